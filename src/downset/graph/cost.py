@@ -22,7 +22,7 @@ def op_macs(graph: Graph, op: Op) -> int:
     """Multiply-accumulates of one operator: output elements times what is summed for each."""
     if not op.outputs or op.outputs[0] == ABSENT:
         return 0
-    made = math.prod(graph.tensors[op.outputs[0]].shape)
+    elements = math.prod(graph.tensors[op.outputs[0]].shape)
     match kind_of(op.kind).macs:
         case "none":
             return 0
@@ -30,18 +30,18 @@ def op_macs(graph: Graph, op: Op) -> int:
             weights = graph.tensors[op.inputs[1]].shape
             if op.attrs.get("layout") == "NHWC":
                 # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
-                return made * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
-            return made * math.prod(weights[1:])
+                return elements * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
+            return elements * math.prod(weights[1:])
         case "transposed convolution":
             weights = graph.tensors[op.inputs[1]].shape
             read = math.prod(graph.tensors[op.inputs[0]].shape)
             return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
         case "gemm":
             rows, columns = graph.tensors[op.inputs[1]].shape
-            return made * (columns if op.attrs.get("transB") else rows)
+            return elements * (columns if op.attrs.get("transB") else rows)
         case "matmul":
             shape = graph.tensors[op.inputs[0]].shape
-            return made * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
+            return elements * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
 
 
 def macs(graph: Graph) -> int:
@@ -73,8 +73,8 @@ def _row_form(graph: Graph, axis: int) -> tuple[RowForm, str | None]:
         for index, tensor in enumerate(graph.tensors)
     )
     refused: list[str] = []
-    known: dict[object, _Reading] = {}
-    ops = tuple(_row_op(graph, op, rows, axis, refused, known) for op in graph.ops)
+    cached: dict[object, _Reading] = {}
+    ops = tuple(_row_op(graph, op, rows, axis, refused, cached) for op in graph.ops)
     return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs, axis), refused[0] if refused else None
 
 
@@ -83,9 +83,9 @@ _Reading = tuple[dict[int, AxisMap | None], bool, int]
 
 
 def _row_op(
-    graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: list[str], known: dict[object, _Reading]
+    graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: list[str], cached: dict[object, _Reading]
 ) -> RowOp:
-    """`known`: how operators of like shapes read, by what that follows from."""
+    """`cached`: how operators of like shapes read, by what that follows from."""
     outputs = tuple(tensor for tensor in op.outputs if tensor != ABSENT)
     first: dict[int, int] = {}  # position at which the operator reads a tensor first
     for position, tensor in enumerate(op.inputs):
@@ -95,18 +95,18 @@ def _row_op(
         for tensor, position in first.items()
         if tensor != ABSENT and graph.tensors[tensor].role == "activation"
     ]
-    made = rows[outputs[0]] if outputs else 1
+    output_rows = rows[outputs[0]] if outputs else 1
     try:
-        maps, whole, count = _reading(graph, op, axis, known)
+        maps, whole, count = _reading(graph, op, axis, cached)
     except UnsupportedError as error:
         refused.append(str(error))
         maps, whole, count = dict.fromkeys(read), True, _macs_at_run_time(graph, op)
     inputs = tuple(RowInput(op.inputs[position], maps[position]) for position in read)
-    if any(rows[tensor] != made for tensor in outputs):
+    if any(rows[tensor] != output_rows for tensor in outputs):
         whole = True  # outputs of unequal height have no common rows
     # A transposed convolution's MACs are its input's, and need not divide into rows of its output: less than one MAC a
     # row is added.
-    return RowOp(inputs, outputs, made, -(-count // max(made, 1)), whole)
+    return RowOp(inputs, outputs, output_rows, -(-count // max(output_rows, 1)), whole)
 
 
 def _macs_at_run_time(graph: Graph, op: Op) -> int:
@@ -115,16 +115,16 @@ def _macs_at_run_time(graph: Graph, op: Op) -> int:
     return 0 if fixed else op_macs(graph, op)  # what follows from constants is done before anything runs
 
 
-def _reading(graph: Graph, op: Op, axis: int, known: dict[object, _Reading]) -> _Reading:
+def _reading(graph: Graph, op: Op, axis: int, cached: dict[object, _Reading]) -> _Reading:
     key = _likeness(graph, op)
-    if key is None or key not in known:
+    if key is None or key not in cached:
         maps = activation_maps(graph, op, axis)
         whole = is_whole(graph, op, axis, maps)
-        found = {position: _near(op, one) for position, one in maps.items()}, whole, _macs_at_run_time(graph, op)
+        reading = {position: _near(op, one) for position, one in maps.items()}, whole, _macs_at_run_time(graph, op)
         if key is None:
-            return found
-        known[key] = found
-    return known[key]
+            return reading
+        cached[key] = reading
+    return cached[key]
 
 
 def _likeness(graph: Graph, op: Op) -> object | None:
@@ -137,7 +137,9 @@ def _likeness(graph: Graph, op: Op) -> object | None:
         (name, tuple(value) if isinstance(value, list) and len(value) <= _FEW else value)
         for name, value in op.attrs.items()
     ]
-    shapes = [ABSENT if at == ABSENT else (graph.tensors[at].shape, graph.tensors[at].role) for at in tensors]
+    shapes = [
+        ABSENT if tensor == ABSENT else (graph.tensors[tensor].shape, graph.tensors[tensor].role) for tensor in tensors
+    ]
     key = op.kind, *attributes, *shapes
     try:
         hash(key)
@@ -150,13 +152,13 @@ _FEW = 16
 """Numbers of an attribute that describes a window, at most."""
 
 
-def _near(op: Op, found: AxisMap | None) -> AxisMap | None:
+def _near(op: Op, mapped: AxisMap | None) -> AxisMap | None:
     """The map. Raises UnsupportedError for one that no layer has, whose sums would not fit 64 bits either."""
-    if found is not None and any(abs(number) > _FURTHEST for number in found):
+    if mapped is not None and any(abs(number) > _FURTHEST for number in mapped):
         raise UnsupportedError(
             f"operator {op.name!r} ({op.kind}): its attributes name rows more than {_FURTHEST:,} away"
         )
-    return found
+    return mapped
 
 
 _FURTHEST = 1 << 31
@@ -175,18 +177,18 @@ def longest_axis(graph: Graph) -> int:
 def _finest_strip(form: RowForm) -> tuple[int, int]:
     """(MACs, bytes) of one row of everything that can be cut, and of all else."""
     least = sum(op.macs if op.whole else op.macs_per_row for op in form.ops)
-    made = ((tensor, form.rows[tensor] if op.whole else 1) for op in form.ops for tensor in op.outputs)
-    return least, sum(form.bytes_per_row[tensor] * rows for tensor, rows in made)
+    output_rows = ((tensor, form.rows[tensor] if op.whole else 1) for op in form.ops for tensor in op.outputs)
+    return least, sum(form.bytes_per_row[tensor] * rows for tensor, rows in output_rows)
 
 
 def segment_macs(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) -> int:
     """Multiply-accumulates that the operators `ops` spend to make the rows `wanted` (PICO, equations 2 to 6)."""
     chosen = tuple(ops)
-    found = needed(form, chosen, wanted)
+    rows = needed(form, chosen, wanted)
     total = 0
     for index in chosen:
         op = form.ops[index]
-        start, stop = next((found[tensor] for tensor in op.outputs if tensor in found), (0, 0))
+        start, stop = next((rows[tensor] for tensor in op.outputs if tensor in rows), (0, 0))
         total += op.macs_per_row * (stop - start)
     return total
 

@@ -24,12 +24,12 @@ def _reading(op: Op) -> tuple[int, ...]:
 def _unique(name: str, taken: set[str]) -> str:
     """The name, or the name with the first number that makes it new; it is taken from then on."""
     number = 2
-    found = name
-    while found in taken:
-        found = f"{name}_{number}"
+    unique = name
+    while unique in taken:
+        unique = f"{name}_{number}"
         number += 1
-    taken.add(found)
-    return found
+    taken.add(unique)
+    return unique
 
 
 @dataclass(slots=True)
@@ -150,55 +150,69 @@ class Edit:
     def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
         """Topological, as near to the present sequence as the edges allow; operators nobody needs are left out.
         Raises UnsupportedError for operators that wait for themselves."""
-        made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
+        made_by = {
+            tensor: slot_index
+            for slot_index, slot in enumerate(slots)
+            for tensor in slot.op.outputs
+            if tensor != ABSENT
+        }
         placed: dict[int, None] = {}
         begun: set[int] = set()
         keep = self._needed(slots, made_by)
         for root in self._roots(slots, keep):
             stack = [root]
             while stack:
-                at = stack[-1]
+                slot_index = stack[-1]
                 waits = [
                     made_by[tensor]
-                    for tensor in _reading(slots[at].op)
-                    if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != at
+                    for tensor in _reading(slots[slot_index].op)
+                    if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != slot_index
                 ]
-                if at in placed:
+                if slot_index in placed:
                     stack.pop()
                 elif waits:
-                    if at in begun:
-                        name = slots[at].op.name
+                    if slot_index in begun:
+                        name = slots[slot_index].op.name
                         raise UnsupportedError(f"{self._graph.name}: in the edited graph {name!r} waits for itself")
-                    begun.add(at)
+                    begun.add(slot_index)
                     stack.extend(reversed(waits))
                 else:
-                    placed[at] = None
+                    placed[slot_index] = None
                     stack.pop()
         return self._waiting(slots, list(placed))
 
     def _waiting(self, slots: list[_Slot], placed: Sequence[int]) -> list[_Slot]:
         """The slots in this sequence; those that wait for others do so by their new places."""
-        new_index = {at: position for position, at in enumerate(placed)}
+        new_index = {slot_index: position for position, slot_index in enumerate(placed)}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}
-        first_of = {original[id(slots[at])]: new_index[at] for at in reversed(placed)}
+        first_of = {original[id(slots[slot_index])]: new_index[slot_index] for slot_index in reversed(placed)}
         result = []
-        for at in placed:
-            slot = slots[at]
+        for slot_index in placed:
+            slot = slots[slot_index]
             after = tuple(first_of[earlier] for earlier in slot.op.after if earlier in first_of)
             result.append(replace(slot, op=replace(slot.op, after=after)) if slot.op.after else slot)
         return result
 
     def _as_placed(self, slots: list[_Slot]) -> list[_Slot]:
-        made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
+        made_by = {
+            tensor: slot_index
+            for slot_index, slot in enumerate(slots)
+            for tensor in slot.op.outputs
+            if tensor != ABSENT
+        }
         return self._waiting(slots, sorted(self._needed(slots, made_by)))
 
     def _roots(self, slots: list[_Slot], keep: set[int]) -> list[int]:
         """The operators in whose sequence all are placed. Those that rewrites made come just before the one that needs
         them, so that of a sum of parts only one part is there at a time."""
         from_file = bool(self._graph.source.op_index)
-        roots = [at for at in sorted(keep) if (slots[at].source >= 0 if from_file else slots[at].original)]
+        roots = [
+            slot_index
+            for slot_index in sorted(keep)
+            if (slots[slot_index].source >= 0 if from_file else slots[slot_index].original)
+        ]
         first = set(roots)
-        return roots + [at for at in sorted(keep) if at not in first]
+        return roots + [slot_index for slot_index in sorted(keep) if slot_index not in first]
 
     def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
         """Operators that the graph's outputs need, those that were dead in the original, and those with side
@@ -207,15 +221,15 @@ class Edit:
         waited_for = {earlier for op in self._graph.ops for earlier in op.after}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}
         stack = [made_by[tensor] for tensor in self._graph.outputs if tensor in made_by]
-        for at, slot in enumerate(slots):
+        for slot_index, slot in enumerate(slots):
             index = original[id(slot)]
             dead_before = slot.original and not any(tensor in was_read for tensor in slot.op.outputs)
             if dead_before or slot.op.after or index in waited_for:
-                stack.append(at)
+                stack.append(slot_index)
         keep: set[int] = set()
         while stack:
-            at = stack.pop()
-            if at not in keep:
-                keep.add(at)
-                stack.extend(made_by[tensor] for tensor in slots[at].op.inputs if tensor in made_by)
+            slot_index = stack.pop()
+            if slot_index not in keep:
+                keep.add(slot_index)
+                stack.extend(made_by[tensor] for tensor in slots[slot_index].op.inputs if tensor in made_by)
         return keep

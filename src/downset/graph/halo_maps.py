@@ -17,15 +17,15 @@ from downset.graph.row_form import SAME, AxisMap
 __all__ = ["pad_map", "pad_sides", "resize_map", "slice_map"]
 
 
-def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, made: int) -> AxisMap | None:
+def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, output_rows: int) -> AxisMap | None:
     """Integer factors; every other resize is computed whole."""
     last = op.attrs.get("layout") == "NHWC"
     # Upsample, and Resize before opset 11, which was the same: neither states how it maps coordinates.
     old = op.kind == "Upsample" or (len(op.inputs) == 2 and not last)
-    factor = made // rows
+    factor = output_rows // rows
     scale = _stated_scale(graph, op, 1 if old else 2, dimension, float(factor))
     transform = op.attrs.get("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
-    if position != 0 or factor * rows != made or scale != factor or transform == "tf_crop_and_resize":
+    if position != 0 or factor * rows != output_rows or scale != factor or transform == "tf_crop_and_resize":
         return None
     if op.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None

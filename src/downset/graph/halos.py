@@ -73,11 +73,11 @@ def _spatial_axes(graph: Graph, axis: int) -> tuple[int | None, ...]:
     """By tensor: its `spatial_axis`."""
     key = ("spatial axes", axis)
     if key not in graph.facts:
-        at = axis + (1 if channels_last(graph) else 2)
+        spatial = axis + (1 if channels_last(graph) else 2)
         ranks = (3, 4) if axis == 0 and _has_lengths(graph) else (4,)
-        graph.facts[key] = tuple(at if len(tensor.shape) in ranks else None for tensor in graph.tensors)
-    found: tuple[int | None, ...] = graph.facts[key]
-    return found
+        graph.facts[key] = tuple(spatial if len(tensor.shape) in ranks else None for tensor in graph.tensors)
+    axes: tuple[int | None, ...] = graph.facts[key]
+    return axes
 
 
 def _has_lengths(graph: Graph) -> bool:
@@ -126,9 +126,9 @@ def _missing(size: int, reach: int, stride: int) -> int:
     return (-(-size // stride) - 1) * stride + reach - size
 
 
-def same_pads(size: int, found: Window) -> tuple[int, int]:
+def same_pads(size: int, frame: Window) -> tuple[int, int]:
     """(begin, end) pads of TFLite's SAME along one axis of so many positions: an odd one lies at the end."""
-    total = max(_missing(size, found.reach, found.stride), 0)
+    total = max(_missing(size, frame.reach, frame.stride), 0)
     return total // 2, total - total // 2
 
 
@@ -140,7 +140,7 @@ def begins_inside(graph: Graph, op: Op) -> bool:
     kernel, first = op.attrs["kernel_shape"], len(graph.tensors[op.inputs[0]].shape) - len(op.attrs["kernel_shape"])
     strides = op.attrs.get("strides") or [1] * len(kernel)
     sizes = graph.tensors[op.inputs[0]].shape[first:]
-    return any(_missing(*found) < -1 for found in zip(sizes, kernel, strides, strict=True))
+    return any(_missing(*item) < -1 for item in zip(sizes, kernel, strides, strict=True))
 
 
 def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
@@ -155,12 +155,12 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
         return None  # cut by its map
     row = kind_of(op.kind)
     if row.category == "quantiser" and position > 0 and len(meta.shape) == 1:
-        at = 0 if int(op.attrs.get("axis", 1)) % rank == dimension else -1
+        place = 0 if int(op.attrs.get("axis", 1)) % rank == dimension else -1
     elif row.further == "operands" and row.rows in ("same", "along axis", "from axis"):
-        at = dimension - rank + len(meta.shape)
+        place = dimension - rank + len(meta.shape)
     else:
         return None
-    return at if at >= 0 and meta.shape[at] == extent(graph, op.outputs[0], axis) > 1 else None
+    return place if place >= 0 and meta.shape[place] == extent(graph, op.outputs[0], axis) > 1 else None
 
 
 def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | None] | None = None) -> bool:
@@ -180,8 +180,8 @@ def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | N
     # Only pointwise kinds can be given all of a broadcast input and still make some rows.
     pointwise = kind_of(op.kind).rows == "same"
     return any(
-        found is None and not (pointwise and extent(graph, op.inputs[position], axis) == 1)
-        for position, found in maps.items()
+        axis_map is None and not (pointwise and extent(graph, op.inputs[position], axis) == 1)
+        for position, axis_map in maps.items()
     )
 
 
@@ -234,27 +234,27 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         return None
     if _rank(graph, tensor) != rank:  # spread over leading dimensions: rows of the one are not rows of the other
         return None
-    rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
+    rows, output_rows = extent(graph, tensor, axis), extent(graph, result, axis)
     match row.rows:
         case "same":
-            return SAME if rows == made else None
+            return SAME if rows == output_rows else None
         case "window":
             return _window_map(graph, op, position, axis)
         case "transposed window":
             return _transposed_map(graph, op, position, axis)
         case "along axis":
-            return None if int(op.attrs.get("axis", row.axis)) % rank == dimension or rows != made else SAME
+            return None if int(op.attrs.get("axis", row.axis)) % rank == dimension or rows != output_rows else SAME
         case "from axis":
-            return None if int(op.attrs.get("axis", row.axis)) % rank <= dimension or rows != made else SAME
+            return None if int(op.attrs.get("axis", row.axis)) % rank <= dimension or rows != output_rows else SAME
         case "reduction":
-            return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
+            return SAME if rows == output_rows and rows > 1 and _keeps(graph, op, dimension) else None
         case "space to depth":
             block = int(op.attrs["blocksize"])
             return AxisMap(block, 1, 0, block - 1)
         case "depth to space":
             return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
         case "resize":
-            return resize_map(graph, op, position, dimension, rows, made)
+            return resize_map(graph, op, position, dimension, rows, output_rows)
         case "pad":
             return pad_map(graph, op, position, dimension)
         case "slice":
@@ -268,8 +268,8 @@ def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | Non
         return SAME if position == kind_of(op.kind).adds else None
     if begins_inside(graph, op):
         return None
-    found = window(graph, op, axis)
-    return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
+    frame = window(graph, op, axis)
+    return AxisMap(frame.stride, 1, -frame.pad_begin, frame.reach - 1 - frame.pad_begin)
 
 
 def _transposed_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
@@ -277,10 +277,10 @@ def _transposed_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap |
     size."""
     if position > 0 or op.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "") or "output_shape" in op.attrs:
         return None
-    found = window(graph, op, axis)
+    frame = window(graph, op, axis)
     # With a stride beyond its window some rows get nothing: those are made from the input row before them.
-    low = found.pad_begin - max(found.reach - found.stride, 0)
-    return AxisMap(1, found.stride, low, found.pad_begin)
+    low = frame.pad_begin - max(frame.reach - frame.stride, 0)
+    return AxisMap(1, frame.stride, low, frame.pad_begin)
 
 
 def _rank(graph: Graph, tensor: int) -> int:

@@ -51,9 +51,9 @@ def _fits(graph: Graph, op: Op, kind: Kind) -> bool:
     return True
 
 
-def _fits_window(op: Op, kind: Kind, image: tuple[int, ...], weights: tuple[int, ...], made: tuple[int, ...]) -> bool:
+def _fits_window(op: Op, kind: Kind, image: tuple[int, ...], weights: tuple[int, ...], output: tuple[int, ...]) -> bool:
     slides = len(image) - 2
-    if slides < 1 or len(made) != len(image):
+    if slides < 1 or len(output) != len(image):
         return False
     kernel: Any = op.attrs.get("kernel_shape")
     if not kind.pools:
@@ -64,7 +64,7 @@ def _fits_window(op: Op, kind: Kind, image: tuple[int, ...], weights: tuple[int,
             return False
         if op.attrs.get("layout") != "NHWC" and kind.category == "convolution":
             group = int(op.attrs.get("group", 1))
-            if weights[1] * group != image[1] or weights[0] != made[1]:
+            if weights[1] * group != image[1] or weights[0] != output[1]:
                 return False
     windows = [kernel, *(op.attrs.get(name) or [1] * slides for name in ("strides", "dilations"))]
     if any(not isinstance(one, (list, tuple)) or len(one) != slides or not _are_counts(one) for one in windows):

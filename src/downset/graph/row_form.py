@@ -106,20 +106,20 @@ def needed(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) ->
     Tensors that `ops` make have the rows that are computed; all others have the rows that must be there before. A
     tensor of which nothing is needed is left out. O(edges of the segment).
     """
-    found = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}
+    rows_of = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}
     for index in sorted(ops, reverse=True):
         op = form.ops[index]
-        made: Interval = (0, 0)
+        output_rows: Interval = (0, 0)
         for tensor in op.outputs:
-            made = hull(made, found.get(tensor, (0, 0)))
-        if made[0] >= made[1]:
+            output_rows = hull(output_rows, rows_of.get(tensor, (0, 0)))
+        if output_rows[0] >= output_rows[1]:
             continue
         if op.whole:
-            made = (0, op.rows)
+            output_rows = (0, op.rows)
         for tensor in op.outputs:
-            found[tensor] = (0, form.rows[tensor]) if op.whole else made
+            rows_of[tensor] = (0, form.rows[tensor]) if op.whole else output_rows
         for item in op.inputs:
             rows = form.rows[item.tensor]
-            read = (0, rows) if item.map is None else item.map(made, rows)
-            found[item.tensor] = hull(found.get(item.tensor, (0, 0)), read)
-    return found
+            read = (0, rows) if item.map is None else item.map(output_rows, rows)
+            rows_of[item.tensor] = hull(rows_of.get(item.tensor, (0, 0)), read)
+    return rows_of

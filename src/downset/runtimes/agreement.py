@@ -39,10 +39,10 @@ def difference(ours: Sequence[npt.NDArray[Any]], theirs: Sequence[npt.NDArray[An
         if one.shape != other.shape:
             return math.inf
         mine, expected = np.asarray(one, np.float64), np.asarray(other, np.float64)
-        known = np.isfinite(expected)
-        if not np.array_equal(mine[~known], expected[~known], equal_nan=True) or not np.isfinite(mine[known]).all():
+        finite = np.isfinite(expected)
+        if not np.array_equal(mine[~finite], expected[~finite], equal_nan=True) or not np.isfinite(mine[finite]).all():
             return math.inf
-        if known.any():
-            scale = float(np.abs(expected[known]).max()) or 1.0
-            worst = max(worst, float(np.abs(mine[known] - expected[known]).max()) / scale)
+        if finite.any():
+            scale = float(np.abs(expected[finite]).max()) or 1.0
+            worst = max(worst, float(np.abs(mine[finite] - expected[finite]).max()) / scale)
     return worst

@@ -74,8 +74,8 @@ def compare(
     (suffix,) = suffixes
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
     if not able:
-        known = dict.fromkeys(suffix for row in RUNTIMES.values() for suffix in row.suffixes)
-        raise UnsupportedError(f"{' and '.join(known)} files are compared, not {suffix or 'files without a suffix'}")
+        compared = dict.fromkeys(suffix for row in RUNTIMES.values() for suffix in row.suffixes)
+        raise UnsupportedError(f"{' and '.join(compared)} files are compared, not {suffix or 'files without a suffix'}")
     chosen = able[0] if runtime is None else runtime
     if chosen not in able:
         raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(able)}")
@@ -83,35 +83,39 @@ def compare(
         load(path, shapes=shapes)  # a bad file is one line from us, not a crash of the runtime
     proof = prove_same(first, second, shapes=shapes)
     ordered = proof.proven and proof.optimised
-    found = compare_outputs(
+    comparison = compare_outputs(
         first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
     )
-    return found if runtime is not None or shapes else with_offsets(first, second, found, seed=seed, inputs=inputs)
+    return (
+        comparison
+        if runtime is not None or shapes
+        else with_offsets(first, second, comparison, seed=seed, inputs=inputs)
+    )
 
 
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
     """`prove`, and for .onnx files also whether `second` is what ONNX Runtime's own optimisation makes of `first`: what
     `fit` writes is that file in another order."""
-    found = prove(first, second, shapes=shapes)
-    if found.proven or Path(first).suffix.lower() != ".onnx":
-        return found
+    proof = prove(first, second, shapes=shapes)
+    if proof.proven or Path(first).suffix.lower() != ".onnx":
+        return proof
     try:
         with _optimised(first, shapes) as path:
             of_optimised = prove(path, second, shapes=shapes)
     except InvalidPlan:
         raise
     except DownsetError:  # no ONNX Runtime here, or it refuses the file: the first answer stands
-        return found
-    return replace(of_optimised, optimised=True) if of_optimised.proven else found
+        return proof
+    return replace(of_optimised, optimised=True) if of_optimised.proven else proof
 
 
 @contextmanager
 def _optimised(path: Named, shapes: Shapes | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        made = Path(folder) / Path(path).name
-        ort.optimise_offline(path, made, shapes=shapes)
-        keep_open_sizes(Path(path), made, shapes or {})
-        yield made
+        optimised = Path(folder) / Path(path).name
+        ort.optimise_offline(path, optimised, shapes=shapes)
+        keep_open_sizes(Path(path), optimised, shapes or {})
+        yield optimised
 
 
 def compare_outputs(
@@ -130,38 +134,51 @@ def compare_outputs(
     ours = row.compute(first, feeds, inside=names)
     theirs = row.compute(second, feeds, inside=names, ordered=ordered)
     outputs = [[value for run in computed.outputs for value in run] for computed in (ours, theirs)]
-    found = replace(compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs))
-    if ordered and not found.rounds_alike and first != second:
-        found = _as_written(row, first, feeds, theirs, found)
+    comparison = replace(
+        compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)
+    )
+    if ordered and not comparison.rounds_alike and first != second:
+        comparison = _as_written(row, first, feeds, theirs, comparison)
     inside = [name for name in ours.inside if name in theirs.inside]
-    note = first_difference(ours.inside, theirs.inside, exact=found.exact)
-    return replace(found, inside=len(inside), inside_note=note)
+    note = first_difference(ours.inside, theirs.inside, exact=comparison.exact)
+    return replace(comparison, inside=len(inside), inside_note=note)
 
 
-def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, found: Comparison) -> Comparison:
+def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comparison: Comparison) -> Comparison:
     """A difference may be ONNX Runtime's own optimisation of the first file, which the second one runs without: then
     both are alike as they are written, and by how much the optimisation moves the outputs is said."""
     plain = row.compute(first, feeds, inside=(), ordered=True)
     outputs = [[value for run in computed.outputs for value in run] for computed in (plain, theirs)]
-    alone = compare_arrays(*outputs, runtime=found.runtime)
-    if not alone.rounds_alike or found.max_abs_error is None:
-        return found
-    moved = f"ONNX Runtime's own optimisation of the original moves the outputs by {found.max_abs_error:.3g}"
-    return replace(alone, proof=found.proof, runs=found.runs, varies=found.varies, note=f"as they are written; {moved}")
+    alone = compare_arrays(*outputs, runtime=comparison.runtime)
+    if not alone.rounds_alike or comparison.max_abs_error is None:
+        return comparison
+    moved = f"ONNX Runtime's own optimisation of the original moves the outputs by {comparison.max_abs_error:.3g}"
+    return replace(
+        alone,
+        proof=comparison.proof,
+        runs=comparison.runs,
+        varies=comparison.varies,
+        note=f"as they are written; {moved}",
+    )
 
 
 def with_offsets(
-    first: Named, second: Named, found: Comparison, *, seed: int = 0, inputs: Sequence[Named] = ()
+    first: Named, second: Named, comparison: Comparison, *, seed: int = 0, inputs: Sequence[Named] = ()
 ) -> Comparison:
     """Run both files in TFLite Micro too, where the second carries offsets that were not in force yet. What differs
     there is what is returned; TFLite Micro may lack the operators, or be missing: then nothing is added."""
-    if found.proof is None or not found.proof.placed or found.runtime == "tflm" or not found.rounds_alike:
-        return found
+    if (
+        comparison.proof is None
+        or not comparison.proof.placed
+        or comparison.runtime == "tflm"
+        or not comparison.rounds_alike
+    ):
+        return comparison
     try:
-        placed = compare_outputs(first, second, runtime="tflm", seed=seed, inputs=inputs, proof=found.proof)
+        placed = compare_outputs(first, second, runtime="tflm", seed=seed, inputs=inputs, proof=comparison.proof)
     except UnsupportedError:
-        return found
-    return replace(found, placed=True) if placed.rounds_alike else placed
+        return comparison
+    return replace(comparison, placed=True) if placed.rounds_alike else placed
 
 
 def _common(first: Graph, second: Graph) -> list[str]:
@@ -171,10 +188,10 @@ def _common(first: Graph, second: Graph) -> list[str]:
 
 
 def _made(graph: Graph) -> dict[str, tuple[tuple[int, ...], str]]:
-    made = (graph.tensors[tensor] for op in graph.ops for tensor in op.outputs if tensor >= 0)
+    results = (graph.tensors[tensor] for op in graph.ops for tensor in op.outputs if tensor >= 0)
     outputs = {graph.tensors[tensor].name for tensor in graph.outputs}
     return {
         tensor.name: (tensor.shape, tensor.dtype)
-        for tensor in made
+        for tensor in results
         if tensor.role == "activation" and tensor.name not in outputs and tensor.dtype not in ("opaque", "string")
     }

@@ -66,12 +66,12 @@ def first_difference(first: Mapping[str, Array], second: Mapping[str, Array], *,
         other = second.get(name)
         if other is None or one.shape != other.shape or one.dtype != other.dtype or same_bits(one, other):
             continue
-        found = compare_arrays([one], [other])
-        worst = found.max_abs_error
+        comparison = compare_arrays([one], [other])
+        worst = comparison.max_abs_error
         if worst is None:
             return f"{name!r}: values differ"
-        if exact or not found.floats or worst > ROUNDING * max(found.largest, 1e-6):
-            return f"{name!r} differs by up to {worst:.3g} of values up to {found.largest:.3g}"
+        if exact or not comparison.floats or worst > ROUNDING * max(comparison.largest, 1e-6):
+            return f"{name!r} differs by up to {worst:.3g} of values up to {comparison.largest:.3g}"
     return ""
 
 

@@ -87,7 +87,9 @@ def _waves(shape: tuple[int, ...], random: np.random.Generator) -> Array:
         if extent > 1:
             periods = random.uniform(0.5, 2.0) if extent <= _LONG else extent / random.uniform(20.0, 200.0)
             along = np.linspace(0.0, 1.0, extent) * periods + random.random()
-            total = total + np.sin(2 * np.pi * along).reshape([-1 if at == axis else 1 for at in range(len(shape))])
+            total = total + np.sin(2 * np.pi * along).reshape(
+                [-1 if dimension == axis else 1 for dimension in range(len(shape))]
+            )
     spread = float(np.ptp(total)) if total.size else 0.0
     return (total - total.min()) / spread if spread else np.full(shape, random.random())
 
@@ -101,11 +103,11 @@ def _range(graph: Graph, tensor: int) -> tuple[float, float] | None:
     """The range that a float input keeps where its first reader quantizes it; None where none does."""
     for op in graph.ops:
         if tensor in op.inputs and op.kind == "QuantizeLinear":
-            made = graph.tensors[op.outputs[0]]
-            if made.quantization is None or made.dtype not in ("int8", "uint8", "int16"):
+            result = graph.tensors[op.outputs[0]]
+            if result.quantization is None or result.dtype not in ("int8", "uint8", "int16"):
                 return None
-            limits = np.iinfo(made.dtype)
-            scale, zero = made.quantization["scale"][0], made.quantization["zero_point"][0]
+            limits = np.iinfo(result.dtype)
+            scale, zero = result.quantization["scale"][0], result.quantization["zero_point"][0]
             return (limits.min - zero) * scale, (limits.max - zero) * scale
     return None
 
@@ -118,22 +120,22 @@ def read_feeds(graph: Graph, paths: Sequence[str | os.PathLike[str]]) -> Feeds:
 
 def _read_run(graph: Graph, path: Path) -> dict[str, Array]:
     names = [graph.tensors[tensor].name for tensor in graph.inputs]
-    found = read_array(path, most_bytes=most_input_bytes(graph))
-    if isinstance(found, np.ndarray):
+    arrays = read_array(path, most_bytes=most_input_bytes(graph))
+    if isinstance(arrays, np.ndarray):
         if len(names) != 1:
             listed = ", ".join(names)
             raise UsageError(f"{path} holds one array, but the inputs are {listed}; give an .npz with their names")
-        found = {names[0]: found}
-    if set(found) != set(names):
-        raise UsageError(f"{path} holds {', '.join(found) or 'nothing'}, but the inputs are {', '.join(names)}")
+        arrays = {names[0]: arrays}
+    if set(arrays) != set(names):
+        raise UsageError(f"{path} holds {', '.join(arrays) or 'nothing'}, but the inputs are {', '.join(names)}")
     for tensor in graph.inputs:
-        meta, value = graph.tensors[tensor], found[graph.tensors[tensor].name]
+        meta, value = graph.tensors[tensor], arrays[graph.tensors[tensor].name]
         if tuple(value.shape) != meta.shape or value.dtype != _numpy_type(meta):
             raise UsageError(
                 f"{path}: {meta.name!r} is {value.dtype}{list(value.shape)}, the network takes "
                 f"{meta.dtype}{list(meta.shape)}"
             )
-    return {name: found[name] for name in names}
+    return {name: arrays[name] for name in names}
 
 
 def most_input_bytes(graph: Graph, *, batch: int = 1) -> int:
@@ -162,8 +164,8 @@ def read_array(path: str | os.PathLike[str], *, most_bytes: float, mapped: bool 
             raise LoadError(
                 f"{path} holds {format_bytes(size)} bytes; the inputs take {format_bytes(int(most_bytes))} at most"
             )
-        found = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        return found if isinstance(found, np.ndarray) else dict(found)
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        return array if isinstance(array, np.ndarray) else dict(array)
     except LoadError:
         raise
     except OSError as error:
@@ -180,7 +182,7 @@ def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
         file = Path(folder) / "feeds.npz"
         arrays: dict[str, Any] = {}
         for run, fed in enumerate(feeds):
-            arrays |= {f"{run}_{at}": value for at, value in enumerate(fed.values())}
+            arrays |= {f"{run}_{index}": value for index, value in enumerate(fed.values())}
         np.savez(file, **arrays)
         yield {"feeds": str(file), "names": [list(fed) for fed in feeds]}
 
@@ -188,4 +190,6 @@ def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
 def unpacked(feeds: str, names: Sequence[Sequence[str]]) -> Feeds:
     """`saved` undone."""
     with np.load(feeds, allow_pickle=False) as given:
-        return [{name: given[f"{run}_{at}"] for at, name in enumerate(inputs)} for run, inputs in enumerate(names)]
+        return [
+            {name: given[f"{run}_{index}"] for index, name in enumerate(inputs)} for run, inputs in enumerate(names)
+        ]

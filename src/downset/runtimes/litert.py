@@ -62,7 +62,7 @@ def _extent(name: str, planned: npt.NDArray[Any], beside: npt.NDArray[Any]) -> i
     """Bytes from the first to the last one of the block of memory in which all of the (address, bytes) of `planned`
     lie. A planner leaves no byte unused below what it places but for alignment, so that a hole ends the block; what is
     `beside` may be elsewhere, and does not count then."""
-    ranges = sorted((int(at), int(at) + int(nbytes)) for at, nbytes in (*planned, *beside))
+    ranges = sorted((int(offset), int(offset) + int(nbytes)) for offset, nbytes in (*planned, *beside))
     first, last = int(planned[:, 0].min()), int((planned[:, 0] + planned[:, 1]).max())
     begin = end = -1
     for low, high in ranges:
@@ -105,10 +105,10 @@ def places_here(path: str, shapes: Mapping[str, list[int]], tensors: list[int]) 
         _allocate(interpreter, shapes)
         details = interpreter.get_tensor_details()
         beside = [detail["index"] for detail in details if detail["index"] >= in_file]
-        found = {"planned": _places(interpreter, tensors), "beside": _places(interpreter, beside)}
+        places = {"planned": _places(interpreter, tensors), "beside": _places(interpreter, beside)}
     except (ValueError, RuntimeError) as error:
         raise UnsupportedError(f"LiteRT cannot run {Path(path).name}: {error}") from None
-    return found
+    return places
 
 
 def _allocate(interpreter: Any, shapes: Mapping[str, list[int]]) -> None:

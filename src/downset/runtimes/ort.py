@@ -158,8 +158,8 @@ def run_on(
         np.savez(given, *feeds.values())
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
         arguments = {"path": os.fspath(fixed), "feeds": str(given), "names": list(feeds)}
-        found, _ = isolated(_WORKER, "run_on_here", arguments)
-    return [found[f"output_{index}"] for index in range(len(found))]
+        arrays, _ = isolated(_WORKER, "run_on_here", arguments)
+    return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 
 def measure_peak(
@@ -183,12 +183,12 @@ def measure_sessions(
     asked = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
     arguments = _arguments(path, shapes, seed) | asked
     arrays, _ = isolated(_WORKER, "measure_here", arguments, reuse=True)
-    found = []
-    for at in range(len(arrays) // 2):
-        peak, persistent, live, held = (int(value) for value in arrays[f"bytes_{at}"])
-        executed = tuple(str(name) for name in arrays[f"executed_{at}"])
-        found.append(PeakMeasurement(peak, persistent, live, held, executed))
-    return found
+    measured = []
+    for index in range(len(arrays) // 2):
+        peak, persistent, live, held = (int(value) for value in arrays[f"bytes_{index}"])
+        executed = tuple(str(name) for name in arrays[f"executed_{index}"])
+        measured.append(PeakMeasurement(peak, persistent, live, held, executed))
+    return measured
 
 
 def least_region(
@@ -211,8 +211,8 @@ def process_growth(
 ) -> list[int | None]:
     """By how many bytes the resident memory of a process grew at most while each was opened and run three times, in a
     process of its own; None where the system does not tell or it failed."""
-    found = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed))[0]["bytes"]
-    return [None if growth < 0 else int(growth) for growth in found]
+    grown = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed))[0]["bytes"]
+    return [None if growth < 0 else int(growth) for growth in grown]
 
 
 def time_sessions(
@@ -225,7 +225,7 @@ def time_sessions(
 ) -> list[Latency]:
     """How long a run of each takes, against the first, by `session_seconds`."""
     seconds = session_seconds(sessions, shapes=shapes, seed=seed, budget_s=budget_s, rounds=rounds)
-    return [_latency(seconds[:, at], seconds[:, 0]) for at in range(len(sessions))]
+    return [_latency(seconds[:, index], seconds[:, 0]) for index in range(len(sessions))]
 
 
 def session_seconds(
@@ -240,10 +240,10 @@ def session_seconds(
     most so many rounds, in between until `budget_s` are spent."""
     arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
     timeout_s = max(_TIMING_S, 4 * budget_s)
-    found: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s, reuse=True)[0][
+    seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s, reuse=True)[0][
         "seconds"
     ]
-    return found
+    return seconds
 
 
 def outputs_apart(

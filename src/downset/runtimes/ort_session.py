@@ -75,8 +75,8 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
-    found = _run(session, feeds)
-    return [_plain(output.name, value) for output, value in zip(session.get_outputs(), found, strict=True)]
+    outputs = _run(session, feeds)
+    return [_plain(output.name, value) for output, value in zip(session.get_outputs(), outputs, strict=True)]
 
 
 def _plain(name: str, value: Any) -> npt.NDArray[Any]:
@@ -104,7 +104,7 @@ def run_on_here(path: str, feeds: str, names: Sequence[str]) -> dict[str, npt.ND
     """`run_on` inside the worker process."""
     session = open_session(_library(), path, _EXTENDED)
     with np.load(feeds, allow_pickle=False) as given:
-        outputs = _invoke(session, {name: given[f"arr_{at}"] for at, name in enumerate(names)})
+        outputs = _invoke(session, {name: given[f"arr_{index}"] for index, name in enumerate(names)})
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
@@ -114,21 +114,21 @@ def measure_here(
     """`measure_sessions` inside the worker process: one session after another, each with an arena of its own; later
     runs count too. `first_that_fits`: none is opened after one whose arena needed its first region alone."""
     library = _library()
-    found: dict[str, npt.NDArray[Any]] = {}
-    for at, given in enumerate(settings):
+    measured: dict[str, npt.NDArray[Any]] = {}
+    for index, given in enumerate(settings):
         wanted = _settings(given)
         nbytes, executed = _most(library, path, shapes, seed, wanted)
-        found |= {f"bytes_{at}": np.asarray(nbytes, np.int64), f"executed_{at}": np.asarray(executed, np.str_)}
+        measured |= {f"bytes_{index}": np.asarray(nbytes, np.int64), f"executed_{index}": np.asarray(executed, np.str_)}
         _, persistent, _, held = nbytes
         if first_that_fits and held <= (wanted.region_bytes or 0) + persistent:
             break
-    return found
+    return measured
 
 
 def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> tuple[list[int], list[str]]:
     """`_measure` of the load that took most, where ONNX Runtime orders nodes by itself, again at every load."""
     loads = 1 if settings.orders_nodes else _LOADS
-    return max((_measure(library, path, shapes, seed, settings) for _ in range(loads)), key=lambda found: found[0][0])
+    return max((_measure(library, path, shapes, seed, settings) for _ in range(loads)), key=lambda taken: taken[0][0])
 
 
 def _measure(
@@ -159,8 +159,8 @@ def _measure(
 def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
     """`process_growth` inside the worker process: a child of it for each session. Each imports the library by itself:
     pages of it that a parent had read would count as growth."""
-    found = [_in_child(partial(_growth, path, shapes, seed, _settings(given))) for path, given in sessions]
-    return {"bytes": np.asarray(found, np.int64)}
+    grown = [_in_child(partial(_growth, path, shapes, seed, _settings(given))) for path, given in sessions]
+    return {"bytes": np.asarray(grown, np.int64)}
 
 
 def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> int:
@@ -219,10 +219,10 @@ def time_here(
     while len(taken) < least or (len(taken) < most and time.perf_counter() < end):
         row = [0.0] * len(opened)
         turns = range(len(opened)) if len(taken) % 2 == 0 else reversed(range(len(opened)))
-        for at in turns:
+        for index in turns:
             begin = time.perf_counter()
-            opened[at].run(None, feeds[at])
-            row[at] = time.perf_counter() - begin
+            opened[index].run(None, feeds[index])
+            row[index] = time.perf_counter() - begin
         taken.append(row)
     return {"seconds": np.asarray(taken)}
 
@@ -234,4 +234,4 @@ def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -
     for path, given in sessions:
         session = open_session(library, path, _settings(given))
         outputs.append(_invoke(session, _feeds(session, shapes, seed)))
-    return {"apart": np.asarray([difference(found, outputs[0]) for found in outputs])}
+    return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

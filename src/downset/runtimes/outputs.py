@@ -67,16 +67,18 @@ def _asked(function: str, path: Named, feeds: Feeds, inside: Sequence[str], more
         arguments = {"path": os.fspath(path), **where, "inside": list(inside), **more}
         arrays, _ = isolated("downset.runtimes.outputs", function, arguments)
     count = int(arrays.pop("count"))
-    outputs = [[arrays[f"output_{run}_{at}"] for at in range(count)] for run in range(len(feeds))]
+    outputs = [[arrays[f"output_{run}_{index}"] for index in range(count)] for run in range(len(feeds))]
     return Computed(
-        outputs, {name: arrays[f"inside_{at}"] for at, name in enumerate(inside) if f"inside_{at}" in arrays}
+        outputs, {name: arrays[f"inside_{index}"] for index, name in enumerate(inside) if f"inside_{index}" in arrays}
     )
 
 
 def _packed(outputs: Sequence[Sequence[Array]], inside: Mapping[int, Array]) -> dict[str, Array]:
-    found = {f"output_{run}_{at}": value for run, values in enumerate(outputs) for at, value in enumerate(values)}
+    arrays = {
+        f"output_{run}_{index}": value for run, values in enumerate(outputs) for index, value in enumerate(values)
+    }
     count = {"count": np.asarray(len(outputs[0]) if outputs else 0)}
-    return found | {f"inside_{at}": value for at, value in inside.items()} | count
+    return arrays | {f"inside_{index}": value for index, value in inside.items()} | count
 
 
 def litert_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
@@ -97,7 +99,7 @@ def litert_here(path: str, feeds: str, names: list[list[str]], inside: list[str]
             interpreter.invoke()
             outputs.append([np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()])
             if not kept and inside:
-                wanted = {name: at for at, name in enumerate(inside)}
+                wanted = {name: index for index, name in enumerate(inside)}
                 for detail in interpreter.get_tensor_details():
                     if detail["name"] in wanted:
                         kept[wanted[detail["name"]]] = np.array(interpreter.get_tensor(detail["index"]))
@@ -117,8 +119,8 @@ def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) 
             for index, value in enumerate(run.values()):
                 interpreter.set_input(value, index)
             interpreter.invoke()
-            found = [np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)]
-            outputs.append(found)
+            values = [np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)]
+            outputs.append(values)
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
     return _packed(outputs, {})
@@ -153,13 +155,13 @@ def _with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
 
 
 def _run(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
-    known = {value.name for value in session.get_inputs()}
+    taken = {value.name for value in session.get_inputs()}
     asked = list(names) if names is not None else [value.name for value in session.get_outputs()]
     try:
-        found = session.run(asked, {name: value for name, value in feeds.items() if name in known})
+        values = session.run(asked, {name: value for name, value in feeds.items() if name in taken})
     except Exception as error:  # its exceptions share no base of their own
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
-    return [_plain(name, value) for name, value in zip(asked, found, strict=True)]
+    return [_plain(name, value) for name, value in zip(asked, values, strict=True)]
 
 
 def _plain(name: str, value: Any) -> Array:

@@ -111,25 +111,25 @@ def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
 
 
 def _measure_ort(path: Path, settings: Sequence[SessionSettings], *, shapes: Shapes | None, seed: int) -> list[Taken]:
-    return [_taken(found) for found in ort.measure_sessions(path, settings, shapes=shapes, seed=seed)]
+    return [_taken(measured) for measured in ort.measure_sessions(path, settings, shapes=shapes, seed=seed)]
 
 
 def _narrow_ort(
     path: Path, settings: SessionSettings, *, shapes: Shapes | None, seed: int
 ) -> tuple[SessionSettings, Taken]:
-    chosen, found = ort.least_region(path, shapes=shapes, seed=seed, settings=settings)
-    return chosen, _taken(found)
+    chosen, measured = ort.least_region(path, shapes=shapes, seed=seed, settings=settings)
+    return chosen, _taken(measured)
 
 
-def _taken(found: ort.PeakMeasurement) -> Taken:
+def _taken(peak: ort.PeakMeasurement) -> Taken:
     parts = {
-        "total_bytes": found.held_bytes,
-        "held_bytes": found.held_bytes,
-        "in_use_bytes": found.peak_bytes,
-        "run_bytes": found.run_bytes,
-        "persistent_bytes": found.persistent_bytes,
+        "total_bytes": peak.held_bytes,
+        "held_bytes": peak.held_bytes,
+        "in_use_bytes": peak.peak_bytes,
+        "run_bytes": peak.run_bytes,
+        "persistent_bytes": peak.persistent_bytes,
     }
-    return Taken(parts, found.executed)
+    return Taken(parts, peak.executed)
 
 
 def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> list[str]:

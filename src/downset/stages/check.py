@@ -40,9 +40,9 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
         if index not in unit_of and not constant:
             raise InvalidPlan(f"operator {op.name!r} is in no unit")
     where = _places(plan.stages, len(plan.units))
-    for at, stage in enumerate(plan.stages):
+    for place, stage in enumerate(plan.stages):
         if stage.merged:
-            _check_merge(graph, plan, at)
+            _check_merge(graph, plan, place)
     made_by = graph.producers()
     for index, reader in enumerate(graph.ops):
         if index not in unit_of:
@@ -63,9 +63,9 @@ def verify_schedule(problem: StageProblem, stages: Sequence[Stage]) -> None:
     """Raise InvalidPlan naming the first broken law of stages of a bare problem: every unit once, after those that it
     waits for, and merged only within a family. O(units²)."""
     where = _places(stages, len(problem.predecessors))
-    for at, stage in enumerate(stages):
+    for index, stage in enumerate(stages):
         if stage.merged and not problem.can_merge(sum(1 << unit for unit in stage.units)):
-            raise InvalidPlan(f"stage {at} is merged, but its units {list(stage.units)} are not of one family")
+            raise InvalidPlan(f"stage {index} is merged, but its units {list(stage.units)} are not of one family")
     for unit, before in enumerate(problem.predecessors):
         for earlier in bits(before):
             if not _runs_before(where[earlier], where[unit]):
@@ -82,16 +82,16 @@ Place = tuple[int, int, int]
 def _places(stages: Sequence[Stage], count: int) -> dict[int, Place]:
     """Where each of so many units runs. Raises InvalidPlan where one is missing or there twice."""
     where: dict[int, Place] = {}
-    for at, stage in enumerate(stages):
+    for index, stage in enumerate(stages):
         if not stage.groups or not all(stage.groups):
-            raise InvalidPlan(f"stage {at} or a group of it is empty")
+            raise InvalidPlan(f"stage {index} or a group of it is empty")
         for number, group in enumerate(stage.groups):
             if stage.merged and len(group) != 1:
-                raise InvalidPlan(f"stage {at} is merged and has a group of {len(group)} units")
+                raise InvalidPlan(f"stage {index} is merged and has a group of {len(group)} units")
             for position, unit in enumerate(group):
                 if not 0 <= unit < count or unit in where:
-                    raise InvalidPlan(f"stage {at} names unit {unit}, which does not exist or ran before")
-                where[unit] = (at, number, position)
+                    raise InvalidPlan(f"stage {index} names unit {unit}, which does not exist or ran before")
+                where[unit] = (index, number, position)
     missing = set(range(count)) - set(where)
     if missing:
         raise InvalidPlan(f"unit {min(missing)} is in no stage")
@@ -103,8 +103,8 @@ def _runs_before(there: Place, here: Place) -> bool:
     return there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])
 
 
-def _check_merge(graph: Graph, plan: StagePlan, at: int) -> None:
-    stage = plan.stages[at]
+def _check_merge(graph: Graph, plan: StagePlan, index: int) -> None:
+    stage = plan.stages[index]
     reason = why_not_merged(graph, [plan.units[unit] for unit in stage.units])
     if reason is not None:
-        raise InvalidPlan(f"stage {at} is merged, but cannot be: {reason}")
+        raise InvalidPlan(f"stage {index} is merged, but cannot be: {reason}")

@@ -82,9 +82,9 @@ class StageLattice:
         deadline = time.monotonic() + seconds
         count = 0
         for downset in self._downsets:
-            found = self._pairs.setdefault(downset, [])
+            pairs = self._pairs.setdefault(downset, [])
             for ending in self._endings(downset):
-                found.append((self._index.setdefault(ending, len(self._index)), downset & ~ending))
+                pairs.append((self._index.setdefault(ending, len(self._index)), downset & ~ending))
                 count += 1
             if count > pair_limit or time.monotonic() > deadline:
                 self._complete = False
@@ -131,12 +131,12 @@ class StageLattice:
 
     def weigh(self, costs: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
         """By stage, for a cost of each unit: its dearest group, the sum of its groups, and how many they are."""
-        found: tuple[list[int], list[int], list[int]] = ([], [], [])
+        weights: tuple[list[int], list[int], list[int]] = ([], [], [])
         for stage in self._index:
             sums = [sum(costs[unit] for unit in group) for group in groups_of(self._predecessors, stage)]
-            for values, value in zip(found, (max(sums), sum(sums), len(sums)), strict=True):
+            for values, value in zip(weights, (max(sums), sum(sums), len(sums)), strict=True):
                 values.append(value)
-        return found
+        return weights
 
     def schedules(self) -> tuple[int, int]:
         """How many chains of stages there are, as (high, low) words of 64 bits."""

@@ -35,13 +35,13 @@ def nanoseconds(seconds: float) -> int:
 
 def strategies_of(problem: StageProblem, units: int, strategy: StrategyName) -> tuple[Stage, ...]:
     """The ways in which these units may be one stage. `strategy="merge"`: nothing side by side unless merged."""
-    found = []
+    strategies = []
     concurrent = stage_of(problem, units)
     if strategy != "merge" or len(concurrent.groups) == 1:
-        found.append(concurrent)
+        strategies.append(concurrent)
     if strategy != "parallel" and units & (units - 1) and problem.can_merge(units):
-        found.append(stage_of(problem, units, merged=True))
-    return tuple(found)
+        strategies.append(stage_of(problem, units, merged=True))
+    return tuple(strategies)
 
 
 def searched_lattice(

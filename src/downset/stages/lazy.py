@@ -45,7 +45,7 @@ class _Prices:
         self._masks: list[int] = lattice.stages()
         count = len(problem.predecessors)
         self.stages: dict[int, Stage] = {}
-        self._ways = {stage: at for at, stage in enumerate(self._masks)}
+        self._ways = {stage: index for index, stage in enumerate(self._masks)}
         self.alone = [nanoseconds(price(Stage(((unit,),)))) for unit in range(count)]
         weighed = lattice.weigh(self.alone)
         longest, total, groups = (np.array(values, dtype=np.int64) for values in weighed)

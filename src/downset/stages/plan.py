@@ -56,14 +56,14 @@ def plan_stages(
         units = tuple((unit,) for unit in range(len(problem.predecessors)))
     begin = time.perf_counter()
     with clock.counting(work_limit, time_limit_s) as limit_s:
-        found: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
+        stages: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
     seconds = time.perf_counter() - begin
-    verify_schedule(problem, found.stages)
-    bound = min(found.bound_s, found.cost_s)
-    proven = found.proven or bound == found.cost_s
-    evidence = Evidence(planner.name, found.cost_s, bound, proven, found.timings, seconds)
+    verify_schedule(problem, stages.stages)
+    bound = min(stages.bound_s, stages.cost_s)
+    proven = stages.proven or bound == stages.cost_s
+    evidence = Evidence(planner.name, stages.cost_s, bound, proven, stages.timings, seconds)
     plan = StagePlan(
-        units, found.stages, barriers=True, device="", device_name="", versions="", dtype="",
+        units, stages.stages, barriers=True, device="", device_name="", versions="", dtype="",
         batch=1 if graph is None else batch_or_one(graph), threads=0,
         model="" if graph is None else fingerprint(graph), evidence=evidence,
     )  # fmt: skip

@@ -91,12 +91,12 @@ def simulated(device: SimulatedDevice) -> Price:
 def signature(graph: Graph, units: UnitGraph, stage: Stage) -> str:
     """A name that stages share if they are the same up to names: the sorted groups, each its operators' kinds,
     attributes, shapes and inner edges, in order. 32 hexadecimal digits."""
-    made: dict[int, tuple[int, int]] = {}
+    producers: dict[int, tuple[int, int]] = {}
     groups = []
     outside: dict[int, int] = {}
     for group in stage.groups:
         parts: list[object] = []
-        made.clear()
+        producers.clear()
         for unit in group:
             for index in units.units[unit]:
                 op = graph.ops[index]
@@ -104,8 +104,8 @@ def signature(graph: Graph, units: UnitGraph, stage: Stage) -> str:
                 for tensor in op.inputs:
                     if tensor == ABSENT:
                         sources.append(None)
-                    elif tensor in made:
-                        sources.append(made[tensor])
+                    elif tensor in producers:
+                        sources.append(producers[tensor])
                     elif tensor in graph.constants:
                         sources.append((graph.tensors[tensor].shape, graph.tensors[tensor].dtype))
                     else:
@@ -113,7 +113,7 @@ def signature(graph: Graph, units: UnitGraph, stage: Stage) -> str:
                         same = outside.setdefault(tensor, len(outside)) if stage.merged else -1
                         sources.append((graph.tensors[tensor].shape, graph.tensors[tensor].dtype, same))
                 for position, tensor in enumerate(op.outputs):
-                    made[tensor] = (len(parts), position)
+                    producers[tensor] = (len(parts), position)
                 results = [graph.tensors[tensor].shape for tensor in op.outputs if tensor != ABSENT]
                 parts.append((op.kind, sorted((key, repr(value)) for key, value in op.attrs.items()), sources, results))
         groups.append(repr(parts))

@@ -44,17 +44,17 @@ class FoundStages:
 def groups_of(predecessors: Iterable[int], units: int) -> tuple[tuple[int, ...], ...]:
     """The connected components of a set of units, by their lowest unit; the units of each ascending. O(V)."""
     before = list(predecessors)
-    found: list[int] = []
+    groups: list[int] = []
     for unit in bits(units):
         joined = 1 << unit
         apart = []
-        for group in found:
+        for group in groups:
             if group & before[unit]:
                 joined |= group
             else:
                 apart.append(group)
-        found = [*apart, joined]
-    return tuple(sorted(tuple(bits(group)) for group in found))
+        groups = [*apart, joined]
+    return tuple(sorted(tuple(bits(group)) for group in groups))
 
 
 def stage_of(problem: StageProblem, units: int, *, merged: bool = False) -> Stage:

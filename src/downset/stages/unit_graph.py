@@ -55,28 +55,28 @@ def group_units(graph: Graph, patterns: Sequence[Pattern] = PATTERNS) -> UnitGra
     ]
 
     def makers(index: int, step: str) -> list[int]:
-        found = []
+        producers = []
         for tensor in dict.fromkeys(graph.ops[index].inputs):
             maker = made_by[tensor] if tensor != ABSENT else -1
             alone = maker >= 0 and read_by[tensor] == (index,) and tensor not in outputs
             if alone and maker not in unit_of and _matches(graph, graph.ops[maker], step):
-                found.append(maker)
-        return found
+                producers.append(maker)
+        return producers
 
     members: list[list[int]] = []
     for pattern in patterns:
         for index in active:
             if index in unit_of or not _matches(graph, graph.ops[index], pattern[-1]):
                 continue
-            found, front = [index], [index]
+            unit, front = [index], [index]
             for step in reversed(pattern[:-1]):
-                front = [maker for at in front for maker in makers(at, step)]
+                front = [maker for index in front for maker in makers(index, step)]
                 if not front:
                     break
-                found += front
+                unit += front
             if front:
-                unit_of.update(dict.fromkeys(found, len(members)))
-                members.append(sorted(found))
+                unit_of.update(dict.fromkeys(unit, len(members)))
+                members.append(sorted(unit))
     for index in active:
         if index not in unit_of:
             unit_of[index] = len(members)
@@ -161,10 +161,10 @@ def blocks(predecessors: Sequence[int], *, largest: int = 40) -> tuple[tuple[int
         if max(sizes, default=0) <= largest:
             break
         closed = above[unit] | 1 << unit
-        at = next((i for i, cut in enumerate(cuts) if closed & ~cut == 0 and cut != 0), None)
-        if at is None or cuts[at].bit_count() - cuts[at - 1].bit_count() <= largest:
+        place = next((i for i, cut in enumerate(cuts) if closed & ~cut == 0 and cut != 0), None)
+        if place is None or cuts[place].bit_count() - cuts[place - 1].bit_count() <= largest:
             continue
-        inside = closed | cuts[at - 1]
-        if inside not in (cuts[at - 1], cuts[at]):
-            cuts.insert(at, inside)
+        inside = closed | cuts[place - 1]
+        if inside not in (cuts[place - 1], cuts[place]):
+            cuts.insert(place, inside)
     return tuple(tuple(bits(later & ~earlier)) for earlier, later in pairwise(cuts) if later != earlier)
