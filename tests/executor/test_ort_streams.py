@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 import downset as ds
 from downset.cli import downset as command
-from downset.executor.ort_streams import OPTION, StreamsTimed, stream_names, time_streams
 from downset.runtimes import ort
 from downset.sessions import SessionSettings
 from downset.tuning.ort_streams import OPTION, StreamsTimed, stream_names, time_streams

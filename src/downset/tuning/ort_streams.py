@@ -91,16 +91,11 @@ def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...
     or names two nodes."""
     if len({node.name for node in nodes} - {""}) < len(nodes):
         raise UnsupportedError("ONNX Runtime's streams are lists of names, and not every node has one of its own")
-<<<<<<<< HEAD:src/downset/tuning/ort_streams.py
     made_by = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-========
-    made_by = {name: index for index, node in enumerate(nodes) for name in node.output if name}
->>>>>>>> h19:src/downset/executor/ort_streams.py
     before = []
     for node in nodes:
         reads = {made_by[name] for name in (*node.input, *captures(node)) if name in made_by}
         before.append(sum(1 << earlier for earlier in reads))
-<<<<<<<< HEAD:src/downset/tuning/ort_streams.py
     units = UnitGraph(tuple((place,) for place in range(len(nodes))), tuple(before))
     stages = plan_stages(StageProblem(units.predecessors), lambda _: 0.0, method="greedy").stages
     program = lower(units, stages, barriers=False, max_lanes=lanes)
@@ -108,15 +103,6 @@ def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...
     for step in program.steps:
         streams[step.lane] += [nodes[unit].name for unit in step.units]
     return tuple(tuple(names) for names in streams)
-========
-    units = UnitGraph(tuple((index,) for index in range(len(nodes))), tuple(before))
-    stages = plan_stages(StageProblem(units.predecessors), lambda _: 0.0, method="greedy").stages
-    program = lower(units, stages, barriers=False, max_lanes=lanes)
-    names_of_lane: list[list[str]] = [[] for _ in range(program.lanes)]
-    for step in program.steps:
-        names_of_lane[step.lane] += [nodes[unit].name for unit in step.units]
-    return tuple(tuple(names) for names in names_of_lane)
->>>>>>>> h19:src/downset/executor/ort_streams.py
 
 
 def streams_file(streams: Sequence[Sequence[str]]) -> bytes:
@@ -157,21 +143,11 @@ def time_streams(
             }, {OPTION: str(config)})
             for each in dict.fromkeys((1, threads))
         ]  # fmt: skip
-<<<<<<<< HEAD:src/downset/tuning/ort_streams.py
         apart = ort.outputs_apart(path, [sequential, *sessions], shapes=shapes, seed=seed)
         tried = _seconds(path, [sequential, *sessions], runs, shapes, seed)
         best = min(range(len(sessions)), key=lambda index: float(np.median(tried[:, index + 1])))
         # The faster of two would be judged too kindly by the rounds that it was chosen in.
         fresh = _seconds(path, [sequential, sessions[best]], runs, shapes, seed)
-========
-        asked: dict[str, Any] = {"shapes": shapes, "seed": seed}
-        apart = ort.outputs_apart(path, [sequential, *sessions], **asked)
-        tried = ort.session_seconds([(path, of) for of in (sequential, *sessions)], rounds=(runs, runs), **asked)
-        best = min(range(len(sessions)), key=lambda place: median(tried[:, place + 1]))
-        fresh = ort.session_seconds(
-            [(path, sequential), (path, sessions[best])], rounds=(runs, runs), **asked
-        )  # the faster of two would be judged too kindly by the rounds that it was chosen in
->>>>>>>> h19:src/downset/executor/ort_streams.py
     pairs = tuple((float(one), float(other)) for one, other in fresh)
     each = int(sessions[best].options["intra_op_num_threads"])
     return StreamsTimed(streams, each, lanes + 1, pairs, apart[best + 1])
