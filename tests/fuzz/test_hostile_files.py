@@ -4,6 +4,7 @@ import faulthandler
 import itertools
 import json
 import os
+import platform
 import re
 import shutil
 from pathlib import Path
@@ -103,7 +104,7 @@ NAMES = [
 SLOW = (
     dict.fromkeys(("crashes.onnx", "hangs.onnx", "unfolds.onnx"), 1)
     | dict.fromkeys(("loops.onnx", "claims.onnx", "dead_branch.onnx", "strings.onnx"), 3)
-    | {"calls_itself.onnx": 10}
+    | {"calls_itself.onnx": 10, "traps.onnx": 3}
 )
 """How many commands are enough: for the first every command waits as long as a parser may take, or starts a new one
 again and again; the others are lawful and run in runtimes, as escapes.onnx does with every command."""
@@ -144,6 +145,16 @@ def test_what_is_lawful_among_them_works(run, made, tmp_path):
     assert (status, (tmp_path / "out.onnx").exists()) == (0, True), err
     assert run("verify", made / "strings.onnx", made / "strings.onnx")[0] == 0
     assert run("split", made / "makes_nothing.json", "--cluster", "pico_1mac")[0] == 5
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not trap")
+def test_a_crash_of_onnx_runtime_ends_no_command(run, made, fails, tmp_path):
+    """Also where it is timed in turns with what runs in this process."""
+    stage = ("stage", made / "traps.onnx", "--no-profiles", "--budget-timings", "2", "-o", tmp_path / "plan.json")
+    status, out, err = run(*stage, "--time-limit", "1s")
+    assert (status, (tmp_path / "plan.json").exists()) == (0, True), err
+    assert "ONNX Runtime was not timed: ONNX Runtime crashed (signal 8)" in out + err
+    fails(5, "verify", made / "traps.onnx", made / "traps.onnx", says="ONNX Runtime crashed (signal 8)")
 
 
 def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_path):
