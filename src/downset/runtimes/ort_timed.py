@@ -23,7 +23,7 @@ __all__ = ["timed_session"]
 
 _WORKER = "downset.runtimes.ort_timed"
 _OPEN: list[tuple[Any, dict[str, Any]]] = []
-"""In the worker: the session, and what it is fed."""
+"""The session and what it is fed, in the worker."""
 
 
 @contextmanager
