@@ -168,6 +168,13 @@ def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(fails, mad
     fails(6, "fit", made / "claims.onnx", "--on-chip", "1KB", "--time-limit", "1s", says=says)
 
 
+def test_an_operator_larger_than_the_machine_is_refused_before_memory_is_taken(fails, made, monkeypatch):
+    monkeypatch.setattr("downset.executor.arena.seeded_inputs", lambda graph, seed=0: pytest.fail("values are made"))
+    stage = ("stage", made / "claims.onnx", "--no-profiles", "--budget-timings", "2", "--time-limit", "1s")
+    monkeypatch.setattr("downset.executor.binder.machine_bytes", lambda: 1 << 30)
+    fails(6, *stage, says="reads and makes 137,438,953,472 bytes, and this machine has 1,073,741,824")
+
+
 @pytest.mark.parametrize(
     ("kind", "attributes", "made"),
     [
