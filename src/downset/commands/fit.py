@@ -162,8 +162,8 @@ def fit(
         talk.print(
             f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s", style="dim"
         )
-    try:
-        with waiting(talk, f"reading {Path(model).name}", limit_s=time_limit) as progress:
+    with waiting(talk, f"reading {Path(model).name}", limit_s=time_limit) as progress:
+        try:
             result = run_fit(
                 model,
                 output=output,
@@ -185,13 +185,14 @@ def fit(
                 trust=trust,
                 progress=progress,
             )
-    except DownsetError as error:
-        if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
-            _write_pictures(error.result, pictures)
-            error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
-        raise
-    _write_pictures(result, pictures)
-    _write_firmware(result, *firmware_files)
+        except DownsetError as error:
+            if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
+                _write_pictures(error.result, pictures)
+                error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
+            raise
+        progress("writing the pictures")
+        _write_pictures(result, pictures)
+        _write_firmware(result, *firmware_files)
     if as_json:
         print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:

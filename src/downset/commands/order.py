@@ -94,7 +94,8 @@ def order(
             work_limit=work_limit,
             engine=engine,
         )
-    _write_pictures(loaded, plan, report_path, trace_path)
+        progress("writing the pictures")
+        _write_pictures(loaded, plan, report_path, trace_path)
     if as_json:
         print_json("order", order_json(plan, loaded))
         return

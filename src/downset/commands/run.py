@@ -12,6 +12,7 @@ import rich_click as click
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
 from downset.commands.waiting import waiting
+from downset.isolation import PARSING_S
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
@@ -77,7 +78,9 @@ def run(
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
     fixed = parse_shapes(shapes)
-    loaded = load(model, shapes=fixed, trust=trust)
+    talk = console(stderr=True)
+    with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+        loaded = load(model, shapes=fixed, trust=trust)
     if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
     if outputs is not None:
@@ -87,7 +90,7 @@ def run(
     for path, array, tensor in zip(inputs, arrays, loaded.inputs, strict=False):
         _check_dtype(path, array, loaded.tensors[tensor])
     what = f"running {Path(model).name} {runs + 1} times on {plan.device_name}"
-    with waiting(console(stderr=True), what, limit_s=(runs + 1) * plan.evidence.value + _STARTING_S):
+    with waiting(talk, what, limit_s=(runs + 1) * plan.evidence.value + _STARTING_S):
         outcome = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
     if outputs is not None:
         _write_outputs(outputs, outcome.outputs)

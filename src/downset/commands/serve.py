@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -21,7 +22,9 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.waiting import waiting
 from downset.errors import UsageError
+from downset.isolation import PARSING_S
 from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
@@ -87,25 +90,30 @@ def serve(
         raise UsageError("--input says which frames: a .npy file with a frame a row, or a folder of .npy files")
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
     check_pictures(pictures, others={"-o": output}, source=[model, source])
-    graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+    talk = console(stderr=True, quiet=options["quiet"])
+    with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+        graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if output is not None:
         check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])
     frames = read_frames(source, graph)
-    plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
+    with waiting(talk, "planning", limit_s=options["time_limit"]):
+        plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
     local = options["head"] is None
     with ExitStack() as stack:
         stack.enter_context(_stopped_in_order())
         stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"]))
         results = stack.enter_context(Results(output, graph, len(frames))) if output is not None else None
-        pipeline = stack.enter_context(
-            run(
-                graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
-                gather_s=options["gather_s"], prepares=options["ahead"], spare_frames=options["spare_frames"],
-            )
-        )  # fmt: skip
+        with waiting(talk, f"starting {counted(len(plan.cluster.devices), 'device')}", limit_s=options["gather_s"]):
+            pipeline = stack.enter_context(
+                run(
+                    graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
+                    gather_s=options["gather_s"], prepares=options["ahead"], spare_frames=options["spare_frames"],
+                )
+            )  # fmt: skip
         _run(pipeline, frames, results, quiet=options["quiet"])
         served, ran = pipeline.report(), pipeline.ran()
-    _write_pictures(plan, served, ran, pictures, model)
+    with waiting(talk, "writing the pictures"):
+        _write_pictures(plan, served, ran, pictures, model)
     if as_json:
         print_json("serve", served_json(served, plan))
         return
@@ -122,8 +130,6 @@ def _write_pictures(
     the end."""
     if all(path is None for path in paths.values()):
         return
-    from pathlib import Path
-
     from downset.distributed.simulator import simulate
     from downset.reports.page.pipeline_page import pipeline_page
     from downset.reports.timeline import measured_timeline, planned_timeline, simulated_timeline

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -14,7 +15,9 @@ import rich_click as click
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.waiting import waiting
 from downset.errors import InvalidPlan, UsageError
+from downset.isolation import PARSING_S
 from downset.text import parse_seconds
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from downset.results import Simulation
 
 __all__ = ["simulate"]
+
+_REPLANNING_S = 10.0
+"""Time for the plan without the dead devices."""
 
 
 @click.command()
@@ -87,19 +93,22 @@ def simulate(
         raise InvalidPlan(f"{plan_file}: {error}") from None
     dead = [_disturbance(plan, text, dies=True) for text in fails]
     slow = [_disturbance(plan, text, dies=False) for text in slows]
-    anew = None
+    anew, talk = None, console(stderr=True)
     if model is not None:
-        graph = load(model, shapes=parse_shapes(shapes))
+        with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+            graph = load(model, shapes=parse_shapes(shapes))
         if output is not None:
             check_output(output, source=weights_beside(graph))
-        anew = _anew(plan, plan_file, model, graph, dead)
+        with waiting(talk, "planning without the dead devices", limit_s=_REPLANNING_S):
+            anew = _anew(plan, plan_file, model, graph, dead)
     ran = _Observed() if any(pictures.values()) else None
     simulation = _simulated(plan, [*dead, *slow], options, ran)
     found_anew = None if anew is None else _simulated(anew, [], options)
     if anew is not None and output is not None:
         write_plan(output, anew)
     if ran is not None:
-        _write_pictures(plan, simulation, ran, pictures, plan_file)
+        with waiting(talk, "writing the pictures"):
+            _write_pictures(plan, simulation, ran, pictures, plan_file)
     document = simulation_json(simulation, plan)
     lines = simulation_lines(simulation, plan, arrives=options["arrival_s"] is not None)
     if anew is not None and found_anew is not None:
@@ -137,8 +146,6 @@ def _simulated(
 def _write_pictures(
     plan: Pipeline, simulation: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str
 ) -> None:
-    from pathlib import Path
-
     from downset.reports.page.pipeline_page import pipeline_page
     from downset.reports.timeline import planned_timeline, simulated_timeline
 
@@ -160,7 +167,7 @@ def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[D
         verify_pipeline(graph, plan)
     except InvalidPlan as error:
         raise UsageError(f"{plan_file} is not a plan of {model}: {error}") from None
-    return replan(graph, plan, [item.device for item in dead])
+    return replan(graph, plan, [item.device for item in dead], time_limit_s=_REPLANNING_S)
 
 
 @contextmanager

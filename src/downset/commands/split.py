@@ -119,13 +119,14 @@ def split(
         compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}
         progress("planning with one device more, and with faster links")
         upgraded = plan_upgraded(graph, cluster, method=method, **shared) if wants_more else {}
-    if options["export_dir"] is not None:  # before the plan: not every plan can be exported
-        from downset.formats.shards.write import export_shards
+        progress("writing shards and pictures")
+        if options["export_dir"] is not None:  # before the plan: not every plan can be exported
+            from downset.formats.shards.write import export_shards
 
-        export_shards(options["export_dir"], graph, plan)
-    if output is not None:
-        write_plan(output, plan)
-    _write_pictures(plan, compared, upgraded, pictures, model)
+            export_shards(options["export_dir"], graph, plan)
+        if output is not None:
+            write_plan(output, plan)
+        _write_pictures(plan, compared, upgraded, pictures, model)
     if as_json:
         print_json("split", pipeline_json(plan, compared, upgraded))
     else:

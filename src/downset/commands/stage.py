@@ -22,6 +22,8 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.waiting import waiting
+from downset.isolation import PARSING_S
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -104,8 +106,10 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         work=options["work_limit"],
         endings=options["endings"],
     )
-    device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
-    loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+    talk = console(stderr=True, quiet=quiet)
+    with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+        device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
+        loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if streams_path is not None and loaded.source.format != "onnx":
         raise UsageError(f"--ort-streams is for .onnx files, and {model} is none")
     for path in filter(None, (output, streams_path)):
@@ -118,10 +122,12 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         )  # fmt: skip
     if output is not None:
         write_plan(output, result.plan)
-    _write_pictures(result, pictures, model)
     said = ""
-    if streams_path is not None:
-        said = _write_streams(streams_path, loaded, device.threads, options)
+    with waiting(talk, "writing the pictures") as told:
+        _write_pictures(result, pictures, model)
+        if streams_path is not None:
+            told(f"timing sessions of ONNX Runtime in {options['runs']} rounds")
+            said = _write_streams(streams_path, loaded, device.threads, options)
     if as_json:
         result = replace(result, notes=(*result.notes, said)) if said else result
         print_json("stage", stage_result_json(result))
@@ -131,7 +137,6 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
             console().print(line, markup=False, soft_wrap=True)
         if said:
             console().print(said, markup=False, soft_wrap=True)
-    talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 

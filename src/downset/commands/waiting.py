@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from downset.text import format_seconds
+from downset.text import format_seconds, printable
 
 __all__ = ["waiting"]
 
@@ -27,9 +27,15 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
 
     limit_s = None if limit_s is None or limit_s == math.inf else limit_s
     upto = "" if limit_s is None else f"of about {format_seconds(limit_s)}"
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn(upto))
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn(upto),
+    )
     bar = Progress(*columns, console=talk, transient=True)
-    task = bar.add_task(what, total=limit_s)
+    task = bar.add_task(printable(what), total=limit_s)
     ended = threading.Event()
 
     def watch() -> None:
@@ -44,7 +50,7 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
     watcher = threading.Thread(target=watch, name="downset-progress", daemon=True)
     watcher.start()
     try:
-        yield lambda said: bar.update(task, description=said)
+        yield lambda doing: bar.update(task, description=printable(doing))
     finally:
         ended.set()
         watcher.join()

@@ -41,12 +41,12 @@ class ArenaRun:
 
 def seeded_inputs(graph: Graph, *, seed: int = 0) -> list[npt.NDArray[Any]]:
     """Random values for the graph's inputs, in its order, the same for the same seed."""
-    found = []
+    arrays = []
     for position, tensor in enumerate(graph.tensors[index] for index in graph.inputs):
         if tensor.dtype not in _TYPES - {"bfloat16"}:
             raise UnsupportedError(f"input {tensor.name!r} of type {tensor.dtype}: no values can be generated for it")
-        found.append(random_array(tensor.shape, tensor.dtype, seed=seed, position=position))
-    return found
+        arrays.append(random_array(tensor.shape, tensor.dtype, seed=seed, position=position))
+    return arrays
 
 
 def run_in_arena(graph: Graph, order: Order, arena: Arena, inputs: Sequence[npt.NDArray[Any]]) -> ArenaRun:

@@ -112,8 +112,8 @@ class Binder:
         for tensor in outputs:
             if self._made_by[tensor] < 0 and tensor not in self.graph.constants and tensor not in self.graph.inputs:
                 raise UnsupportedError(f"output {self.graph.tensors[tensor].name!r} has no known value")
-        known = [tensor for tensor in outputs if tensor in self.graph.constants]
-        return {tensor: self.constant(tensor).to(self.device) for tensor in known}
+        constants = [tensor for tensor in outputs if tensor in self.graph.constants]
+        return {tensor: self.constant(tensor).to(self.device) for tensor in constants}
 
     def _call(self, op: Op, threads: int) -> Call:
         for tensor in op.inputs:
@@ -126,21 +126,21 @@ class Binder:
             if fast is not None:
                 return Call(inputs, op.outputs[:1], fast)
         fixed = [
-            None if tensor == ABSENT or tensor in inputs else self.argument(op, at)
-            for at, tensor in enumerate(op.inputs)
+            None if tensor == ABSENT or tensor in inputs else self.argument(op, place)
+            for place, tensor in enumerate(op.inputs)
         ]
-        places = [(at, inputs.index(tensor)) for at, tensor in enumerate(op.inputs) if tensor in inputs]
+        places = [(place, inputs.index(tensor)) for place, tensor in enumerate(op.inputs) if tensor in inputs]
         shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
 
         # A result that nobody asked for may have no element type here: the mask of a Dropout, say.
         wanted = [t != ABSENT and bool(self._read_by[t] or t in self.graph.outputs) for t in op.outputs]
-        least = max((at + 1 for at, here in enumerate(wanted) if here), default=0)
+        least = max((place + 1 for place, here in enumerate(wanted) if here), default=0)
         dtypes = [self.dtype_of(t) if here else None for t, here in zip(op.outputs, wanted, strict=True)]
 
         def run(values: list[Any]) -> Sequence[Any]:
             arguments = list(fixed)
-            for at, source in places:
-                arguments[at] = values[source]
+            for place, source in places:
+                arguments[place] = values[source]
             results = compute(op, arguments, shapes)
             if len(results) < least:
                 raise UnsupportedError(f"operator {op.name!r} ({op.kind}) makes {len(results)} of its results only")
@@ -160,8 +160,8 @@ class Binder:
     def _convolution_of(self, op: Op, threads: int) -> Callable[[list[Any]], Sequence[Any]] | None:
         """None where the kernel table must do it: other ranks or activations, weights that are computed."""
         bias = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] != ABSENT else None
-        known = op.inputs[1] in self.graph.constants and (bias is None or bias in self.graph.constants)
-        if not known or len(op.inputs) > 3:
+        constant_weights = op.inputs[1] in self.graph.constants and (bias is None or bias in self.graph.constants)
+        if not constant_weights or len(op.inputs) > 3:
             return None
         weights = weights_first(op, self.constant(op.inputs[1]))
         geometry = geometry_of(op, self.graph.tensors[op.inputs[0]].shape, weights.shape[2:])

@@ -172,8 +172,8 @@ class Convolutions:
                     expected = self._without_cudnn(image, weights, bias, rest).relu_()
                     left_over = torch.full_like(expected, math.nan)
                     del left_over  # the allocator hands its block out next
-                    found = torch.cudnn_convolution_relu(image, weights, bias, *rest)
-                    worst, largest = (found - expected).abs().max().item(), expected.abs().max().item()
+                    fused = torch.cudnn_convolution_relu(image, weights, bias, *rest)
+                    worst, largest = (fused - expected).abs().max().item(), expected.abs().max().item()
                     self._fusing[where] = worst <= _DIFFERENCE * max(largest, 1e-6)
                 except RuntimeError:  # no engine for it, or no cuDNN
                     self._fusing[where] = False

@@ -148,30 +148,32 @@ def _regions(
     for span in _spans(program):
         # An uncut span of several steps has some that nothing orders; others are one after another on whatever lanes.
         parallel = not _in_a_row(program, span)
-        used = sorted({program.steps[at].lane for at in span}) if parallel else [program.steps[span[0]].lane]
+        used = (
+            sorted({program.steps[position].lane for position in span}) if parallel else [program.steps[span[0]].lane]
+        )
         each = max(1, threads // len(used))
         lanes: dict[int, list[_Task]] = {lane: [] for lane in used}
         edges = {
-            (waited, at): SimpleQueue[None]()
-            for at in span
-            for waited in program.steps[at].waits
+            (waited, position): SimpleQueue[None]()
+            for position in span
+            for waited in program.steps[position].waits
             if parallel and waited in span
         }
-        for at in span:
-            step = program.steps[at]
+        for position in span:
+            step = program.steps[position]
             if len(step.units) > 1:
                 calls = bind_merged(binder, [units.units[unit] for unit in step.units], threads=each)
             else:
                 calls = binder.bind(units.units[step.units[0]], threads=each)
-            receive = tuple(queue for (_, target), queue in edges.items() if target == at)
-            send = tuple(queue for (source, _), queue in edges.items() if source == at)
-            lanes[step.lane if parallel else used[0]].append(_Task(calls, receive, send, drops[at]))
+            receive = tuple(queue for (_, target), queue in edges.items() if target == position)
+            send = tuple(queue for (source, _), queue in edges.items() if source == position)
+            lanes[step.lane if parallel else used[0]].append(_Task(calls, receive, send, drops[position]))
         regions.append(_Region(each, tuple(tuple(lanes[lane]) for lane in used)))
     return tuple(regions)
 
 
 def _in_a_row(program: Program, steps: Sequence[int]) -> bool:
-    return all(program.before[later] >> at & 1 for at, later in pairwise(steps))
+    return all(program.before[later] >> earlier & 1 for earlier, later in pairwise(steps))
 
 
 def _spans(program: Program) -> list[range]:
@@ -179,10 +181,10 @@ def _spans(program: Program) -> list[range]:
     stay together."""
     common = [0] * len(program.steps)  # steps that all from this one on wait for
     mask = -1
-    for at in reversed(range(len(program.steps))):
-        mask &= program.before[at]
-        common[at] = mask
-    cuts = [at for at in range(1, len(program.steps)) if common[at] & (whole := (1 << at) - 1) == whole]
+    for step in reversed(range(len(program.steps))):
+        mask &= program.before[step]
+        common[step] = mask
+    cuts = [step for step in range(1, len(program.steps)) if common[step] & (whole := (1 << step) - 1) == whole]
     spans: list[range] = []
     for start, stop in pairwise([0, *cuts, len(program.steps)] if program.steps else []):
         if spans and stop - start == 1 and _in_a_row(program, spans[-1]):
@@ -197,17 +199,17 @@ def _drops(binder: Binder, units: UnitGraph, program: Program, outputs: set[int]
     for all its readers, in every run."""
     graph = binder.graph
     readers: dict[int, int] = {}
-    for at, step in enumerate(program.steps):
+    for index, step in enumerate(program.steps):
         for unit in step.units:
             for op in units.units[unit]:
                 for tensor in graph.ops[op].inputs:
                     if tensor not in graph.constants:
-                        readers[tensor] = readers.get(tensor, 0) | 1 << at
-    drops: dict[int, list[int]] = {at: [] for at in range(len(program.steps))}
+                        readers[tensor] = readers.get(tensor, 0) | 1 << index
+    drops: dict[int, list[int]] = {index: [] for index in range(len(program.steps))}
     for tensor, steps in readers.items():
         if tensor not in outputs:
             after = range(steps.bit_length() - 1, len(program.steps))
-            last = next((at for at in after if steps & ~(program.before[at] | 1 << at) == 0), None)
+            last = next((index for index in after if steps & ~(program.before[index] | 1 << index) == 0), None)
             if last is not None:
                 drops[last].append(tensor)
-    return {at: tuple(dropped) for at, dropped in drops.items()}
+    return {index: tuple(dropped) for index, dropped in drops.items()}

@@ -72,7 +72,7 @@ class CudaEngine:
             with torch.no_grad(), _choosing(torch, True):
                 self.static = [binder.place(value).clone() for value in values]  # never the caller's own memory
                 self._fixed = binder.fixed_outputs(outputs)
-                self._calls = [self._bind(binder, units, at) for at in range(len(program.steps))]
+                self._calls = [self._bind(binder, units, step) for step in range(len(program.steps))]
                 self._warm_up()
             with torch.no_grad(), _choosing(torch, False), _uncollected():
                 self._capture(copies, self._streams[first])
@@ -84,9 +84,9 @@ class CudaEngine:
         finally:
             self._held.clear()
 
-    def _bind(self, binder: Binder, units: UnitGraph, at: int) -> tuple[Call, ...]:
-        self._now = self._names[at]
-        members = self._program.steps[at].units
+    def _bind(self, binder: Binder, units: UnitGraph, step: int) -> tuple[Call, ...]:
+        self._now = self._names[step]
+        members = self._program.steps[step].units
         if len(members) > 1:
             return bind_merged(binder, [units.units[unit] for unit in members], threads=1)
         return binder.bind(units.units[members[0]])
@@ -138,21 +138,21 @@ class CudaEngine:
         self._started = [main]
         awaited = {wait for step in self._program.steps for wait in step.waits}
         ended: dict[int, Any] = {}
-        for at, (step, calls) in enumerate(zip(self._program.steps, self._calls, strict=True)):
-            self._now = self._names[at]
+        for index, (step, calls) in enumerate(zip(self._program.steps, self._calls, strict=True)):
+            self._now = self._names[index]
             stream = self._streams[step.lane]
             if stream not in self._started:
                 stream.wait_event(begin)
                 self._started.append(stream)
             for wait in step.waits:
                 stream.wait_event(ended[wait])
-            held.let_go(at)
+            held.let_go(index)
             with torch.cuda.stream(stream):
                 _run(calls, table)
-            held.take(at)
-            if at in awaited:
-                ended[at] = torch.cuda.Event()
-                ended[at].record(stream)
+            held.take(index)
+            if index in awaited:
+                ended[index] = torch.cuda.Event()
+                ended[index].record(stream)
         self._held = table
         return [table[tensor] for tensor in self._outputs]
 
@@ -179,26 +179,26 @@ class _Held:
     ) -> None:
         self._program, self._calls, self._table = program, calls, table
         self._touched: dict[int, int] = {}  # tensor -> mask of the steps that make or read it
-        for at, step in enumerate(calls):
+        for index, step in enumerate(calls):
             for call in step:
                 for tensor in (*call.inputs, *call.outputs):
-                    self._touched[tensor] = self._touched.get(tensor, 0) | 1 << at
+                    self._touched[tensor] = self._touched.get(tensor, 0) | 1 << index
         self._touched.update(dict.fromkeys(outputs, -1))  # valid after the last step
         self._not_ours = {_storage(value) for value in table.values()}
         self._lanes: dict[int, int] = {}  # storage -> the lane that it was allocated on
         self._tensors: dict[int, list[int]] = {}  # storage -> tensors that lie in it
 
-    def take(self, at: int) -> None:
+    def take(self, step: int) -> None:
         """Hold what a step has just made."""
-        for tensor in (tensor for call in self._calls[at] for tensor in call.outputs):
+        for tensor in (tensor for call in self._calls[step] for tensor in call.outputs):
             storage = _storage(self._table[tensor])
             if storage not in self._not_ours:
-                self._lanes.setdefault(storage, self._program.steps[at].lane)
+                self._lanes.setdefault(storage, self._program.steps[step].lane)
                 self._tensors.setdefault(storage, []).append(tensor)
 
-    def let_go(self, at: int) -> None:
+    def let_go(self, step: int) -> None:
         """Drop what nobody reads any more when a step begins, if its memory is for the step's lane."""
-        lane, ended = self._program.steps[at].lane, self._program.before[at]
+        lane, ended = self._program.steps[step].lane, self._program.before[step]
         for storage in [storage for storage, home in self._lanes.items() if home == lane]:
             tensors = self._tensors[storage]
             if all(self._touched[tensor] & ~ended == 0 for tensor in tensors):

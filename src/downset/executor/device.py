@@ -84,8 +84,8 @@ class TorchDevice:
         names = list(engines)
         samples: dict[str, list[float]] = {name: [] for name in names}
         for turn in range(-2, runs):
-            for at in range(len(names)):
-                name = names[(at + turn) % len(names)]
+            for place in range(len(names)):
+                name = names[(place + turn) % len(names)]
                 if self.kind == "cuda":
                     (taken,) = _replays(engines[name], 1)
                 else:
@@ -108,15 +108,15 @@ class TorchDevice:
 
 def _replays(engine: CudaEngine, runs: int) -> list[float]:
     torch = need_cuda()
-    found = []
+    seconds = []
     for _ in range(runs):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         engine.graph.replay()
         end.record()
         torch.cuda.synchronize()
-        found.append(begin.elapsed_time(end) / 1e3)
-    return found
+        seconds.append(begin.elapsed_time(end) / 1e3)
+    return seconds
 
 
 def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None) -> TorchDevice:

@@ -18,21 +18,25 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
     torch = torch_library()
     binder = Binder(graph, device=device, dtype=dtype)
     constants: dict[tuple[int, int], Any] = {}  # by operator and position
-    for at, op in enumerate(graph.ops):
+    for index, op in enumerate(graph.ops):
         for position, tensor in enumerate(op.inputs):
             if tensor != ABSENT and tensor in graph.constants:
                 value = binder.argument(op, position)
                 last = value.dim() == 4 and value.is_floating_point()
-                constants[at, position] = value.contiguous(memory_format=torch.channels_last) if last else value
+                constants[index, position] = value.contiguous(memory_format=torch.channels_last) if last else value
 
     fixed = binder.fixed_outputs(graph.outputs)
-    made = [(at, op) for at, op in enumerate(graph.ops) if any(t not in graph.constants for t in op.outputs)]
+    computed = [(index, op) for index, op in enumerate(graph.ops) if any(t not in graph.constants for t in op.outputs)]
 
     def run(*values: Any) -> tuple[Any, ...]:
         table = {**fixed, **dict(zip(graph.inputs, values, strict=True))}
-        for at, op in made:
+        for index, op in computed:
             inputs = [
-                None if tensor == ABSENT else constants[at, position] if (at, position) in constants else table[tensor]
+                None
+                if tensor == ABSENT
+                else constants[index, position]
+                if (index, position) in constants
+                else table[tensor]
                 for position, tensor in enumerate(op.inputs)
             ]
             shapes = [graph.tensors[t].shape if t != ABSENT else () for t in op.outputs]

@@ -90,8 +90,13 @@ def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lane
         previous = current
     reduced = reduction(waits)
     steps = tuple(
-        Step(chunk, lane_of[at], stage_at[at], tuple(w for w in bits(reduced[at]) if lane_of[w] != lane_of[at]))
-        for at, chunk in enumerate(members)
+        Step(
+            chunk,
+            lane_of[index],
+            stage_at[index],
+            tuple(w for w in bits(reduced[index]) if lane_of[w] != lane_of[index]),
+        )
+        for index, chunk in enumerate(members)
     )
     return Program(steps, lanes, barriers, ancestors(waits))
 
@@ -101,9 +106,11 @@ def _lanes(
 ) -> list[int]:
     chosen = []
     for group in groups:
-        made = [step_of[earlier] for unit in group for earlier in bits(units.predecessors[unit]) if earlier in step_of]
-        preferred = lane_of[max(made)] if made else 0
-        lane = preferred if load[preferred] == 0 else min(range(len(load)), key=lambda at: (load[at], at))
+        read_from = [
+            step_of[earlier] for unit in group for earlier in bits(units.predecessors[unit]) if earlier in step_of
+        ]
+        preferred = lane_of[max(read_from)] if read_from else 0
+        lane = preferred if load[preferred] == 0 else min(range(len(load)), key=lambda lane: (load[lane], lane))
         load[lane] += len(group)
         chosen.append(lane)
     return chosen
@@ -116,14 +123,14 @@ def critical_lane(program: Program) -> int:
     length: list[int] = []
     behind: list[int] = []
     for before in program.before:
-        best = max(bits(before), key=lambda at: (length[at], -at), default=-1)
+        best = max(bits(before), key=lambda step: (length[step], -step), default=-1)
         behind.append(best)
         length.append(1 + (length[best] if best >= 0 else 0))
     counts = [0] * program.lanes
-    at = max(range(len(length)), key=lambda step: (length[step], -step))
-    while at >= 0:
-        counts[program.steps[at].lane] += 1
-        at = behind[at]
+    step = max(range(len(length)), key=lambda step: (length[step], -step))
+    while step >= 0:
+        counts[program.steps[step].lane] += 1
+        step = behind[step]
     return counts.index(max(counts))
 
 
@@ -131,11 +138,11 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tu
     """Pairs of activations that must not share bytes in this program: neither is dead in every run before the other is
     born. A planner that took the order of issue for the order of execution would let them share, and corrupt one.
     O(tensors²) mask steps."""
-    step_of = {op: at for at, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
-    made: dict[int, int] = {}
+    step_of = {op: index for index, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
+    maker: dict[int, int] = {}
     touched: dict[int, int] = {}
     for tensor in graph.inputs:
-        touched[tensor] = made[tensor] = 0
+        touched[tensor] = maker[tensor] = 0
     for index, op in enumerate(graph.ops):
         if index not in step_of:
             continue
@@ -145,20 +152,20 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tu
                 touched[tensor] |= step
         for tensor in op.outputs:
             if tensor != ABSENT:
-                made[tensor] = touched[tensor] = step
+                maker[tensor] = touched[tensor] = step
     kept = set(graph.outputs)
 
     def gone(one: int, other: int) -> bool:
         """Everybody who touches the one has ended before the other is made."""
-        if one in kept or not made[other]:
+        if one in kept or not maker[other]:
             return False
-        return touched[one] & ~program.before[made[other].bit_length() - 1] == 0
+        return touched[one] & ~program.before[maker[other].bit_length() - 1] == 0
 
     tensors = sorted(touched)
     return tuple(
         (one, other)
-        for at, one in enumerate(tensors)
-        for other in tensors[at + 1 :]
+        for index, one in enumerate(tensors)
+        for other in tensors[index + 1 :]
         if not gone(one, other) and not gone(other, one)
     )
 
@@ -170,7 +177,7 @@ def concurrent_arena(graph: Graph, units: UnitGraph, program: Program, *, dtype:
     tensors = sorted({tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT}
                      | set(graph.inputs))  # fmt: skip
     sizes = {t: _nbytes(graph.tensors[t], dtype) for t in tensors if t not in graph.constants}
-    number = {tensor: at for at, tensor in enumerate(t for t in sizes if sizes[t])}
+    number = {tensor: index for index, tensor in enumerate(t for t in sizes if sizes[t])}
     pairs = [(number[one], number[other]) for one, other in conflicts if one in number and other in number]
     records = records_of_conflicts([sizes[tensor] for tensor in number], pairs, alignment=alignment)
     return plan_arena(records)
@@ -180,9 +187,9 @@ def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program, *, dty
     """The most bytes of activations that can be needed at a time in some run: at each step, all tensors that may have
     been made and may still be read. `dtype`: what floats are computed in, if not in the model's types. Analytic;
     sequential programs have their peak. O(tensors · steps) mask steps."""
-    step_of = {op: at for at, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
+    step_of = {op: place for place, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
     touched: dict[int, int] = dict.fromkeys(graph.inputs, 0)
-    made: dict[int, int] = {}
+    maker: dict[int, int] = {}
     for index, op in enumerate(graph.ops):
         if index in step_of:
             for tensor in op.inputs:
@@ -190,18 +197,18 @@ def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program, *, dty
                     touched[tensor] |= 1 << step_of[index]
             for tensor in op.outputs:
                 if tensor != ABSENT:
-                    touched[tensor], made[tensor] = 1 << step_of[index], step_of[index]
+                    touched[tensor], maker[tensor] = 1 << step_of[index], step_of[index]
     kept = set(graph.outputs)
     after = [0] * len(program.steps)
-    for at, before in enumerate(program.before):
+    for place, before in enumerate(program.before):
         for earlier in bits(before):
-            after[earlier] |= 1 << at
+            after[earlier] |= 1 << place
     most = 0
-    for at, before in enumerate(program.before):
+    for place, before in enumerate(program.before):
         live = 0
         for tensor, steps in touched.items():
             gone = tensor not in kept and steps & ~before == 0
-            unborn = tensor in made and after[at] >> made[tensor] & 1
+            unborn = tensor in maker and after[place] >> maker[tensor] & 1
             if not gone and not unborn:
                 live += _nbytes(graph.tensors[tensor], dtype)
         most = max(most, live)

@@ -107,9 +107,11 @@ def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[
         }
         parts.append(ort.run_on(graph.source.path, feeds, shapes=shapes))
     expected = [np.concatenate(outputs) if len(parts) > 1 else outputs[0] for outputs in zip(*parts, strict=True)]
-    for at, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
+    for position, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
         if ours.shape != theirs.shape:
-            raise InvalidPlan(f"output {at} has shape {list(ours.shape)}; ONNX Runtime's has {list(theirs.shape)}")
+            raise InvalidPlan(
+                f"output {position} has shape {list(ours.shape)}; ONNX Runtime's has {list(theirs.shape)}"
+            )
     return difference(results, expected)
 
 

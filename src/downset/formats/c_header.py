@@ -31,8 +31,8 @@ def c_header(graph: Graph, order: Order, arena: Arena) -> str:
         f"static const unsigned {prefix}_order[] = {{{steps}}};",
         f"static const struct {{ unsigned tensor; size_t offset, bytes; }} {prefix}_tensors[] = {{",
         *(
-            f"    {{{t}u, {at}u, {graph.tensors[t].nbytes}u}},  // {_comment(graph.tensors[t].name)}"
-            for t, at in placed
+            f"    {{{t}u, {offset}u, {graph.tensors[t].nbytes}u}},  // {_comment(graph.tensors[t].name)}"
+            for t, offset in placed
         ),
         *(["    {0u, 0u, 0u},"] if not placed else []),
         "};",

@@ -43,9 +43,9 @@ def read_certificate(data: bytes) -> dict[str, Part]:
         if not data.startswith(b"{"):
             unpacker = zlib.decompressobj()
             data = unpacker.decompress(data, _LARGEST)
-        found = msgspec.json.decode(data, type=_Certificate)
+        certificate = msgspec.json.decode(data, type=_Certificate)
     except (zlib.error, msgspec.DecodeError) as error:
         raise LoadError(f"its certificate is damaged: {error}") from None
-    if found.version != _VERSION:
-        raise LoadError(f"its certificate is of version {found.version}; this downset reads {_VERSION}")
-    return found.parts
+    if certificate.version != _VERSION:
+        raise LoadError(f"its certificate is of version {certificate.version}; this downset reads {_VERSION}")
+    return certificate.parts

@@ -131,7 +131,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     total = parts["head_bytes"] + parts["tail_bytes"]
     needed = max(total, parts["tail_bytes"] + planning_bytes(fit.graph, scratch=parts["head_bytes"] > arena))
     rounded = -(-needed // _ALIGNMENT) * _ALIGNMENT
-    known = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
+    claim = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
     return [
         "",
         f"namespace downset_{prefix} {{",
@@ -139,7 +139,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"static const unsigned char* const model = {prefix}_model;",
         f"constexpr size_t kModelBytes = {model_bytes};",
         "",
-        f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({known})",
+        f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({claim})",
         f"constexpr size_t kScratchBytes = {max(0, parts['head_bytes'] - arena)};  // of the reference kernels",
         f"constexpr size_t kTailBytes = {parts['tail_bytes']};  // what stays from one run to the next",
         f"constexpr size_t kMarginBytes = {rounded - total};  // for planning at the start; a multiple of {_ALIGNMENT}",
@@ -210,11 +210,11 @@ def _scratch_bytes(graph: Graph, op: Op) -> int:
     if op.kind != "Conv":
         return 0
     rows, columns = (int(extent) for extent in op.attrs["kernel_shape"])
-    made, group = graph.tensors[op.outputs[0]].shape[-1], int(op.attrs.get("group", 1))
+    result_channels, group = graph.tensors[op.outputs[0]].shape[-1], int(op.attrs.get("group", 1))
     if group > 1 and group == channels:
         dilated = any(step != 1 for step in op.attrs.get("dilations", (1, 1)))
         # A 3x3 kernel with little padding needs none; how much there is depends on the size, so it is not looked at.
-        return 0 if made != channels or dilated else 2 * channels * rows * columns
+        return 0 if result_channels != channels or dilated else 2 * channels * rows * columns
     if rows == columns == 1:
         return 4 * channels  # arm_convolve_1x1_s8_fast, with Arm's compiler; none with others
     length = -(-rows * columns * (channels // group) // 4) * 4
@@ -229,8 +229,8 @@ def _array(data: bytes) -> list[str]:
 
 
 def _identifier(name: str) -> str:
-    found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or "model"
-    return found if not found[0].isdigit() else f"m_{found}"
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or "model"
+    return word if not word[0].isdigit() else f"m_{word}"
 
 
 def _safe(name: str) -> str:

@@ -86,7 +86,7 @@ def _tensor(name: str, nbytes: int) -> Tensor:
 
 def _made_with(path: Path, buffers: Mapping[str, _Buffer]) -> dict[str, str]:
     """Part -> the buffer of several outputs that it was allocated with."""
-    found: dict[str, str] = {}
+    whole_of: dict[str, str] = {}
     for name, buffer in buffers.items():
         if buffer.is_input or buffer.size_alloc or not buffer.size_free:
             continue
@@ -98,8 +98,8 @@ def _made_with(path: Path, buffers: Mapping[str, _Buffer]) -> dict[str, str]:
                 raise LoadError(f"{path}: buffer {name} is freed but never allocated")
             whole = next((d for d in ahead if buffers[d].size_alloc), ahead[0])
             seen.add(whole)
-        found[name] = whole
-    return found
+        whole_of[name] = whole
+    return whole_of
 
 
 def _op(

@@ -66,19 +66,19 @@ def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bo
     if reader.resized:
         return reader.load(path, shapes=shapes)
     if shapes:
-        resized = " and ".join(known for known, other in READERS.items() if other.resized)
+        resized = " and ".join(name for name, other in READERS.items() if other.resized)
         raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {resized}")
     return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
 
 
-def not_read(suffix: str, known: Iterable[str] = tuple(READERS)) -> str:
+def not_read(suffix: str, suffixes: Iterable[str] = tuple(READERS)) -> str:
     """Why files of this suffix are not read, and what to do about it."""
     if suffix in _PICKLED:
         return (
             f"a {suffix} file of torch.save holds weights and code, not a graph; write one with "
             "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
         )
-    return f"suffix {suffix or '(none)'} is not one of {', '.join(known)}"
+    return f"suffix {suffix or '(none)'} is not one of {', '.join(suffixes)}"
 
 
 _PICKLED = (".pt", ".pth", ".ckpt")

@@ -84,14 +84,14 @@ def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
 
 def _header(cells: Sequence[str], where: str) -> dict[str, int]:
     columns: dict[str, int] = {}
-    for at, cell in enumerate(cells):
+    for column, cell in enumerate(cells):
         if cell not in _COLUMNS:
             raise LoadError(
                 f"{where}: unknown column {cell!r}; the columns are {', '.join(dict.fromkeys(_COLUMNS.values()))}"
             )
         if _COLUMNS[cell] in columns:
             raise LoadError(f"{where}: two columns give the {_COLUMNS[cell]}")
-        columns[_COLUMNS[cell]] = at
+        columns[_COLUMNS[cell]] = column
     missing = [column for column in _REQUIRED if column not in columns]
     if missing:
         raise LoadError(f"{where}: no column {missing[0]!r}; records need {','.join(_REQUIRED)}")

@@ -79,6 +79,6 @@ def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Aren
     itself (.json: the arena where given, else the order; .h needs the arena). Raises UsageError for other suffixes."""
     writer = WRITERS.get(Path(path).suffix.lower())
     if writer is None or (writer.needs_arena and arena is None):
-        names = [f"{suffix} with an arena" if known.needs_arena else suffix for suffix, known in WRITERS.items()]
+        names = [f"{suffix} with an arena" if writer.needs_arena else suffix for suffix, writer in WRITERS.items()]
         raise UsageError(f"cannot export to {path}: use {', '.join(names[:-1])}, or {names[-1]}")
     writer.write(path, graph, order, arena)

@@ -51,15 +51,17 @@ def external_path(path: Path, location: str, name: str = "") -> Path:
     if not _is_beside(location):
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
     try:
-        found = (path.parent / location).resolve()
-        inside = any(found.is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent))
+        resolved = (path.parent / location).resolve()
+        inside = any(resolved.is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent))
         if not inside:
-            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, a link to {found}, not beside the file")
-        if found.exists() and not stat.S_ISREG(found.stat().st_mode):
+            raise LoadError(
+                f"{path}: the weights {name!r} lie at {location!r}, a link to {resolved}, not beside the file"
+            )
+        if resolved.exists() and not stat.S_ISREG(resolved.stat().st_mode):
             raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which is not a plain file")
     except (OSError, ValueError, RuntimeError) as error:  # names that are too long, a null in them, links in a circle
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which cannot be read: {error}") from None
-    return found
+    return resolved
 
 
 def _is_beside(location: str) -> bool:

@@ -34,9 +34,9 @@ def infer_types(model: Any) -> Any:
         if elements > LARGEST_ELEMENTS:
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
                 weight.ClearField(name)
-    found = type(model.graph)()
-    found.ParseFromString(_asked("infer_here", model).tobytes())
-    return found
+    inferred = type(model.graph)()
+    inferred.ParseFromString(_asked("infer_here", model).tobytes())
+    return inferred
 
 
 def check_model(model: Any) -> str:
@@ -63,11 +63,11 @@ def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
     from onnx import shape_inference
 
     try:
-        found = shape_inference.infer_shapes(_read(path), data_prop=True)
+        inferred = shape_inference.infer_shapes(_read(path), data_prop=True)
     except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         raise LoadError(f"ONNX's shape inference refuses it: {brief(error)}") from None
-    settle(onnx, found)
-    said = onnx.GraphProto(value_info=found.graph.value_info, output=found.graph.output)
+    settle(onnx, inferred)
+    said = onnx.GraphProto(value_info=inferred.graph.value_info, output=inferred.graph.output)
     return {"said": np.frombuffer(said.SerializeToString(), np.uint8)}
 
 

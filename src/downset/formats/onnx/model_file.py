@@ -151,20 +151,20 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
             if node.op_type == "SkipLayerNormalization":
                 _stand_for_sum(standing.graph, position)
             node.op_type, node.domain = stand_in, ""
-            known = _SHAPING.get(stand_in, ())
-            kept = [attribute for attribute in node.attribute if attribute.name in known]
+            shaping = _SHAPING.get(stand_in, ())
+            kept = [attribute for attribute in node.attribute if attribute.name in shaping]
             del node.attribute[:]
             node.attribute.extend(kept)
-            del node.input[(3 if known else 1) :]
+            del node.input[(3 if shaping else 1) :]
     try:
-        found = infer_types(standing)
+        inferred = infer_types(standing)
     except (UnsupportedError, LoadError) as error:
         raise LoadError(f"{path}: {error}") from None
     except LimitReached as error:
         raise LimitReached(f"{path}: {error}") from None
     del model.graph.value_info[:]
-    model.graph.value_info.extend(found.value_info)
-    for ours, theirs in zip(model.graph.output, found.output, strict=True):
+    model.graph.value_info.extend(inferred.value_info)
+    for ours, theirs in zip(model.graph.output, inferred.output, strict=True):
         ours.CopyFrom(theirs)
     return model
 

@@ -85,8 +85,8 @@ class _Reader:
         attrs = self._attributes(node)
         if self._flattens and kind in ("Softmax", "LogSoftmax"):
             kind, attrs = self._softmax_of_old(kind, attrs, self._tensors[inputs[0]].shape)
-        known = [tensor for tensor in inputs if tensor != ABSENT]
-        constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in known)
+        present = [tensor for tensor in inputs if tensor != ABSENT]
+        constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in present)
         # what is drawn at random is not a constant, although it has no inputs
         constant = constant and kind_of(kind).draws != "always"
         outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
@@ -121,7 +121,7 @@ class _Reader:
         """Before version 13 it normalised over all axes from `axis` on together. Where these are one but for ones, that
         is today's; else it is an operator that today's ONNX lacks."""
         axis = int(attrs.get("axis", 1)) % max(len(shape), 1)
-        wide = [at for at in range(axis, len(shape)) if shape[at] != 1]
+        wide = [dimension for dimension in range(axis, len(shape)) if shape[dimension] != 1]
         if len(wide) > 1:
             return f"ai.onnx.12::{kind}", attrs
         return kind, {**attrs, "axis": wide[0] if wide else axis}
@@ -185,12 +185,12 @@ class _Reader:
             return {}
         if node.op_type not in self._schemas:
             defs = self._onnx.defs
-            found: dict[str, int] = {}
+            types: dict[str, int] = {}
             if defs.has(node.op_type):
                 with contextlib.suppress(defs.SchemaError):  # newer than the file's version
                     schema = defs.get_schema(node.op_type, self._version)
-                    found = {name: int(described.type.value) for name, described in schema.attributes.items()}
-            self._schemas[node.op_type] = found
+                    types = {name: int(described.type.value) for name, described in schema.attributes.items()}
+            self._schemas[node.op_type] = types
         return self._schemas[node.op_type]
 
     def _attributes(self, node: Any) -> dict[str, Any]:

@@ -45,9 +45,9 @@ class Scope:
         """Whether a node cannot run with the types that it is given."""
 
     def type(self, name: str) -> Any:
-        for known in (self.found, self._types):
-            if name in known:
-                return known[name]
+        for types in (self.found, self._types):
+            if name in types:
+                return types[name]
         if name in self._weights:
             weight = self._weights[name]
             return self._onnx.helper.make_tensor_type_proto(weight.data_type, tuple(weight.dims))

@@ -14,7 +14,7 @@ Elements = tuple[Any, ...]
 
 
 def elements_of(
-    node: Any, types: Sequence[Any], known: Sequence[Elements | None], values: Sequence[Array | None]
+    node: Any, types: Sequence[Any], elements: Sequence[Elements | None], values: Sequence[Array | None]
 ) -> Elements | None:
     """The elements of the sequence that a node makes, from the types, elements and values of its inputs; None where
     they are not known."""
@@ -22,21 +22,21 @@ def elements_of(
         return ()
     if node.op_type == "SequenceConstruct":
         return tuple(types)
-    if not known or known[0] is None:
+    if not elements or elements[0] is None:
         return None
     if node.op_type == "Identity":
-        return known[0]
-    at = 2 if node.op_type == "SequenceInsert" else 1
-    given = len(node.input) > at and bool(node.input[at])
-    position = _position(values[at], len(known[0])) if given else None
+        return elements[0]
+    place = 2 if node.op_type == "SequenceInsert" else 1
+    given = len(node.input) > place and bool(node.input[place])
+    position = _position(values[place], len(elements[0])) if given else None
     if given and position is None:
         return None
     if node.op_type == "SequenceInsert":
-        where = len(known[0]) if position is None else position
-        return (*known[0][:where], types[1], *known[0][where:])
-    if node.op_type == "SequenceErase" and known[0]:
-        where = len(known[0]) - 1 if position is None else position
-        return (*known[0][:where], *known[0][where + 1 :])
+        where = len(elements[0]) if position is None else position
+        return (*elements[0][:where], types[1], *elements[0][where:])
+    if node.op_type == "SequenceErase" and elements[0]:
+        where = len(elements[0]) - 1 if position is None else position
+        return (*elements[0][:where], *elements[0][where + 1 :])
     return None
 
 

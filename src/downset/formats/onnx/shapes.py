@@ -72,38 +72,38 @@ class _Walk:
             return
         self._follow_sequences(node, scope)
         shapes = {name: shape_of(scope.type(name)) for name in (*node.input, *node.output) if name}
-        found = evaluate(self._onnx, node, values=values, shapes=shapes, opsets=[*self._opsets.values()])
-        for name, value in found.items():
+        results = evaluate(self._onnx, node, values=values, shapes=shapes, opsets=[*self._opsets.values()])
+        for name, value in results.items():
             scope.learn(name, None, value)
 
     def _follow_sequences(self, node: Any, scope: Scope) -> None:
         """Note the elements of a sequence that the node makes, their number, or the type of what it takes from one."""
-        known = [scope.elements(name) if name else None for name in node.input]
+        elements = [scope.elements(name) if name else None for name in node.input]
         values = [scope.value(name) if name else None for name in node.input]
-        made = elements_of(node, [scope.type(name) for name in node.input], known, values)
-        if made is not None:
-            scope.learn_elements(node.output[0], made)
-        if not known or known[0] is None:
+        result = elements_of(node, [scope.type(name) for name in node.input], elements, values)
+        if result is not None:
+            scope.learn_elements(node.output[0], result)
+        if not elements or elements[0] is None:
             return
         if node.op_type == "SequenceLength":
-            scope.learn(node.output[0], None, np.asarray(len(known[0]), np.int64))
+            scope.learn(node.output[0], None, np.asarray(len(elements[0]), np.int64))
         elif self._again or is_open(scope.type(node.output[0])):
-            kind = element_type(node, known[0], values[1] if len(values) > 1 else None)
+            kind = element_type(node, elements[0], values[1] if len(values) > 1 else None)
             if not is_open(kind):
                 scope.learn(node.output[0], kind, None)
 
     def _infer(self, node: Any, scope: Scope, values: Mapping[str, Array | None]) -> Found:
         if node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan"):
             bodies = {item.name: item.g for item in node.attribute if item.type == 5}
-            found = {"If": self._branch, "Loop": self._loop, "Scan": self._scan}[node.op_type](node, bodies, scope)
-            if found:
-                return found
+            results = {"If": self._branch, "Loop": self._loop, "Scan": self._scan}[node.op_type](node, bodies, scope)
+            if results:
+                return results
         if (node.domain, node.op_type) in self._functions:
             return self._call(node, scope)
-        known = {name: scope.type(name) for name in (*node.input, *captures(node)) if name}
+        input_types = {name: scope.type(name) for name in (*node.input, *captures(node)) if name}
         if (node.domain, node.op_type) == ("com.microsoft", "FusedMatMul"):
-            return _settled(node.output, [(_product(node, [known.get(name) for name in node.input]), None)])
-        if any(kind is None for kind in known.values()):
+            return _settled(node.output, [(_product(node, [input_types.get(name) for name in node.input]), None)])
+        if any(kind is None for kind in input_types.values()):
             return {}
         entry = self._opsets.get(node.domain or "ai.onnx")
         data = {
@@ -114,15 +114,15 @@ class _Walk:
                 node.op_type, entry.version if entry else 1, "" if node.domain == "ai.onnx" else node.domain
             )
             types = self._onnx.shape_inference.infer_node_outputs(
-                schema, node, known, data, opset_imports=[*self._opsets.values()], ir_version=self._ir_version
+                schema, node, input_types, data, opset_imports=[*self._opsets.values()], ir_version=self._ir_version
             )
         except self._onnx.shape_inference.InferenceError:
             scope.refused = True
             return {}
         except Exception:  # no schema for it: what the whole model's inference says stands
             return {}
-        shape = shape_of(known[node.input[0]]) if node.input and node.input[0] else None
-        weights = shape_of(known[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
+        shape = shape_of(input_types[node.input[0]]) if node.input and node.input[0] else None
+        weights = shape_of(input_types[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
         sizes = None if shape is None else pooled_sizes(self._onnx, node, shape, weights or ())
         if sizes is not None and shape is not None:
             types = {name: _of_shape(kind, (*(shape_of(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
@@ -151,10 +151,10 @@ class _Walk:
         taken = [self._body(bodies[name], (), scope) for name in names]
         runs = [results for results, refused in taken if not refused]
         scope.refused |= not runs
-        found = [_settled(node.output, results) for results in runs]
-        if len(found) < 2:
-            return found[0] if found else {}
-        both = ((name, kind, found[1][name][0]) for name, (kind, _) in found[0].items() if name in found[1])
+        branches = [_settled(node.output, results) for results in runs]
+        if len(branches) < 2:
+            return branches[0] if branches else {}
+        both = ((name, kind, branches[1][name][0]) for name, (kind, _) in branches[0].items() if name in branches[1])
         return {name: (kind, None) for name, kind, other in both if _alike(kind, other)}
 
     def _loop(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
@@ -167,13 +167,13 @@ class _Walk:
         goes_on = scope.value(node.input[1]) if node.input[1] else np.asarray(True)
         scalar = self._onnx.helper.make_tensor_type_proto
         given = [(scalar(7, ()), None), (scalar(9, ()), goes_on), *((kind, None) for kind in carried)]
-        made, _ = self._body(body, given, scope)
-        if not made or not all(_alike(one, kind) for (one, _), kind in zip(made[1:], carried, strict=False)):
+        results, _ = self._body(body, given, scope)
+        if not results or not all(_alike(one, kind) for (one, _), kind in zip(results[1:], carried, strict=False)):
             return {}
-        ends = goes_on is None or not goes_on.all() or made[0][1] is None or not made[0][1].all()
-        known = turns is not None and turns.size == 1 and not ends
-        count = max(0, int(turns.reshape(-1)[0])) if known and turns is not None else None
-        rows = [(_stacked(kind, count, 0), None) for kind, _ in made[1 + len(carried) :]]
+        ends = goes_on is None or not goes_on.all() or results[0][1] is None or not results[0][1].all()
+        settled = turns is not None and turns.size == 1 and not ends
+        count = max(0, int(turns.reshape(-1)[0])) if settled and turns is not None else None
+        rows = [(_stacked(kind, count, 0), None) for kind, _ in results[1 + len(carried) :]]
         return _settled(node.output, [*((kind, None) for kind in carried), *rows])
 
     def _scan(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
@@ -191,12 +191,12 @@ class _Walk:
             if not -len(shape) <= axis < len(shape):
                 return {}
             count = shape[axis]
-            left = [extent for at, extent in enumerate(shape) if at != axis % len(shape)]
+            left = [extent for position, extent in enumerate(shape) if position != axis % len(shape)]
             rows.append(self._onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, left))
-        made, _ = self._body(body, [(kind, None) for kind in (*carried, *rows)], scope)
-        if not all(_alike(one, kind) for (one, _), kind in zip(made, carried, strict=False)):
+        body_results, _ = self._body(body, [(kind, None) for kind in (*carried, *rows)], scope)
+        if not all(_alike(one, kind) for (one, _), kind in zip(body_results, carried, strict=False)):
             return {}
-        stacks = made[len(carried) :]
+        stacks = body_results[len(carried) :]
         axes = settings.get("scan_output_axes") or [0] * len(stacks)
         results = [(_stacked(kind, count, axis), None) for (kind, _), axis in zip(stacks, axes, strict=False)]
         return _settled(node.output, [*((kind, None) for kind in carried), *results])
@@ -249,8 +249,8 @@ def _stacked(kind: Any, count: int | None, axis: int) -> Any:
     shape = shape_of(kind)
     if count is None or shape is None or not -len(shape) - 1 <= axis <= len(shape):
         return None
-    at = axis % (len(shape) + 1)
-    return _of_shape(kind, (*shape[:at], count, *shape[at:]))
+    place = axis % (len(shape) + 1)
+    return _of_shape(kind, (*shape[:place], count, *shape[place:]))
 
 
 def _of_shape(kind: Any, shape: Sequence[int]) -> Any:

@@ -60,10 +60,10 @@ def evaluate(
         return {}
     if any(value is None for value in values.values()):
         return {}
-    made = [shapes.get(name) for name in node.output if name]
+    result_shapes = [shapes.get(name) for name in node.output if name]
     # NonZero makes at most as many positions as its small input has elements.
-    known = node.op_type == "NonZero" or all(shape is not None for shape in made)
-    if not known or any(math.prod(shape) > LARGEST_ELEMENTS for shape in made if shape is not None):
+    shaped = node.op_type == "NonZero" or all(shape is not None for shape in result_shapes)
+    if not shaped or any(math.prod(shape) > LARGEST_ELEMENTS for shape in result_shapes if shape is not None):
         return {}
     return _run(onnx, node, values, opsets)
 

@@ -120,15 +120,15 @@ def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:
 
 def _write_weights(onnx: Any, model: Any, graph: Graph, names: dict[int, str]) -> None:
     """The constants that new nodes read and the file does not have."""
-    made = {name for node in model.graph.node for name in node.output}
-    known = {value.name for value in model.graph.initializer} | made
-    known |= {value.values.name for value in model.graph.sparse_initializer}
+    computed = {name for node in model.graph.node for name in node.output}
+    named = {value.name for value in model.graph.initializer} | computed
+    named |= {value.values.name for value in model.graph.sparse_initializer}
     for op, position in zip(graph.ops, graph.source.op_index, strict=True):
         for tensor in op.inputs if position < 0 else ():
-            if tensor in graph.constants and names[tensor] not in known:
+            if tensor in graph.constants and names[tensor] not in named:
                 value = graph.constant(tensor)
                 model.graph.initializer.append(onnx.numpy_helper.from_array(value, names[tensor]))
-                known.add(names[tensor])
+                named.add(names[tensor])
     # Before version 4 of the format every initializer had to be an input as well.
     model.ir_version = max(model.ir_version, 4)
 
@@ -141,13 +141,13 @@ def _drop_unused(model: Any) -> None:
         read.update(node.input)
         for inner in subgraphs(node):
             read.update(_all_names(inner))
-    made = {name for node in graph.node for name in node.output}
+    computed = {name for node in graph.node for name in node.output}
     dropped = {value.name for value in graph.initializer if value.name not in read}
     _keep(graph.initializer, [value.name not in dropped for value in graph.initializer])
     _keep(graph.input, [value.name not in dropped for value in graph.input])
-    _keep(graph.value_info, [value.name in made for value in graph.value_info])
+    _keep(graph.value_info, [value.name in computed for value in graph.value_info])
     annotated = graph.quantization_annotation
-    _keep(annotated, [value.tensor_name in made | read for value in annotated])
+    _keep(annotated, [value.tensor_name in computed | read for value in annotated])
 
 
 def _keep(values: Any, keeps: Sequence[bool]) -> None:
@@ -158,6 +158,6 @@ def _keep(values: Any, keeps: Sequence[bool]) -> None:
 
 def _import_domains(onnx: Any, model: Any) -> None:
     """Say so where a new node is ONNX Runtime's own."""
-    known = {entry.domain for entry in model.opset_import}
-    for domain in sorted({node.domain for node in model.graph.node} - known - {"", "ai.onnx"}):
+    imported = {entry.domain for entry in model.opset_import}
+    for domain in sorted({node.domain for node in model.graph.node} - imported - {"", "ai.onnx"}):
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))

@@ -62,8 +62,8 @@ class Cutter:
         if not wanted:
             return None
         if tile.halos:
-            made = needed(self._form, ops, wanted)
-            wanted = {tensor: made[tensor] for tensor in sinks if tensor in made}
+            wanted_rows = needed(self._form, ops, wanted)
+            wanted = {tensor: wanted_rows[tensor] for tensor in sinks if tensor in wanted_rows}
         strip, reads = _strip(self.graph, self._form, ops, wanted, suffix="/strip")
         rows = {**reads, **wanted}
         if tile.columns is None:
@@ -108,14 +108,14 @@ def _strip(
 ) -> tuple[Graph, dict[int, Interval]]:
     """(the strip as a graph, rows of its inputs by the graph's tensor)."""
     edit = Edit(graph)
-    made = {tensor for op in ops for tensor in graph.ops[op].outputs}
+    computed = {tensor for op in ops for tensor in graph.ops[op].outputs}
     held: dict[int, Held] = {}
     for tensor, rows in needed(form, ops, wanted).items():
-        if tensor not in made:
+        if tensor not in computed:
             held[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
-    operators, found, _ = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix=suffix, held=held)
+    operators, results, _ = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix=suffix, held=held)
     given = {tensor: index for tensor, (index, _) in held.items()}
-    part = _named(graph, edit, _with_constants(graph, operators), given, found)
+    part = _named(graph, edit, _with_constants(graph, operators), given, results)
     return part, {tensor: rows for tensor, (_, rows) in held.items()}
 
 
@@ -126,8 +126,8 @@ def _with_constants(graph: Graph, ops: Sequence[Op]) -> list[Op]:
     waiting = [tensor for op in ops for tensor in op.inputs]
     while waiting:
         tensor = waiting.pop()
-        known = tensor == ABSENT or tensor >= len(graph.tensors) or tensor in graph.constants
-        if not known and graph.tensors[tensor].role == "constant" and made_by[tensor] not in needed_ops:
+        kept = tensor == ABSENT or tensor >= len(graph.tensors) or tensor in graph.constants
+        if not kept and graph.tensors[tensor].role == "constant" and made_by[tensor] not in needed_ops:
             needed_ops.add(made_by[tensor])
             waiting += graph.ops[made_by[tensor]].inputs
     return [*(graph.ops[index] for index in sorted(needed_ops)), *ops]
@@ -142,11 +142,13 @@ def _given(edit: Edit, graph: Graph, tensor: int, rows: Interval, axis: int) -> 
     return edit.add_tensor(meta.name, shape, meta)
 
 
-def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], found: dict[int, int]) -> Graph:
+def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], results: dict[int, int]) -> Graph:
     """The strip with compact indices; what it is given and makes has the names of the network's tensors."""
-    used = sorted({*given.values(), *found.values(), *(t for op in ops for t in (*op.inputs, *op.outputs))} - {ABSENT})
+    used = sorted(
+        {*given.values(), *results.values(), *(t for op in ops for t in (*op.inputs, *op.outputs))} - {ABSENT}
+    )
     number = {old: new for new, old in enumerate(used)} | {ABSENT: ABSENT}
-    names = {index: graph.tensors[tensor].name for side in (given, found) for tensor, index in side.items()}
+    names = {index: graph.tensors[tensor].name for side in (given, results) for tensor, index in side.items()}
     tensors = []
     for old in used:
         meta = edit.tensors[old]
@@ -156,5 +158,5 @@ def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], found
         for op in ops
     )
     constants = {number[old]: read for old, read in edit.constants.items() if old in number}
-    inputs, outputs = (tuple(number[t] for t in items) for items in (given.values(), found.values()))
+    inputs, outputs = (tuple(number[t] for t in items) for items in (given.values(), results.values()))
     return Graph(f"{graph.name} strip", tuple(tensors), renumbered, inputs, outputs, constants).check()

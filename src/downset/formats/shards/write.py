@@ -96,8 +96,10 @@ def shard_blocks(graph: Graph, plan: Pipeline) -> tuple[ShardBlock, ...]:
     model."""
     blocks = _blocks(plan)
     planned = sorted({op for block in blocks for op in block.ops})
-    made = [at for at, op in enumerate(graph.ops) if any(t != ABSENT and t not in graph.constants for t in op.outputs)]
-    if planned and (planned[-1] >= len(graph.ops) or not set(made) <= set(planned)):
+    computing = [
+        index for index, op in enumerate(graph.ops) if any(t != ABSENT and t not in graph.constants for t in op.outputs)
+    ]
+    if planned and (planned[-1] >= len(graph.ops) or not set(computing) <= set(planned)):
         raise InvalidPlan(
             f"the plan's operators are not those of this model: {len(planned)} up to number {planned[-1]}, and "
             f"{graph.name} has {len(graph.ops)}"
@@ -107,19 +109,19 @@ def shard_blocks(graph: Graph, plan: Pipeline) -> tuple[ShardBlock, ...]:
 
 def _blocks(plan: Pipeline) -> list[ShardBlock]:
     names = [device.name for device in plan.cluster.devices]
-    found = []
+    blocks = []
     for number, stage in enumerate(plan.stages):
         for place, block in enumerate(stage.blocks):
             strips = tuple((names[strip.device], strip.start, strip.stop) for strip in block.strips)
             columns = tuple(strip.columns for strip in block.strips)
             frame_columns = max((span[1] for span in columns if span is not None), default=0)
-            found.append(
+            blocks.append(
                 ShardBlock(
                     number, place, block.ops, block.frame_rows, strips, block.axis, columns, frame_columns,
                     block.rule != "leader",
                 )
             )  # fmt: skip
-    return found
+    return blocks
 
 
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
@@ -156,7 +158,7 @@ def check_exportable(graph: Graph, blocks: Sequence[ShardBlock]) -> None:
 @contextmanager
 def _filled(folder: Path) -> Iterator[Path]:
     """A new folder inside, whose files come into `folder` at the end, or none of them where something failed."""
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     beside = folder / part_name()
     done = False
     try:
@@ -177,7 +179,7 @@ def _filled(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         with contextlib.suppress(OSError):
-            for place in () if done else made:
+            for place in () if done else new_folders:
                 place.rmdir()
 
 

@@ -97,7 +97,7 @@ _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 def _weighted(model: Any, main: Any, op: Any) -> str:
     """Why an operator with weights rounds differently, or is not stated, in int8; empty where it does not."""
-    read, weights = (main.tensors[int(at)] for at in op.inputs[:2])
+    read, weights = (main.tensors[int(tensor)] for tensor in op.inputs[:2])
     zeros = [int(zero) for zero in _listed(weights.quantization.zeroPoint)]
     if weights.type != _UINT8 or read.type != _UINT8 or set(zeros) != {_SHIFT}:
         shown = ", ".join(map(str, sorted(set(zeros)))) or "none"
@@ -114,11 +114,11 @@ def _convolution(model: Any, main: Any, op: Any) -> str:
     reason = _weighted(model, main, op)
     if reason:
         return reason
-    tensors = (main.tensors[int(at)] for at in (op.inputs[0], op.inputs[1], op.outputs[0]))
-    read, weights, made = (np.float32(tensor.quantization.scale[0]) for tensor in tensors)
+    tensors = (main.tensors[int(tensor)] for tensor in (op.inputs[0], op.inputs[1], op.outputs[0]))
+    read, weights, result = (np.float32(tensor.quantization.scale[0]) for tensor in tensors)
     zero = int(main.tensors[int(op.outputs[0])].quantization.zeroPoint[0])
-    before = float(np.float32(read * weights)) / float(made)
-    after = float(read) * float(weights) / float(made)
+    before = float(np.float32(read * weights)) / float(result)
+    after = float(read) * float(weights) / float(result)
     if thresholds(before, zero) != thresholds(after, zero):
         return "has scales whose product rounds to another multiplier in int8, and some sums to another value"
     return ""
@@ -132,7 +132,7 @@ def thresholds(scale: float, zero: int) -> tuple[tuple[int, ...], ...]:
     multiplier = math.floor(mantissa * (1 << _Q31) + 0.5)
     if multiplier == 1 << _Q31:
         multiplier, exponent = multiplier // 2, exponent + 1
-    found = []
+    tables = []
     for rounded in (_in_two_steps, _in_one_step):
         row = []
         for value in range(-zero, 256 - zero):
@@ -145,8 +145,8 @@ def thresholds(scale: float, zero: int) -> tuple[tuple[int, ...], ...]:
                 else:
                     low = middle + 1
             row.append(low)
-        found.append(tuple(row))
-    return tuple(found)
+        tables.append(tuple(row))
+    return tuple(tables)
 
 
 def _in_two_steps(total: int, multiplier: int, exponent: int) -> int:
@@ -167,11 +167,11 @@ def _in_one_step(total: int, multiplier: int, exponent: int) -> int:
 def _average(model: Any, main: Any, op: Any) -> str:
     del model
     options = op.builtinOptions
-    read, made = (main.tensors[int(at)].shape for at in (op.inputs[0], op.outputs[0]))
+    read, result = (main.tensors[int(tensor)].shape for tensor in (op.inputs[0], op.outputs[0]))
     window = (options.filterHeight, options.filterWidth)
     # With pads a window may hold any number of positions, unless the only one is all of the input.
     padded = (
-        options.padding == 0 and window != (1, 1) and not (tuple(read[1:3]) == window and tuple(made[1:3]) == (1, 1))
+        options.padding == 0 and window != (1, 1) and not (tuple(read[1:3]) == window and tuple(result[1:3]) == (1, 1))
     )
     if window[0] * window[1] % 2 == 0 or padded:
         return "divides by an even number of positions, where int8 rounds halves another way"
@@ -184,7 +184,7 @@ def _alike(model: Any, main: Any, op: Any) -> str:
 
 
 def _same_scale(main: Any, op: Any) -> bool:
-    all_of = [main.tensors[int(at)] for at in (*op.inputs, *op.outputs) if at >= 0]
+    all_of = [main.tensors[int(tensor)] for tensor in (*op.inputs, *op.outputs) if tensor >= 0]
     kept = [tensor for tensor in all_of if tensor.type == _UINT8]
     forms = {(float(tensor.quantization.scale[0]), int(tensor.quantization.zeroPoint[0])) for tensor in kept}
     return len(forms) == 1

@@ -103,9 +103,9 @@ class _Reader:
             for index in range(len(raw))
         ]
         ops = self._operators(subgraph, tensors)
-        made = {index for op in ops for index in op.outputs} | set(inputs)
+        written = {index for op in ops for index in op.outputs} | set(inputs)
         for index, tensor in enumerate(tensors):
-            if tensor.nbytes == 0 and index not in made and tensor.role == "activation":
+            if tensor.nbytes == 0 and index not in written and tensor.role == "activation":
                 tensors[index] = replace(tensor, role="constant")  # an empty constant has no bytes to show for itself
         source = Source("tflite", str(self._path), tuple(range(len(ops))), tuple(range(len(raw))))
         return Graph(self._path.stem, tuple(tensors), tuple(ops), inputs, outputs, constants, source)
@@ -113,10 +113,10 @@ class _Reader:
     def _indices(self, array: Any, limit: int) -> tuple[int, ...]:
         if isinstance(array, int):  # the accessor's way to say that the vector is absent
             return ()
-        found = tuple(int(index) for index in array)
-        if any(not 0 <= index < limit for index in found):
+        indices = tuple(int(index) for index in array)
+        if any(not 0 <= index < limit for index in indices):
             raise LoadError(f"{self._path} is damaged: a graph input or output is not a tensor of it")
-        return found
+        return indices
 
     def _unique_names(self, raw: list[Any]) -> list[str]:
         """Tensor names, made unique: TFLite allows doubles, and names are how people point at tensors."""
@@ -135,11 +135,11 @@ class _Reader:
         for tensor in raw:
             array = tensor.ShapeAsNumpy()
             stated.append(() if isinstance(array, int) else tuple(int(extent) for extent in array))
-        known = {names[index]: index for index in inputs}
+        by_name = {names[index]: index for index in inputs}
         for name in shapes:
-            if name not in known:
+            if name not in by_name:
                 raise LoadError(
-                    f"--shape names {name!r}, but the inputs of {self._path} are {printable(', '.join(known))}"
+                    f"--shape names {name!r}, but the inputs of {self._path} are {printable(', '.join(by_name))}"
                 )
         changed = {index: shapes[names[index]] for index in inputs if names[index] in shapes}
         if any(stated[index] != shape for index, shape in changed.items()):
@@ -226,8 +226,8 @@ class _Reader:
             inputs = self._references(raw.InputsAsNumpy(), len(tensors))
             outputs = self._references(raw.OutputsAsNumpy(), len(tensors))
             translated = self._translate(name, raw, [tensors[i].shape if i >= 0 else () for i in inputs])
-            if translated.inputs is not None and all(at < len(inputs) for at in translated.inputs):
-                inputs = tuple(inputs[at] for at in translated.inputs)
+            if translated.inputs is not None and all(place < len(inputs) for place in translated.inputs):
+                inputs = tuple(inputs[place] for place in translated.inputs)
             if name in _PERSISTENT and all(tensors[i].role == "constant" for i in inputs if i >= 0):
                 for index in outputs:
                     tensors[index] = replace(tensors[index], role="constant")
@@ -242,10 +242,10 @@ class _Reader:
         if isinstance(array, int):
             return ()
         self._counted(len(array), "operands")
-        found = tuple(int(index) if index >= 0 else ABSENT for index in array)
-        if any(index >= limit for index in found):
+        references = tuple(int(index) if index >= 0 else ABSENT for index in array)
+        if any(index >= limit for index in references):
             raise LoadError(f"{self._path} is damaged: an operator refers to a tensor that does not exist")
-        return found
+        return references
 
     def operator_names(self) -> list[str]:
         return sorted({self._operator_name(operator.OpcodeIndex()) for operator in self._every_operator()})
@@ -293,8 +293,8 @@ class _Reader:
 def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A weight's value. Types that numpy lacks, packed and sparse ones come as raw bytes."""
     raw = np.frombuffer(data, np.uint8, size, start)
-    known = {"bfloat16", "string", "resource", "variant", "int4", "int2", "uint4", "float8e4m3fn", "float8e5m2"}
-    if dtype in known or size != tensor_bytes(shape, dtype):
+    unsupported = {"bfloat16", "string", "resource", "variant", "int4", "int2", "uint4", "float8e4m3fn", "float8e5m2"}
+    if dtype in unsupported or size != tensor_bytes(shape, dtype):
         return raw
     return raw.view(dtype).reshape(shape)
 
@@ -327,13 +327,17 @@ class _SideEffects:
             waits = {self._written.get(variable, -1), self._barrier, *self._read.pop(variable, ())}
             self._written[variable] = position
         elif name in _CALLS:
-            waits = {self._barrier, *self._written.values(), *(at for reads in self._read.values() for at in reads)}
+            waits = {
+                self._barrier,
+                *self._written.values(),
+                *(earlier for reads in self._read.values() for earlier in reads),
+            }
             self._barrier = position
             self._written.clear()
             self._read.clear()
         else:
             return ()
-        return tuple(sorted(at for at in waits if at >= 0))
+        return tuple(sorted(earlier for earlier in waits if earlier >= 0))
 
     def _variable(self, inputs: tuple[int, ...]) -> str:
         return self._name_of.get(inputs[0], f"tensor {inputs[0]}") if inputs else ""

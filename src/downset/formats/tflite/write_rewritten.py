@@ -48,7 +48,7 @@ def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int])
             place[tensor] = len(main.tensors)
             main.tensors.append(_tensor(model, schema, graph, tensor))
     place[ABSENT] = old_place[ABSENT] = -1
-    main.operators = [_operator(model, schema, graph, at, old_operators, place, old_place) for at in steps]
+    main.operators = [_operator(model, schema, graph, step, old_operators, place, old_place) for step in steps]
     _renumber_interface(model, old_place)
     _drop_weights(model)
     del place[ABSENT]
@@ -112,12 +112,12 @@ def _operator(
     model: Any,
     schema: Any,
     graph: Graph,
-    at: int,
+    index: int,
     operators: Sequence[Any],
     place: Mapping[int, int],
     old_place: Mapping[int, int],
 ) -> Any:
-    op, position = graph.ops[at], graph.source.op_index[at]
+    op, position = graph.ops[index], graph.source.op_index[index]
     if position >= 0:
         entry = operators[position]
         for name in ("inputs", "outputs", "intermediates"):
@@ -125,10 +125,10 @@ def _operator(
             if tensors is not None:
                 setattr(entry, name, np.asarray([old_place[int(tensor)] for tensor in tensors], np.int32))
         return entry
-    settings = graph.source.settings_of[at]
+    settings = graph.source.settings_of[index]
     entry = copy.deepcopy(operators[settings]) if settings >= 0 else _made(model, schema, graph, op)
     order = _FILE_INPUTS.get(op.kind, range(len(op.inputs)))
-    entry.inputs = np.asarray([place[op.inputs[at]] for at in order], np.int32)
+    entry.inputs = np.asarray([place[op.inputs[index]] for index in order], np.int32)
     entry.outputs = np.asarray([place[tensor] for tensor in op.outputs], np.int32)
     if hasattr(entry.builtinOptions, "padding"):
         entry.builtinOptions.padding = _padding(graph, op)

@@ -225,10 +225,10 @@ class Archive:
         if payload.use_pickle or payload.tensor_meta is None:
             raise LoadError(f"{self.path}: the value of {name!r} is pickled; {TRUST}")
         meta = payload.tensor_meta
-        found = self._tensor(name, meta)
-        if wanted is not None and found != wanted:
+        described = self._tensor(name, meta)
+        if wanted is not None and described != wanted:
             raise self._damaged(
-                f"the weights {name!r} are {found.dtype} {list(found.shape)} in one place, not in another"
+                f"the weights {name!r} are {described.dtype} {list(described.shape)} in one place, not in another"
             )
         folder = "weights" if name in self._weights else "constants"
         entry = f"{self._root}data/{folder}/{payload.path_name}"
@@ -236,12 +236,12 @@ class Archive:
             raise self._damaged(f"{printable(entry)} is missing")
         strides = [self._fixed(name, stride) for stride in meta.strides]
         first = self._fixed(name, meta.storage_offset)
-        width = tensor_bytes((1,), found.dtype)
-        last = first + sum((size - 1) * stride for size, stride in zip(found.shape, strides, strict=False))
-        empty = 0 in found.shape
-        if len(strides) != len(found.shape) or (not empty and (last + 1) * width > self._entries[entry].file_size):
+        width = tensor_bytes((1,), described.dtype)
+        last = first + sum((size - 1) * stride for size, stride in zip(described.shape, strides, strict=False))
+        empty = 0 in described.shape
+        if len(strides) != len(described.shape) or (not empty and (last + 1) * width > self._entries[entry].file_size):
             raise self._damaged(f"the weights {name!r} end outside their entry")
-        return lambda: _array(self.read(entry), found, strides, first, width)
+        return lambda: _array(self.read(entry), described, strides, first, width)
 
 
 _SCHEMA = 8

@@ -38,15 +38,15 @@ def program_of(program: Any) -> Program:
 
 def _call(node: Any, values: dict[Any, Value]) -> Call:
     """The call, whose results are known by the getitems that pick them, where it returns several."""
-    made = node.meta.get("val")
+    result = node.meta.get("val")
     args, kwargs = _plain(node.args, values), _plain(node.kwargs, values)
-    several = isinstance(made, (list, tuple))
+    several = isinstance(result, (list, tuple))
     if not several:
-        values[node] = _value(node.name, made)
+        values[node] = _value(node.name, result)
         return Call(node.name, str(node.target), tuple(args), kwargs, (values[node],))
     picked = {user.args[1]: user for user in node.users if _is_getitem(user)}
     results = []
-    for position, item in enumerate(made):
+    for position, item in enumerate(result):
         key = picked.get(position)
         results.append(_value(f"{node.name}.{position}" if key is None else key.name, item))
         if key is not None:

@@ -20,9 +20,9 @@ def translated(call: Call) -> Kind:
     if base in _ELEMENTWISE and not call.kwargs and not (base in _BINARY and numbers):
         return _ELEMENTWISE[base], {}
     if base in _TRANSLATED and not call.kwargs:
-        found = _TRANSLATED[base](call)
-        if found is not None:
-            return found
+        translation = _TRANSLATED[base](call)
+        if translation is not None:
+            return translation
     return f"aten::{name}", {}
 
 

@@ -139,8 +139,8 @@ class _Names:
             return self._numbers(said)
         if kind == "as_float":
             return float(said)
-        known = ("as_int", "as_ints", "as_floats", "as_string", "as_strings", "as_bool", "as_bools", "as_int_lists")
-        return said if kind in known else None
+        plain = ("as_int", "as_ints", "as_floats", "as_string", "as_strings", "as_bool", "as_bools", "as_int_lists")
+        return said if kind in plain else None
 
     def _read(self, name: str) -> Value:
         if name not in self._values:

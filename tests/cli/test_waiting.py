@@ -1,0 +1,138 @@
+"""Progress: whatever may take long is done while the terminal says what is being done, one line at a time."""
+
+import io
+import threading
+from contextlib import contextmanager
+from importlib import import_module
+
+import pytest
+from rich.console import Console
+
+from downset.commands.waiting import waiting
+from downset.errors import DownsetError
+from tests.cluster_toml import cluster_toml
+from tests.command import output_of
+from tests.models import branchy_model
+
+LONG = (
+    "formats.reading.load", "orders.plan.plan_order", "pipelines.plan.plan_pipeline", "pipelines.replan.replan",
+    "formats.shards.write.export_shards", "runtimes.compare.compare", "reports.inspection.inspect", "fitting.fit.fit",
+    "executor.staged.run_stages",
+)  # fmt: skip
+"""Functions of the package that take long for large models."""
+
+
+@pytest.fixture
+def announced(monkeypatch):
+    """Names of long functions that ran, each while one line, and one only, was said."""
+    open_lines, ran = [], []
+
+    @contextmanager
+    def said(talk, what, *, limit_s=None):
+        assert not open_lines, f"{what!r} inside {open_lines}: a terminal shows one line"
+        open_lines.append(what)
+        try:
+            yield lambda doing: None
+        finally:
+            open_lines.pop()
+
+    def watched(name, function):
+        def call(*arguments, **options):
+            assert open_lines, f"{name} in silence"
+            ran.append(name)
+            return function(*arguments, **options)
+
+        return call
+
+    homes = [(import_module(f"downset.{module}"), name) for module, _, name in (path.rpartition(".") for path in LONG)]
+    for home, name in homes:  # all are imported before: none keeps what another test put there
+        monkeypatch.setattr(home, name, watched(name, getattr(home, name)))
+    for name in ("arena", "fit", "inspect", "order", "run", "serve", "simulate", "split", "stage", "verify"):
+        module = import_module(f"downset.commands.{name}")
+        monkeypatch.setattr(module, "waiting", said)
+        if hasattr(module, "write_page"):
+            monkeypatch.setattr(module, "write_page", watched("write_page", module.write_page))
+    return ran
+
+
+@pytest.fixture
+def model(tmp_path):
+    return branchy_model(tmp_path / "net.onnx")
+
+
+def test_reading_ordering_and_drawing_are_announced(announced, model, tmp_path):
+    output_of("order", model, "--report", tmp_path / "page.html")
+    output_of("inspect", model)
+    output_of("verify", model, model)
+    assert announced == ["load", "plan_order", "write_page", "load", "inspect", "compare"]
+
+
+def test_planning_of_pipelines_is_announced(announced, model, tmp_path):
+    home, plan = tmp_path / "home.toml", tmp_path / "plan.json"
+    home.write_text(cluster_toml({"a": 1e9, "b": 2e9}, rate_mbps=5000))
+    output_of(
+        "split", model, "--cluster", home, "--method", "pico", "-q", "-o", plan, "--export", tmp_path / "shards",
+        "--report", tmp_path / "split.html",
+    )  # fmt: skip
+    assert {"load", "plan_pipeline", "export_shards", "write_page"} <= {*announced}
+    announced.clear()
+    output_of(
+        "simulate", plan, "--frames", 5, "--fail", "a@0s", "--replan", model, "--report", tmp_path / "simulate.html"
+    )
+    assert {"load", "replan", "write_page"} <= {*announced}
+
+
+def test_measuring_is_announced(announced, model, tmp_path, monkeypatch):
+    """Where reading fails, after it was announced."""
+
+    monkeypatch.setattr("downset.executor.device.open_device", lambda *arguments, **options: None)
+    (tmp_path / "frames").mkdir()
+    for command in (
+        ("stage", tmp_path / "none.onnx"),
+        ("serve", tmp_path / "none.onnx", "--cluster", "rpi_8", "--input", tmp_path / "frames"),
+        ("fit", tmp_path / "none.onnx"),
+    ):
+        announced.clear()
+        with pytest.raises(DownsetError):
+            output_of(*command)
+        assert announced, command
+
+
+class Screen(io.StringIO):
+    """A terminal's text, and an event once it shows what is looked for."""
+
+    def __init__(self, wanted):
+        super().__init__()
+        self.wanted, self.shown = wanted, threading.Event()
+
+    def write(self, text):
+        count = super().write(text)
+        if all(part in self.getvalue() for part in self.wanted):
+            self.shown.set()
+        return count
+
+
+def talk_to(screen):
+    return Console(file=screen, force_terminal=True, width=100)
+
+
+def test_a_line_says_what_is_done_and_about_how_long_it_may_take(monkeypatch):
+    monkeypatch.setattr("downset.commands.waiting._PATIENCE_S", 0.0)
+    screen = Screen(["reading [red]net", "of about 20 s"])
+    with waiting(talk_to(screen), "reading [red]net", limit_s=20.0) as told:
+        assert screen.shown.wait(60)
+        screen.wanted = ["ordering 5 operators"]
+        screen.shown.clear()
+        told("ordering 5 operators")
+        assert screen.shown.wait(60)
+
+
+def test_nothing_is_said_of_what_is_soon_done_or_in_a_pipe():
+    screen = Screen(["reading"])
+    with waiting(talk_to(screen), "reading", limit_s=20.0) as told:
+        told("ordering")
+    assert not screen.getvalue()
+    piped = io.StringIO()
+    with waiting(Console(file=piped), "reading") as told:
+        told("ordering")
+    assert not piped.getvalue()
