@@ -16,11 +16,11 @@ from tests.strategies_pipeline import KINDS, random_chain, random_cluster, rando
 
 pytestmark = pytest.mark.native
 
-COUNT = cases(30)
+COUNT = cases(40)
 
 
 def instances(kind, law):
-    for seed in range(COUNT):
+    for seed in range(4, 4 + COUNT):
         random = Random(f"{law}/{kind}/{seed}")
         problem = random_chain(random, layers=4, rows=9) if seed % 2 else random_graph(random, units=4, rows=8)
         yield seed, random, problem, random_cluster(random, kind)
