@@ -21,8 +21,8 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods", "clock"},
-    {"isolation", "lattice", "process"},
+    {"text", "extras", "native", "methods", "clock", "whole_files"},
+    {"isolation", "lattice"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from downset import whole_files
 from downset.errors import UsageError
-from downset.formats import whole_files
 from downset.formats.reading import load
 from downset.formats.shards.write import ShardBlock, write_shards
-from downset.formats.whole_files import copy_whole, part_name, write_whole
+from downset.whole_files import copy_whole, part_name, write_whole
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +71,7 @@ def test_a_link_is_written_through(tmp_path):
 
 def test_what_dead_processes_left_is_removed_and_nothing_else(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", "from downset.formats.whole_files import part_name; print(part_name())"],
+        [sys.executable, "-c", "from downset.whole_files import part_name; print(part_name())"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     dead, ours = done.stdout.strip(), part_name()
@@ -87,7 +87,7 @@ def test_what_dead_processes_left_is_removed_and_nothing_else(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from downset.formats import whole_files
+from downset import whole_files
 from tests.formats.test_whole_files import export
 
 left = int(sys.argv[2])

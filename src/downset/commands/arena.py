@@ -83,11 +83,11 @@ def arena(
 
     from downset.errors import UsageError
     from downset.formats.records_csv import read_records, records_to_csv
-    from downset.formats.whole_files import check_output, write_whole
     from downset.memory.records import aligned
     from downset.reports.json_form import placement_json
     from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
     from downset.text import printable
+    from downset.whole_files import check_output, write_whole
 
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")

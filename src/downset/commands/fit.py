@@ -210,7 +210,7 @@ def _firmware_files(
     """The header, and the source where the array stands apart; None for what is not asked for. Raises where they cannot
     be written, before anything is planned."""
     from downset.errors import UsageError
-    from downset.formats.whole_files import check_output
+    from downset.whole_files import check_output
 
     if path is None:
         return None, None

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UsageError
-from downset.formats.whole_files import check_output, copy_whole, part_name
 from downset.graph.core import Graph
 from downset.runtimes.feeds import most_input_bytes, read_array
 from downset.text import format_bytes
+from downset.whole_files import check_output, copy_whole, part_name
 
 __all__ = ["Frames", "Results", "check_names", "read_frames"]
 

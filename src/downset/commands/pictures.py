@@ -46,7 +46,7 @@ def check_pictures(
     if all(path is None for path in pictures.values()):
         return
     from downset.errors import UsageError
-    from downset.formats.whole_files import check_output
+    from downset.whole_files import check_output
 
     seen = {Path(os.path.realpath(path)): option for option, path in others.items() if path is not None}
     for option, path in pictures.items():
@@ -94,7 +94,7 @@ def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, s
 
 def write_picture(path: str | Path | None, text: str, *, source: str | Path) -> None:
     """A picture's text, whole or not at all; nothing without a path."""
-    from downset.formats.whole_files import write_whole
+    from downset.whole_files import write_whole
 
     if path is not None:
         write_whole(path, text.encode(), source=Path(source))

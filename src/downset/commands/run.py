@@ -62,11 +62,11 @@ def run(
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import read_plan
     from downset.formats.reading import load
-    from downset.formats.whole_files import check_output
     from downset.plans import StagePlan
     from downset.reports.json_form import stage_run_json
     from downset.rewrites.rebatch import batch_or_one
     from downset.text import printable
+    from downset.whole_files import check_output
 
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
@@ -153,7 +153,7 @@ def _write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
 
     import numpy as np
 
-    from downset.formats.whole_files import write_whole
+    from downset.whole_files import write_whole
 
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names for arguments of its own

@@ -78,11 +78,11 @@ def serve(
     from downset.distributed.serving.serve import serve as run
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
-    from downset.formats.whole_files import check_output
     from downset.reports.json_form import served_json
     from downset.reports.next_steps import step_lines
     from downset.reports.serving import served_lines
     from downset.reports.time_steps import served_next_steps
+    from downset.whole_files import check_output
 
     if options["local"] and options["head"] is not None:
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")

@@ -70,13 +70,13 @@ def simulate(
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import read_plan, write_plan
     from downset.formats.reading import load
-    from downset.formats.whole_files import check_output
     from downset.joint.check import verify
     from downset.plans import Pipeline
     from downset.reports.json_form import simulation_json
     from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
     from downset.reports.time_steps import simulation_next_steps
+    from downset.whole_files import check_output
 
     if model is None and (output is not None or shapes):
         raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")

@@ -142,7 +142,7 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
     """Raise where a file cannot be written, before anything is planned or written."""
     from downset.errors import UsageError
     from downset.formats.shards.write import WRITTEN
-    from downset.formats.whole_files import check_folder, check_output
+    from downset.whole_files import check_folder, check_output
 
     if output is not None:
         check_output(output, source=sources)

@@ -82,13 +82,13 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
-    from downset.formats.whole_files import check_output
     from downset.reports.json_form import stage_result_json
     from downset.reports.next_steps import step_lines
     from downset.reports.time_steps import stage_next_steps
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import tune_stages
+    from downset.whole_files import check_output
 
     if output is not None:
         check_output(output, source=model)
@@ -143,7 +143,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
 
 def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:
     from downset.errors import UsageError
-    from downset.formats.whole_files import check_output
+    from downset.whole_files import check_output
 
     path = options["streams_path"]
     if path is None:
@@ -157,8 +157,8 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
 
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
     """Time ONNX Runtime's streams, write them only where they were faster, and say which it was."""
-    from downset.formats.whole_files import write_whole
     from downset.tuning.ort_streams import time_streams
+    from downset.whole_files import write_whole
 
     shapes = parse_shapes(options["shapes"])
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)

@@ -21,7 +21,7 @@ from typing import Any
 
 from downset.errors import LoadError, UsageError
 from downset.extras import optional_library
-from downset.formats.whole_files import part_name, write_whole
+from downset.whole_files import part_name, write_whole
 
 __all__ = [
     "DeviceKeys",

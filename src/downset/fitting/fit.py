@@ -42,7 +42,6 @@ from downset.fitting.strips import (
 from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
 from downset.formats.reading import READERS, load, not_read
-from downset.formats.whole_files import check_output
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.isolation import reusing
@@ -59,6 +58,7 @@ from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import format_bytes, unheard
+from downset.whole_files import check_output
 
 __all__ = ["fit"]
 

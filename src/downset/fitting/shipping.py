@@ -10,11 +10,11 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Job
 from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.fitted import foreign_operators, write_metadata
-from downset.formats.whole_files import copy_whole, write_whole
 from downset.formats.writing import WRITERS
 from downset.results import Fit
 from downset.runtimes.ort_script import session_program
 from downset.sessions import DEFAULT
+from downset.whole_files import copy_whole, write_whole
 
 __all__ = ["note_operators", "ship"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from downset.errors import LoadError, UsageError
-from downset.formats.whole_files import write_whole
 from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
+from downset.whole_files import write_whole
 
 __all__ = [
     "PIPELINE_SCHEMA",

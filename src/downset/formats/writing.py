@@ -13,10 +13,10 @@ from downset.formats.onnx.write import export_onnx
 from downset.formats.plan_json import write_plan
 from downset.formats.tflite.write import export_tflite
 from downset.formats.torch.write import export_torch
-from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
 from downset.plans import Arena, Order
+from downset.whole_files import write_whole
 
 __all__ = ["WRITERS", "Writer", "export"]
 

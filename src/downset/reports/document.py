@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from downset.text import shortened
+from downset.whole_files import write_whole
 
 __all__ = ["Report"]
 
@@ -30,8 +30,8 @@ class Report(str):
         return self._markup()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file."""
-        Path(path).write_text(self.page(), encoding="utf-8")
+        """Write the page to a file, whole or not at all. Raises UsageError where it cannot be written."""
+        write_whole(path, self.page().encode())
 
     def _repr_html_(self) -> str | None:
         """The page for a notebook; None where Jinja2 is not installed, so that the notebook shows the text."""

@@ -19,10 +19,10 @@ from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, Tile
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.formats.shards.write import axis_of, check_exportable, shard_blocks
-from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
 from downset.graph.halos import spatial_axis
 from downset.plans import Pipeline, Rows
+from downset.whole_files import write_whole
 
 __all__ = ["Deployment", "Shards", "store_bytes"]
 

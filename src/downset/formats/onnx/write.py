@@ -15,8 +15,8 @@ from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
 from downset.formats.onnx.bodies import subgraphs
-from downset.formats.whole_files import write_whole
 from downset.graph.core import ABSENT, Graph, Op
+from downset.whole_files import write_whole
 
 __all__ = ["export_onnx"]
 

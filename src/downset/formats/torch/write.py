@@ -14,10 +14,10 @@ from downset.extras import torch_library
 from downset.formats.torch.archive import Archive
 from downset.formats.torch.exported import reordered
 from downset.formats.torch.read import trusted_program
-from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
 from downset.orders.check import verify_steps
 from downset.text import brief
+from downset.whole_files import write_whole
 
 __all__ = ["export_torch"]
 
