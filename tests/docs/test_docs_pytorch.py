@@ -79,11 +79,15 @@ def test_recomputation_of_the_unet():
     assert f"one set took {min(times):.2f} to {max(times):.2f} of the first" in words
 
 
-def test_the_examples():
+def test_the_examples(capsys, tmp_path, monkeypatch):
+    """They print what the page shows, apart from Inductor's number of the graph and the time."""
     torch = pytest.importorskip("torch")
     names = {}
+    monkeypatch.chdir(tmp_path)
     with torch._inductor.config.patch(force_disable_caches=True):
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(example, names)
+    (shown,) = re.findall(r"```text\ngraph 1 (.*)\n```", PAGE)
+    assert f" {shown}; planned in" in capsys.readouterr().out
     assert torch.isfinite(names["loss"])
     assert names["step"].fallback == ""

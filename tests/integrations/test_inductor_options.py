@@ -179,7 +179,7 @@ def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
 
 
 def test_several_streams_keep_inductors_order_and_say_so():
-    """Inductor itself says that there are some: here is no device that has them."""
+    """The scheduler is told that there are some, for this machine has no device with streams."""
     (option,) = ds.inductor.options().items()
 
     def on_streams(nodes):
