@@ -13,16 +13,17 @@ import pytest
 from onnx import helper
 
 from downset import isolation
+from downset.distributed.profiling import joined, measure
 from downset.fitting.fit import fit
 from downset.formats.reading import load
 from downset.tuning.profiles import Profiles
 from tests import hostile_files
 from tests.effort import LONG
+from tests.fuzz.stand_in import without_devices
 from tests.models import branchy_model
 
 COLLECTED = Path(__file__).resolve().parents[3] / "shared" / "data" / "hostile"
 """Files that once did harm, where this machine has them; those that are made here are of the same kinds."""
-FORMS = (".onnx", ".tflite", ".pt2", ".json")
 ANSWERS = (0, 2, 3, 4, 5, 6)
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -33,6 +34,9 @@ def _soon(request, monkeypatch):
     if re.search("hang|unfold|fexp", request.node.name):
         monkeypatch.setattr(isolation, "PARSING_S", 2.0)
     monkeypatch.setattr(isolation, "RUNNING_S", 3.0)
+    for module, name in ((joined, "joined_cluster"), (measure, "measure_cluster")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # what follows is undone after the test
+    without_devices()
     faulthandler.dump_traceback_later(240, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -46,8 +50,9 @@ def made(tmp_path_factory):
     return folder
 
 
-def commands(path, folder):
-    """Every command; the first three are two that load the file, and one that takes it for a plan."""
+def commands(path, folder, whole):
+    """Every command that takes a file, with this one as each of its files; `whole` is a lawful model. The first three
+    are two that load the file, and one that takes it for a plan. Nothing is served: frames are refused at the end."""
     yield ("inspect", path, "--time-limit", "1s", "--json")
     yield ("fit", path, "--time-limit", "1s", "-o", folder / f"out{path.suffix}")
     yield ("simulate", path)
@@ -58,11 +63,25 @@ def commands(path, folder):
     yield ("stage", path, "--time-limit", "1s", "--no-profiles", "--budget-timings", "2")
     yield ("run", path, "--plan", path, "--time-limit", "1s")
     yield ("split", path, "--cluster", "pico_1mac", "--time-limit", "1s", "--export", folder / "shards")
+    yield ("serve", path, "--cluster", "pico_1mac", "--input", path, "--time-limit", "1s")
+    yield ("serve", whole, "--plan", path, "--input", path)
+    yield ("serve", whole, "--cluster", path, "--input", path)
+    yield ("run", whole, "--plan", path)
+    yield ("split", whole, "--cluster", path)
+    yield ("verify", whole, path, "--time-limit", "1s")
+    yield ("verify", whole, whole, "--input", path)
+    yield ("arena", path)
+    yield ("profile-cluster", "--devices", "a", "--local", "--model", path, "-o", folder / "cluster.toml")
+    yield ("worker", "--head", "127.0.0.1:1", "--name", "a", "--keys", path, "--wait", "1s")
+    yield ("keys", "issue", "a", "--host", "10.0.0.5", "--authority", path)
+    yield ("fit", path, "--time-limit", "1s", "--int8", "--header", folder / "model.h")
+    yield ("fit", path, "--time-limit", "1s", "--session", folder / "session.json", "-o", folder / f"fit{path.suffix}")
+    yield ("stage", path, "--time-limit", "1s", "--no-profiles", "--budget-timings", "2", "--ort-streams", folder / "s")
 
 
-def check(run, folder, path, most=None):
+def check(run, folder, path, whole, most=None):
     """`most`: so many commands are enough, except with LONG=1."""
-    for command in itertools.islice(commands(path, folder), None if LONG else most):
+    for command in itertools.islice(commands(path, folder, whole), None if LONG else most):
         status, out, err = run(*command)
         said = (command, status, out[-300:], err[-600:])
         assert status in ANSWERS, said
@@ -81,8 +100,10 @@ NAMES = [
 ]  # fmt: skip
 
 
-SLOW = dict.fromkeys(("crashes.onnx", "hangs.onnx", "unfolds.onnx"), 1) | dict.fromkeys(
-    ("loops.onnx", "claims.onnx", "dead_branch.onnx", "strings.onnx"), 3
+SLOW = (
+    dict.fromkeys(("crashes.onnx", "hangs.onnx", "unfolds.onnx"), 1)
+    | dict.fromkeys(("loops.onnx", "claims.onnx", "dead_branch.onnx", "strings.onnx"), 3)
+    | {"calls_itself.onnx": 10}
 )
 """How many commands are enough: for the first every command waits as long as a parser may take, or starts a new one
 again and again; the others are lawful and run in runtimes, as escapes.onnx does with every command."""
@@ -90,16 +111,16 @@ again and again; the others are lawful and run in runtimes, as escapes.onnx does
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_answers(run, made, tmp_path, name):
-    check(run, tmp_path, made / name, SLOW.get(name))
+    check(run, tmp_path, made / name, made / "whole.onnx", SLOW.get(name))
 
 
-ALL = sorted(p.name for p in COLLECTED.rglob("*") if p.suffix in FORMS)
+ALL = sorted(p.name for p in COLLECTED.rglob("*") if p.is_file() and p.suffix != ".md")
 
 
 @pytest.mark.parametrize("name", ALL if LONG else ALL[::3])
-def test_every_command_answers_to_what_was_collected(run, tmp_path, name):
+def test_every_command_answers_to_what_was_collected(run, made, tmp_path, name):
     (path,) = COLLECTED.rglob(name)
-    check(run, tmp_path, path, 3)
+    check(run, tmp_path, path, made / "whole.onnx", 3)
 
 
 @pytest.mark.parametrize(

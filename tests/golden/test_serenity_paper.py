@@ -62,7 +62,7 @@ def test_swiftnets_cells(cell, memory, file_order, optimum):
     network = graph(f"swiftnet_cell_{cell}", weights=False, fused=True)
     assert plan_order(network, memory=memory, method="file").peak_bytes == 4 * file_order
     for method in ("serenity", "optimal"):
-        order = plan_order(network, memory=memory, method=method)
+        order = plan_order(network, memory=memory, method=method, time_limit_s=600.0)
         assert order.evidence.proven
         assert order.peak_bytes == 4 * optimum
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 
-__all__ = ["Settings", "Update", "update_of"]
+__all__ = ["Settings", "Update", "trained", "update_of"]
 
 
 Settings = tuple[tuple[tuple[str, Any], ...], ...]
@@ -26,9 +26,10 @@ _READ = (
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """How an optimiser changes parameters. `parameters` are those that it trains, group after group."""
+    """How an optimiser changes parameters."""
 
-    parameters: tuple[Any, ...]
+    groups: tuple[tuple[Any, ...], ...]
+    """The parameters that it trains."""
     prepare: Callable[[], Settings]
     """Makes what state there is not yet, takes over the groups' learning rates, and returns their other options."""
     apply: Callable[[Sequence[Any], Settings], None]
@@ -37,32 +38,65 @@ class Update:
     state: Callable[[], list[Any]]
     """All tensors that `apply` may change, once `prepare` has made them."""
 
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """Group after group."""
+        return tuple(parameter for group in self.groups for parameter in group)
 
-def update_of(optimizer: Any) -> Update:
-    """The update of a `torch.optim.SGD`, `Adam` or `AdamW`. Raises UnsupportedError for other optimisers, and for
-    options under which an update is not a function of tensors alone."""
+    def is_of(self, groups: Sequence[Sequence[Any]]) -> bool:
+        """Whether it trains these parameters, in these groups."""
+        return [[*map(id, group)] for group in self.groups] == [[*map(id, group)] for group in groups]
+
+
+def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
+    """By group: the parameters that an optimiser trains now, without those that are frozen. Raises UnsupportedError
+    where its update is not a function of tensors alone."""
     import torch
+    from torch.optim import optimizer as optimizers
 
     kind = type(optimizer)
     if kind not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         raise UnsupportedError(f"{kind.__name__} is not SGD, Adam or AdamW")
-    groups = [[p for p in group["params"] if p.requires_grad] for group in optimizer.param_groups]
+    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    if any((*hooks, optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)):
+        raise UnsupportedError("the optimiser's steps have hooks")
+    groups = tuple(tuple(p for p in group["params"] if p.requires_grad) for group in optimizer.param_groups)
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise UnsupportedError("the optimiser is differentiable")
         if group.get("dampening"):
             raise UnsupportedError("SGD with dampening has a first step of its own")
-    if any(torch.is_complex(parameter) for group in groups for parameter in group):
-        raise UnsupportedError("a parameter is complex")
-    rates = [torch.tensor(0.0, device=group["params"][0].device) for group in optimizer.param_groups]
-    sgd = kind is torch.optim.SGD
+    for parameter in (parameter for group in groups for parameter in group):
+        if torch.is_complex(parameter):
+            raise UnsupportedError("a parameter is complex")
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise UnsupportedError("a parameter has a hook on its gradient")
+    return groups
+
+
+def update_of(optimizer: Any) -> Update:
+    """The update of a `torch.optim.SGD`, `Adam` or `AdamW`. Raises UnsupportedError as `trained` does."""
+    import torch
+
+    groups = trained(optimizer)
+    rates = [
+        torch.tensor(
+            0.0,
+            dtype=torch.float64 if any(p.dtype == torch.float64 for p in group) else torch.float32,
+            device=group[0].device if group else "cpu",
+        )
+        for group in groups
+    ]
+    sgd = type(optimizer) is torch.optim.SGD
 
     def prepare() -> Settings:
         for parameters, group, rate in zip(groups, optimizer.param_groups, rates, strict=True):
             rate.fill_(float(group["lr"]))
             for parameter in parameters:
                 _make_state(sgd, optimizer.state[parameter], parameter, group)
-        return tuple(tuple((key, group[key]) for key in _READ if key in group) for group in optimizer.param_groups)
+        return tuple(
+            tuple((key, _value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
+        )
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
         at = 0
@@ -73,11 +107,16 @@ def update_of(optimizer: Any) -> Update:
             (_sgd if sgd else _adam)(pairs, optimizer.state, dict(options), rate)
 
     def state() -> list[Any]:
+        parameters = [parameter for group in groups for parameter in group]
         held = [value for parameter in parameters for value in optimizer.state[parameter].values()]
         return [*parameters, *(value for value in held if isinstance(value, torch.Tensor))]
 
-    parameters = tuple(parameter for group in groups for parameter in group)
-    return Update(parameters, prepare, apply, state)
+    return Update(groups, prepare, apply, state)
+
+
+def _value(option: Any) -> Any:
+    """An option of a group as a key: users give lists and tensors, too."""
+    return tuple(float(value) for value in option) if isinstance(option, (list, tuple)) else option
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:

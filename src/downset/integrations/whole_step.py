@@ -14,7 +14,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
-from downset.integrations.optimizer_update import Settings, Update, update_of
+from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 
@@ -22,6 +22,10 @@ __all__ = ["TrainingStep", "compile_step"]
 
 _MOST_SETTINGS = 8
 """Graphs of one step. A learning rate is an input of the graph; momentum that changes at every step is not."""
+
+_AS_PLAIN = "downset runs this training step as plain PyTorch, not as one graph: "
+_ADDS = "it adds to the gradients that lie in `grad`; call optimizer.zero_grad() before it where they are not meant"
+_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class TrainingStep:
         self.fallback = ""
         self._parts, self._update, self._accumulate, self._options = parts, update, accumulate, options
         self._done = 0
+        self._added = False  # whether this batch adds to gradients that it found
+        self._told_added = False
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
         self._compiled: dict[tuple[bool, Settings], Callable[..., Any]] = {}
 
@@ -55,12 +61,16 @@ class TrainingStep:
         `loss_fn(output, *targets)`. Parameters, buffers and the optimiser's state change in place.
         """
         last = self._done + 1 == self._accumulate
-        if self._update is None or self.fallback:
+        update = self._current(inputs, targets)
+        if update is None:
             loss = self._plain(inputs, targets, last=last)
         else:
-            loss = self._whole(self._update, inputs, targets, last=last)
+            loss = self._whole(update, inputs, targets, last=last)
         self._done = 0 if last else self._done + 1
         return loss
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a step is neither copied nor saved: copy its model and its optimiser and compile theirs")
 
     def state_dict(self) -> dict[str, Any]:
         """`{"model": …, "optimizer": …}`, and "scaler" where one is given: the checkpoints of plain PyTorch. Raises
@@ -73,19 +83,48 @@ class TrainingStep:
         """Load the state that `state_dict` returned, here or as the checkpoints of plain PyTorch."""
         for name, part in self._stateful().items():
             part.load_state_dict(state[name])
+        if self._done:
+            self._parts.optimizer.zero_grad()
         self._done = 0
 
     def _stateful(self) -> dict[str, Any]:
         scaler = {} if self._parts.scaler is None else {"scaler": self._parts.scaler}
         return {"model": self._parts.model, "optimizer": self._parts.optimizer, **scaler}
 
+    def _current(self, inputs: Any, targets: tuple[Any, ...]) -> Update | None:
+        """The update of what the optimiser trains now; None where this call runs plainly."""
+        if self._update is None or self.fallback:
+            return None
+        try:
+            groups = trained(self._parts.optimizer)
+            _check_gradients(self._parts, groups, inputs, targets)
+        except UnsupportedError as error:
+            if self._done and not self._added:
+                self._drop_zeros()
+            self._fall_back(str(error))
+            return None
+        if not self._done:
+            if not self._update.is_of(groups):
+                self._update, self._compiled = update_of(self._parts.optimizer), {}
+            self._added = any(parameter.grad is not None for parameter in self._update.parameters)
+            if self._added and not self._told_added:
+                self._told_added = True
+                warnings.warn(_AS_PLAIN + _ADDS, stacklevel=3)
+        return None if self._added else self._update
+
+    def _fall_back(self, why: str) -> None:
+        """Run plainly from now on."""
+        self.fallback = why
+        warnings.warn(_AS_PLAIN + why, stacklevel=4)
+
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         import torch
         from torch._dynamo.exc import TorchDynamoException
 
         settings = update.prepare()
+        if not self._done:
+            self._used = (False,) * len(update.parameters)
         sums = _sums(update) if self._accumulate > 1 else []
-        used = self._used if self._done else (False,) * len(update.parameters)
         scale = None if self._parts.scaler is None else _scale_of(self._parts)
         if (last, settings) not in self._compiled:
             function = _whole_function(self._parts, update, settings if last else None)
@@ -94,19 +133,32 @@ class TrainingStep:
             if len(self._compiled) > _MOST_SETTINGS:
                 raise UnsupportedError("the optimiser's settings, beside its learning rate, change again and again")
             with torch._dynamo.config.patch(trace_autograd_ops=True):
-                loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, used, scale)
+                loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, self._used, scale)
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
-            self.fallback = _first_line(error)
-            _warn(self.fallback)
-            return self._plain(inputs, targets, last=last)
+            self._drop_zeros()
+            loss = self._plain(
+                inputs, targets, last=last
+            )  # an error of the user's own ends here: the next call compiles
+            self._fall_back(_first_line(error))
+            return loss
         if last:
+            for parameter in update.parameters if sums else ():
+                parameter.grad = None
             self._parts.optimizer._opt_called = True  # what schedulers ask before they move on
             if overflow is not None:
                 _update_scale(self._parts, overflow)
         return loss
 
+    def _drop_zeros(self) -> None:
+        """Take away the gradients that were made for parameters which no loss of this batch depends on so far."""
+        if self._update is not None:
+            for parameter, used in zip(self._update.parameters, self._used, strict=True):
+                parameter.grad = parameter.grad if used else None
+
     def _plain(self, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         loss = _loss(self._parts, inputs, targets)
+        if not hasattr(loss, "backward"):
+            raise UsageError(f"loss_fn returned a {type(loss).__name__}; it returns the loss, one tensor")
         scaler, optimizer = self._parts.scaler, self._parts.optimizer
         (loss if scaler is None else scaler.scale(loss)).backward()
         if last:
@@ -156,17 +208,44 @@ def compile_step(
             options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=report)
         if peak_bytes is not None:
             options |= recompute_options(peak_bytes, choices=choices, report=report, whole=True)
+        _check_parallel(model)
         update = update_of(optimizer)
     except UnsupportedError as error:
-        _warn(str(error))
+        warnings.warn(_AS_PLAIN + str(error), stacklevel=2)
         step = TrainingStep(parts, None, accumulate, {})
         step.fallback = str(error)
         return step
     return TrainingStep(parts, update, accumulate, options)
 
 
+def _check_parallel(model: Any) -> None:
+    """Refuse modules whose ranks meet in hooks of `backward`, which no gradient of a whole step goes through."""
+    for module in model.modules() if hasattr(model, "modules") else ():
+        for kind in type(module).__mro__:
+            if kind.__name__ in _PARALLEL:
+                raise UnsupportedError(f"{kind.__name__} sums gradients over ranks in hooks of backward")
+
+
+def _check_gradients(parts: _Parts, groups: Sequence[Sequence[Any]], inputs: Any, targets: Any) -> None:
+    """Refuse what the eager loop computes gradients for and a whole step does not."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    known = {id(parameter) for group in groups for parameter in group}
+    for module in (parts.model, parts.loss_fn):
+        if not isinstance(module, torch.nn.Module):
+            continue
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad and id(parameter) not in known:
+                raise UnsupportedError(
+                    f"the optimiser does not hold {name!r}, which requires a gradient: freeze it, requires_grad_(False)"
+                )
+    if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((inputs, targets))):
+        raise UnsupportedError("an input requires a gradient")
+
+
 def _sums(update: Update) -> list[Any]:
-    """The gradients of the parts so far: each parameter's own `grad`."""
+    """The gradients of the parts so far: each parameter's own `grad`, of zeros where there is none yet."""
     import torch
 
     for parameter in update.parameters:
@@ -186,18 +265,18 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
         gradients = torch.autograd.grad(root, update.parameters, allow_unused=True)
         used = tuple([before or gradient is not None for before, gradient in zip(used, gradients, strict=True)])
         with torch.no_grad():
-            if sums:
+            if settings is None:
                 for held, gradient in zip(sums, gradients, strict=True):
                     if gradient is not None:
                         held.add_(gradient)
-                gradients = [held if was_used else None for held, was_used in zip(sums, used, strict=True)]
-            if settings is not None:
+            else:
+                if sums:
+                    both = zip(sums, gradients, used, strict=True)
+                    gradients = [(held if g is None else held + g) if was else None for held, g, was in both]
                 if scale is None:
                     update.apply(gradients, settings)
                 else:
                     overflow = _apply_scaled(update, gradients, settings, scale)
-                for held in sums:
-                    held.zero_()
         return loss.detach(), used, overflow
 
     # Dynamo counts compiles by code object, and remembers by name which sizes vary: a step shares neither with another.
@@ -254,8 +333,6 @@ def _full_loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _warn(why: str) -> None:
-    warnings.warn(f"downset runs this training step as plain PyTorch, not as one graph: {why}", stacklevel=4)
+    """The first line that says something: a compiler's error begins with the name of the compiler."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)

@@ -23,7 +23,7 @@ from downset.distributed.serving.calls import Calls, Events
 from downset.distributed.serving.carrier import Carrier
 from downset.distributed.serving.deployment import Deployment, Shards
 from downset.distributed.serving.fleet import Fleet
-from downset.distributed.serving.health import PING_S, Health, Pace
+from downset.distributed.serving.health import LOOK_S, PING_S, Health, Pace
 from downset.distributed.serving.membership import Membership
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
@@ -38,7 +38,6 @@ __all__ = ["Engine", "Outlet", "Settings"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
-_TICK_S = 0.25
 _BUSY_S = 2.0
 """An event that takes the engine longer is one of the things that the pipeline waits for."""
 
@@ -148,7 +147,7 @@ class Engine:
                 self._event_s = time.monotonic()
                 if time.monotonic() >= tick_s:
                     self._tick(time.monotonic())
-                    tick_s = time.monotonic() + _TICK_S
+                    tick_s = time.monotonic() + LOOK_S
                 self._go_on()
         except Exception as error:  # the caller that waits for results gets every error
             self._outlet.fail(error)

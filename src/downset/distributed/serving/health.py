@@ -13,12 +13,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-__all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "PING_S", "SILENCE_S", "Health", "Pace"]
+__all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "LOOK_S", "PING_S", "SILENCE_S", "Health", "Pace"]
 
 PING_S = 1.0
 """How often every device is asked for a sign of life."""
-SILENCE_S = 5.0
-"""Seconds of silence that a device is allowed: with the time between two questions it is noticed within 6 s."""
+LOOK_S = 0.25
+"""How often the engine looks which devices are lost."""
+SILENCE_S = 4.5
+"""Seconds of silence that a device is allowed. With the time between two questions and between two looks it is noticed
+within 6 s."""
 LEAST_DEADLINE_S = 6.0
 DEADLINE_FACTOR = 10.0
 SLOW_FRAMES = 4
