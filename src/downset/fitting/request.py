@@ -1,4 +1,4 @@
-"""What `fit` is asked for, checked before anything is read: the target, its options, and where results go."""
+"""Checks of what `fit` is asked for, before anything is read: the target, its options, and where results go."""
 
 from __future__ import annotations
 
