@@ -334,12 +334,12 @@ class DeviceUse:
 class ServeEvent:
     """Something that happened to a running pipeline, `at_s` seconds after its start.
 
-    lost, back, slow: of a device. replanned: another plan is in use from here on; `plan_s` is what planning took and
-    `move_s` what bringing `moved_bytes` of shards to the devices and opening them took, `replayed` how many frames
-    began again."""
+    lost, back, slow, recovered: of a device; one that recovered was slow and is less so. replanned: another plan is in
+    use from here on; `plan_s` is what planning took and `move_s` what bringing `moved_bytes` of shards to the devices
+    and opening them took, `replayed` how many frames began again."""
 
     at_s: float
-    kind: Literal["lost", "back", "slow", "replanned"]
+    kind: Literal["lost", "back", "slow", "recovered", "replanned"]
     device: str
     detail: str
     plan_s: float = 0.0

@@ -23,6 +23,7 @@ from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
+from tests.effort import cases
 from tests.oracles_direct import every_plan, load_s
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
@@ -70,7 +71,7 @@ def drafted(problem, cluster, *drafts):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bounds_are_below_every_plan_there_is_and_mostly_met(kind):
-    met, count = 0, 40
+    met, count = 0, cases(100)
     for problem, cluster, ends in instances(count, kind):
         best = best_of_all(problem, cluster, ends)
         space = direct_space(problem, cluster, Accounting(topology="direct", **ends))
@@ -82,7 +83,7 @@ def test_bounds_are_below_every_plan_there_is_and_mostly_met(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_are_no_worse_than_every_plan_baseline_and_leader_and_run_as_they_say(kind):
-    as_good, count = 0, 12
+    as_good, count = 0, cases(30)
     for problem, cluster, ends in instances(count, kind):
         options = named(cluster, ends)
         plan = plan_pipeline(problem, cluster, topology="direct", **options)

@@ -12,6 +12,7 @@ from downset.pipelines.load_search import load_s, search_by_loads
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import joined
+from tests.effort import cases
 from tests.oracles_loads import Loads
 from tests.strategies_pipeline import KINDS, random_setting
 
@@ -30,11 +31,11 @@ def settings(kind, count, **sizes):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_least_load_of_all_plans(kind):
     """Where pairs differ, or one device is source and sink, what the ends carry is known in part: a bound."""
-    plans = met = 0
-    for seed, _, problem, cluster, accounting in settings(kind, 400, rows=6):
-        least, count = Loads(problem, cluster, accounting.source, accounting.sink).least()
+    plans, met, count = 0, 0, cases(1000)
+    for seed, _, problem, cluster, accounting in settings(kind, count, rows=6):
+        least, enumerated = Loads(problem, cluster, accounting.source, accounting.sink).least()
         found = search_by_loads(problem, cluster, accounting)
-        plans += count
+        plans += enumerated
         assert found.bound_s <= least * ABOUT, seed
         ends = {accounting.source, accounting.sink} - {None}
         if found.finished:
@@ -44,13 +45,13 @@ def test_the_least_load_of_all_plans(kind):
             assert ends, seed
             assert cluster.network.links or accounting.source == accounting.sink, seed
         met += found.finished
-    assert plans > 10_000
-    assert met > 380
+    assert plans > 25 * count
+    assert met > 0.9 * count
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_native_is_its_python_twin(kind):
-    for seed, random, problem, cluster, accounting in settings(kind, 60, devices=4, rows=9, layers=4):
+    for seed, random, problem, cluster, accounting in settings(kind, cases(100), devices=4, rows=9, layers=4):
         start = random.randrange(problem.cuts)
         banned = (start, random.randint(start + 1, problem.cuts), 0)
         alike = {k for k, device in enumerate(cluster.devices) if device.speed == cluster.devices[0].speed}
@@ -67,7 +68,7 @@ def test_native_is_its_python_twin(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_are_scheduled_at_the_bound_of_the_search_and_no_method_is_below_it(kind):
     proven = total = 0
-    for seed, _, problem, cluster, accounting in settings(kind, 30, devices=4, rows=8):
+    for seed, _, problem, cluster, accounting in settings(kind, cases(75), devices=4, rows=8):
         names = [None if end is None else cluster.devices[end].name for end in (accounting.source, accounting.sink)]
         options = {"source": names[0], "sink": names[1]}
         plan = plan_pipeline(problem, cluster, **options)
@@ -115,7 +116,7 @@ def better(random, problem, cluster, accounting):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_of_a_resource_never_lengthens_the_period(kind):
-    for seed, random, problem, cluster, accounting in settings(kind, 60, devices=4, rows=9, layers=4):
+    for seed, random, problem, cluster, accounting in settings(kind, cases(150), devices=4, rows=9, layers=4):
         found = search_by_loads(problem, cluster, accounting)
         if not found.finished:
             continue

@@ -25,6 +25,7 @@ from downset.pipelines.pieces.search import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
+from tests.effort import cases
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 from zoo import graph
 
@@ -52,9 +53,9 @@ def test_every_method_covers_the_network_and_exact_is_never_worse(method):
 
 def test_what_is_called_proven_is_the_least():
     """All of `exact`, baselines and bounds too, against the Python engine's whole search; strides pass rows over."""
-    proven = 0
+    proven, count = 0, cases(250)
     for kind in KINDS:
-        for seed in range(120):
+        for seed in range(count):
             random = Random(f"proof/{kind}/{seed}")
             problem = random_chain(random, layers=4, rows=7) if seed % 3 else random_graph(random, units=3, rows=6)
             cluster = random_cluster(random, kind)
@@ -69,7 +70,7 @@ def test_what_is_called_proven_is_the_least():
                 assert plan.period_s <= least * (1 + 1e-7), (kind, seed)
             assert plan.evidence.bound <= min(plan.period_s, least) * (1 + 1e-7), (kind, seed)
             proven += plan.evidence.proven
-    assert proven > 400
+    assert proven > 0.55 * count * len(KINDS)
 
 
 def test_another_device_never_raises_the_period():
@@ -81,7 +82,7 @@ def test_another_device_never_raises_the_period():
 
 
 def test_the_order_of_devices_changes_nothing():
-    for random, problem, cluster, comm in instances(40):
+    for random, problem, cluster, comm in instances(cases(75)):
         order = list(range(len(cluster.devices)))
         random.shuffle(order)
         found, shuffled = (plan_pipeline(problem, c, comm=comm) for c in (cluster, sub_cluster(cluster, order)))

@@ -262,7 +262,7 @@ class Engine:
     def _factors(self) -> dict[str, float]:
         return {name: factor for name, factor in self._pace.factor.items() if name in self._members.alive}
 
-    def _note(self, kind: Literal["lost", "back", "slow"], device: str, detail: str) -> None:
+    def _note(self, kind: Literal["lost", "back", "slow", "recovered"], device: str, detail: str) -> None:
         _log.warning("device %s %s: %s", device, kind, detail)
         self.record.event(ServeEvent(self.record.since_start_s(time.monotonic()), kind, device, detail))
 
@@ -376,8 +376,10 @@ class Engine:
         changed = self._pace.changed()
         if not changed:
             return
-        self._pace.accept(changed)
         for device, factor in changed.items():
-            self._note("slow", device, f"takes {factor:.2g} times as long as at first")
+            slower = factor > self._pace.factor.get(device, 1.0)
+            times = "as long" if factor == 1.0 else f"{factor:.2g} times as long"
+            self._note("slow" if slower else "recovered", device, f"takes {times} as at first")
+        self._pace.accept(changed)
         if self._better is None:
             self._consider()
