@@ -94,6 +94,19 @@ def strings():
     return model([helper.make_node("Cast", ["x"], ["s"], to=TensorProto.STRING)], [value("x")], [value("s", (4,), 8)])
 
 
+def traps():
+    """A division whose result no int64 holds: on x86 the processor ends the process that computes it."""
+    kept = [helper.make_tensor(name, 7, (4,), [of] * 4) for name, of in (("zero", 0), ("low", -(2**63)), ("one", -1))]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Mul", ["whole", "zero"], ["none"]),
+        helper.make_node("Add", ["none", "low"], ["least"]),
+        helper.make_node("Div", ["least", "one"], ["most"]),
+        helper.make_node("Cast", ["most"], ["y"], to=TensorProto.FLOAT),
+    ]
+    return model(nodes, [value("x")], [value("y")], initializers=kept)
+
+
 NAME = "\x1b[31m\x9b2J\u202eevil\x07"
 
 
@@ -171,7 +184,7 @@ def profiles(path, device, seconds, taken_at):
 ONNX = {
     "crashes": crashes, "hangs": hangs, "unfolds": unfolds, "calls_itself": calls_itself, "loops": loops,
     "claims": claims, "dead_branch": dead_branch, "strings": strings, "escapes": escapes, "no_text": no_text,
-    "outside": outside,
+    "outside": outside, "traps": traps,
 }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ RUNNING_S = 30.0
 _NAMES = {
     "inference": "ONNX's shape inference", "checker": "ONNX's checker", "interpreter": "LiteRT", "litert": "LiteRT",
     "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
-    "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro",
+    "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro", "ort_timed": "ONNX Runtime",
 }  # fmt: skip
 _BUSY = 6
 """A worker's seconds go by while it computes or sleeps, not while other processes have the processor; but they never

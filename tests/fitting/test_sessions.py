@@ -1,6 +1,7 @@
 """Sessions of ONNX Runtime: what is measured is what is printed, written and opened."""
 
 import math
+import os
 import re
 import subprocess
 import sys
@@ -54,6 +55,32 @@ def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted,
     assert told["process_bytes"] == pytest.approx(claim.process_bytes, rel=0.3, abs=4 << 20)
     assert told["median_ms"] > 0
     assert not re.search(r"import downset|\._|capi", program.read_text()), "public API of onnxruntime only"
+
+
+OPENED = "import sys, downset as ds; ds.ort_session(sys.argv[1])"
+WORKED = """import sys
+from downset.runtimes import ort
+try:
+    ort.run(sys.argv[1])
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "file"),
+    [(None, "programs/open.py"), (OPENED, "f.onnx"), (WORKED, "f.onnx")],
+    ids=["file", "ours", "worker"],
+)
+def test_telemetry_is_off_wherever_onnx_runtime_is_imported(fitted, tmp_path, code, file):
+    """A stand-in for it says what it finds in the environment when it is imported, into a file."""
+    said = "import os, pathlib\nfound = os.environ.get('ORT_DISABLE_TELEMETRY')\n"
+    said += f"pathlib.Path({str(tmp_path / 'found')!r}).write_text(repr(found))\n"
+    (tmp_path / "onnxruntime.py").write_text(said)
+    env = {name: text for name, text in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    command = [sys.executable, *(["-c", code] if code else []), str(fitted[0] / file)]
+    subprocess.run(command, env={**env, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False, timeout=240)
+    assert (tmp_path / "found").read_text() == "'1'"
 
 
 def test_the_program_and_the_library_open_the_same_session(fitted):

@@ -4,6 +4,7 @@ import faulthandler
 import itertools
 import json
 import os
+import platform
 import re
 import shutil
 from pathlib import Path
@@ -103,7 +104,7 @@ NAMES = [
 SLOW = (
     dict.fromkeys(("crashes.onnx", "hangs.onnx", "unfolds.onnx"), 1)
     | dict.fromkeys(("loops.onnx", "claims.onnx", "dead_branch.onnx", "strings.onnx"), 3)
-    | {"calls_itself.onnx": 10}
+    | {"calls_itself.onnx": 10, "traps.onnx": 3}
 )
 """How many commands are enough: for the first every command waits as long as a parser may take, or starts a new one
 again and again; the others are lawful and run in runtimes, as escapes.onnx does with every command."""
@@ -146,6 +147,16 @@ def test_what_is_lawful_among_them_works(run, made, tmp_path):
     assert run("split", made / "makes_nothing.json", "--cluster", "pico_1mac")[0] == 5
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not trap")
+def test_a_crash_of_onnx_runtime_ends_no_command(run, made, fails, tmp_path):
+    """Also where it is timed in turns with what runs in this process."""
+    stage = ("stage", made / "traps.onnx", "--no-profiles", "--budget-timings", "2", "-o", tmp_path / "plan.json")
+    status, out, err = run(*stage, "--time-limit", "1s")
+    assert (status, (tmp_path / "plan.json").exists()) == (0, True), err
+    assert "ONNX Runtime was not timed: ONNX Runtime crashed (signal 8)" in out + err
+    fails(5, "verify", made / "traps.onnx", made / "traps.onnx", says="ONNX Runtime crashed (signal 8)")
+
+
 def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_path):
     assert load(made / "damaged_behind.tflite").ops
     fails(5, "fit", made / "damaged_behind.tflite", "-o", tmp_path / "o.tflite", says="cannot be written again")
@@ -155,6 +166,13 @@ def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_p
 def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(fails, made):
     says = "accesses to blocks of 1024 bytes"
     fails(6, "fit", made / "claims.onnx", "--on-chip", "1KB", "--time-limit", "1s", says=says)
+
+
+def test_an_operator_larger_than_the_machine_is_refused_before_memory_is_taken(fails, made, monkeypatch):
+    monkeypatch.setattr("downset.executor.arena.seeded_inputs", lambda graph, seed=0: pytest.fail("values are made"))
+    stage = ("stage", made / "claims.onnx", "--no-profiles", "--budget-timings", "2", "--time-limit", "1s")
+    monkeypatch.setattr("downset.executor.binder.machine_bytes", lambda: 1 << 30)
+    fails(6, *stage, says="reads and makes 137,438,953,472 bytes, and this machine has 1,073,741,824")
 
 
 @pytest.mark.parametrize(

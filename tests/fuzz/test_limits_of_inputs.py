@@ -25,6 +25,7 @@ from downset.orders.plan import plan_order
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.inspection import inspect
 from downset.runtimes.feeds import most_input_bytes, read_array, read_feeds
+from downset.runtimes.ort_open import ort_session
 from downset.text import read_file
 from tests import hostile_files
 from tests.cluster_toml import cluster_toml
@@ -185,3 +186,37 @@ def test_convolutions_of_constants_are_no_work_of_a_pipeline(tmp_path):
     cluster = parse_cluster(cluster_toml({"a": 1e9, "b": 2e9}, latency_ms=1))
     for method in ("single", "layerwise", "exact"):
         verify(graph, plan_pipeline(graph, cluster, method=method))
+
+
+def _function(model, text):
+    node = helper.make_node("Relu", ["a"], ["b"], name=text)
+    model.functions.append(helper.make_function("d", "F", ["a"], ["b"], [node], model.opset_import))
+
+
+TEXTS = {
+    "metadata": lambda model, text: model.metadata_props.add(key="k", value=text),
+    "domain": lambda model, text: model.opset_import.add(domain=text, version=1),
+    "function": _function,
+    "location": lambda model, text: model.graph.initializer[0].external_data.add(key="location", value=text),
+    "size": lambda model, text: setattr(model.graph.input[0].type.tensor_type.shape.dim[0], "dim_param", text),
+}
+
+
+@pytest.mark.parametrize("place", TEXTS)
+def test_what_is_no_text_is_refused_wherever_it_stands(fails, tmp_path, place):
+    """What is copied into a file that is written would end there."""
+    whole = hostile_files.dead_branch()
+    TEXTS[place](whole, "MARK_99")
+    (tmp_path / "m.onnx").write_bytes(whole.SerializeToString().replace(b"MARK_99", b"MARK\xff99"))
+    fails(5, "fit", tmp_path / "m.onnx", "-o", tmp_path / "o.onnx", says="m.onnx is damaged: the name b'MARK\\xff99'")
+    with pytest.raises(LoadError, match="not UTF-8"):
+        ort_session(tmp_path / "m.onnx")
+
+
+def test_a_description_that_is_no_text_is_left_alone(run, tmp_path):
+    whole = hostile_files.dead_branch()
+    whole.graph.doc_string = whole.doc_string = "MARK_99"
+    (tmp_path / "m.onnx").write_bytes(whole.SerializeToString().replace(b"MARK_99", b"MARK\xff99"))
+    status, _, err = run("fit", tmp_path / "m.onnx", "-o", tmp_path / "o.onnx", "--time-limit", "1s")
+    assert status == 0, err
+    assert b"MARK\xff99" in (tmp_path / "o.onnx").read_bytes()

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from downset.errors import UnsupportedError
+from downset.errors import LimitReached, UnsupportedError
 from downset.executor.convolutions import Convolutions, geometry_of, weights_first
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import channels_last
 from downset.graph.kinds import kind_of
+from downset.isolation import machine_bytes
 from downset.kernels.table import check_kernels, compute
+from downset.text import format_bytes
 
 __all__ = ["DTYPES", "Binder", "Call"]
 
@@ -33,6 +35,18 @@ class Call:
     run: Callable[[list[Any]], Sequence[Any]]
 
 
+def _check_memory(graph: Graph) -> None:
+    """Before any of it is taken: a file may claim tensors of any size, and this process has no limit of its own."""
+    there = machine_bytes()
+    for op in graph.ops:
+        needed = sum(graph.tensors[tensor].nbytes for tensor in {*op.inputs, *op.outputs} - {ABSENT})
+        if needed > there:
+            raise LimitReached(
+                f"{graph.name}: operator {op.name!r} reads and makes {format_bytes(needed)} bytes, and this machine "
+                f"has {format_bytes(there)}; give a smaller model, batch or shape"
+            )
+
+
 class Binder:
     """Binds operators of one graph to one device and element type; weights are loaded once and shared by all calls.
 
@@ -42,6 +56,8 @@ class Binder:
 
     def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32", finite: bool = True) -> None:
         check_kernels(graph)
+        if device == "cpu":
+            _check_memory(graph)
         self.graph, self.device, self.dtype = graph, device, dtype
         self._torch = torch_library()
         self._float = getattr(self._torch, dtype)

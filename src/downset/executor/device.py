@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,7 @@ from downset.executor.program import Program
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 
-__all__ = ["TorchDevice", "open_device"]
+__all__ = ["Elsewhere", "TorchDevice", "open_device"]
 
 _MOST_THREADS = 1024
 """Far more than that and PyTorch's pool of threads ends the process."""
@@ -27,6 +27,13 @@ _COPIES = 10
 _REPLAYS = 9
 _STAGE_S = 0.15
 """Time spent on one stage of the CPU, at least three runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A network that runs in another process, and is timed there: `seconds()` runs it once."""
+
+    seconds: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +93,14 @@ class TorchDevice:
         for turn in range(-2, runs):
             for place in range(len(names)):
                 name = names[(place + turn) % len(names)]
-                if self.kind == "cuda":
-                    (taken,) = _replays(engines[name], 1)
+                engine = engines[name]
+                if isinstance(engine, Elsewhere):
+                    taken = engine.seconds()
+                elif self.kind == "cuda":
+                    (taken,) = _replays(engine, 1)
                 else:
                     started = time.perf_counter()
-                    engines[name](values)
+                    engine(values)
                     taken = time.perf_counter() - started
                 if turn >= 0:
                     samples[name].append(taken)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from downset.errors import LoadError, UnsupportedError, UsageError
+from downset.errors import LoadError, UsageError
 from downset.formats.onnx.fitted import fitted_metadata
 from downset.isolation import machine_bytes
 from downset.runtimes.ort_settings import onnxruntime_library, open_session
 from downset.sessions import DEFAULT, FITTED, SessionSettings
-from downset.text import brief
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["ort_session", "session_call", "session_settings"]
+__all__ = ["ort_session", "session_settings"]
 
 _ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
 
@@ -47,17 +45,3 @@ def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
     if not (region.isascii() and region.isdigit() and 0 < int(region[:19]) <= machine_bytes()):
         raise LoadError(f"{path} asks for an arena of {region[:40]!r} bytes")
     return settings.with_region(int(region))
-
-
-def session_call(path: str | os.PathLike[str], feeds: Mapping[str, Any], *, threads: int) -> Callable[[], list[Any]]:
-    """A run of the .onnx file at `path` by ONNX Runtime's defaults on so many threads; it was run once. Raises
-    UnsupportedError where ONNX Runtime is missing, or refuses the file or these inputs."""
-    runtime = onnxruntime_library("timing beside ONNX Runtime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    try:
-        session = runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-        session.run(None, dict(feeds))
-    except Exception as error:  # its own exceptions have no common base
-        raise UnsupportedError(f"ONNX Runtime does not run it: {brief(error, 160)}") from None
-    return lambda: list(session.run(None, dict(feeds)))

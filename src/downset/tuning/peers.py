@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from downset.errors import DownsetError
-from downset.executor.device import TorchDevice
+from downset.executor.device import Elsewhere, TorchDevice
 from downset.executor.plain import network_function
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
 from downset.graph.core import Graph
 from downset.plans import StagePlan
-from downset.runtimes.ort_open import session_call
+from downset.runtimes.ort_timed import timed_session
 
 __all__ = ["OURS", "time_peers"]
 
@@ -29,14 +29,18 @@ def time_peers(
         return {}, ["no other runtime was timed: on a GPU `python -m experiments.ios.gpu` does so"]
     notes: list[str] = []
     engine = stage_engine(graph, plan, device, values)
-    calls: dict[str, Call] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph)}
+    calls: dict[str, Call | Elsewhere] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph)}
     try:
-        if loaded.source.format == "onnx":
+        if loaded.source.format != "onnx":
+            samples = device.time_whole(calls, values, runs=runs)
+        else:
+            feeds = {graph.tensors[tensor].name: value for tensor, value in zip(graph.inputs, values, strict=True)}
             try:
-                calls["ONNX Runtime"] = _ort_call(loaded, graph, values, device)
+                with timed_session(loaded.source.path, feeds, threads=device.threads) as run:
+                    samples = device.time_whole({**calls, "ONNX Runtime": Elsewhere(run)}, values, runs=runs)
             except DownsetError as error:
                 notes.append(f"ONNX Runtime was not timed: {error}")
-        samples = device.time_whole(calls, values, runs=runs)
+                samples = device.time_whole(calls, values, runs=runs)
     finally:
         engine.close()
     return {name: tuple(seconds) for name, seconds in samples.items()}, notes
@@ -50,9 +54,3 @@ def _torch_call(graph: Graph) -> Call:
             return run(*inputs)
 
     return call
-
-
-def _ort_call(loaded: Graph, graph: Graph, values: Sequence[Any], device: TorchDevice) -> Call:
-    feeds = {graph.tensors[tensor].name: value for tensor, value in zip(graph.inputs, values, strict=True)}
-    run = session_call(loaded.source.path, feeds, threads=device.threads)
-    return lambda _: run()

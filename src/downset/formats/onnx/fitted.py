@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from downset.errors import LoadError
 from downset.extras import optional_library
-from downset.formats.onnx.model_file import onnx_library
+from downset.formats.onnx.model_file import onnx_library, read_unfixed
 
 __all__ = ["fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
 
@@ -40,15 +39,8 @@ def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> Non
 def fitted_metadata(path: Named) -> dict[str, str]:
     """The entries under our prefix, without it; empty for a file that was not fitted. Raises LoadError for what is no
     .onnx file."""
-    from google.protobuf.message import DecodeError
-
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
-    try:
-        model = onnx.load(os.fspath(path), load_external_data=False)
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror}") from None
-    except (DecodeError, ValueError) as error:
-        raise LoadError(f"{path} is not an ONNX model or is damaged ({str(error)[:100]})") from None
+    model = read_unfixed(onnx, Path(path))
     return {
         entry.key.removeprefix(_PREFIX): entry.value for entry in model.metadata_props if entry.key.startswith(_PREFIX)
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
-from downset.formats.onnx.bodies import is_fixed, subgraphs
+from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.external import check_external
 from downset.formats.onnx.inference import infer_types, warm
@@ -68,27 +68,28 @@ def read_unfixed(onnx: Any, path: Path) -> Any:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
-    try:
-        damaged = next((name for name in _strings(model.graph) if not isinstance(name, str)), None)
-        if damaged is None:
-            check_external(path, model)
-    except UnicodeDecodeError as error:
-        damaged = error.object
+    damaged = next(_no_texts(model), None)
     if damaged is not None:
         raise LoadError(f"{path} is damaged: the name {damaged[:40]!r} in it is not UTF-8")
+    check_external(path, model)
     return model
 
 
-def _strings(graph: Any) -> Iterator[Any]:
-    """Every name in a graph. Protobuf gives bytes, or raises UnicodeDecodeError, for those that are not text."""
-    yield graph.name
-    for value in (*graph.initializer, *graph.input, *graph.output, *graph.value_info):
-        yield value.name
-    for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        yield from (attribute.name for attribute in node.attribute)
-        for inner in subgraphs(node):
-            yield from _strings(inner)
+def _no_texts(message: Any) -> Iterator[bytes]:
+    """Every string in a message, and in what it holds, that is not UTF-8: protobuf gives bytes for such a string, and
+    takes none. Descriptions may be anything, for nobody reads them."""
+    if message.DESCRIPTOR.name == "TensorProto":  # its values may be large
+        yield from (text for text in [message.name] if isinstance(text, bytes))
+        for entry in message.external_data:
+            yield from _no_texts(entry)
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING and field.name != "doc_string":
+            texts = [value] if isinstance(value, str | bytes) else value
+            yield from (text for text in texts if isinstance(text, bytes))
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from _no_texts(inner)
 
 
 def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -1,0 +1,65 @@
+"""ONNX Runtime timed in turns with something else: a worker keeps the session, runs it when asked, and times it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.isolation import isolated, reusing
+from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.sessions import SessionSettings
+from downset.text import brief
+
+__all__ = ["timed_session"]
+
+_WORKER = "downset.runtimes.ort_timed"
+_OPEN: list[tuple[Any, dict[str, Any]]] = []
+"""The session and what it is fed, in the worker."""
+
+
+@contextmanager
+def timed_session(
+    path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]], *, threads: int
+) -> Iterator[Callable[[], float]]:
+    """Inside, each call runs the .onnx file at `path` once, by ONNX Runtime's defaults on so many threads, and returns
+    the seconds of the run alone. It was run before. Raises UnsupportedError where ONNX Runtime is missing, refuses the
+    file or these inputs, or crashes; LimitReached where a run takes too long. The calls do, too."""
+    with reusing():
+        with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+            given = Path(folder) / "feeds.npz"
+            np.savez(given, *feeds.values())
+            arguments = {"path": os.fspath(path), "feeds": str(given), "names": list(feeds), "threads": threads}
+            isolated(_WORKER, "open_here", arguments, reuse=True)
+        yield lambda: float(isolated(_WORKER, "seconds_here", {}, reuse=True)[0]["seconds"])
+
+
+def open_here(path: str, feeds: str, names: list[str], threads: int) -> dict[str, npt.NDArray[Any]]:
+    """`timed_session` inside the worker process."""
+    library = onnxruntime_library("timing beside ONNX Runtime")
+    library.set_default_logger_severity(4)
+    session = open_session(library, path, SessionSettings("timed", {"intra_op_num_threads": threads}))
+    with np.load(feeds, allow_pickle=False) as given:
+        _OPEN[:] = [(session, {name: given[f"arr_{index}"] for index, name in enumerate(names)})]
+    return seconds_here()
+
+
+def seconds_here() -> dict[str, npt.NDArray[Any]]:
+    """One run inside the worker process."""
+    if not _OPEN:
+        raise UnsupportedError("ONNX Runtime ended between two runs")
+    session, feeds = _OPEN[0]
+    begin = time.perf_counter()
+    try:
+        session.run(None, feeds)
+    except Exception as error:  # its exceptions share no base of their own
+        raise UnsupportedError(f"ONNX Runtime does not run it: {brief(error, 160)}") from None
+    return {"seconds": np.asarray(time.perf_counter() - begin)}
