@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "downset"
 LEVELS = (
     {"errors"},
     {"text", "extras", "native", "methods", "clock", "whole_files"},
-    {"isolation", "lattice"},
+    {"isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},

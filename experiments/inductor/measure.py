@@ -1,37 +1,69 @@
 """One training step of one network, run one way, in a process of its own: peak, time, compile time, losses.
 
-    python -m experiments.inductor.measure NETWORK eager|inductor|whole|ordered
+    python -m experiments.inductor.measure NETWORK eager|inductor|whole|ordered|within [--planning]
 
 Prints one JSON document. `inductor` compiles the model with its loss and leaves the optimiser eager; `whole` and
-`ordered` compile the whole step as one graph, in Inductor's order and in ours. AdamW, one thread.
+`ordered` compile the whole step as one graph, in Inductor's order and in ours; `within` is `ordered` with `peak_bytes`
+at 0.6 of the estimated peak without recomputation. AdamW, one thread. `planning_cpu_s` are the CPU seconds of our
+passes in the compile of a whole step and all that they do: Inductor's own orders to compare with, reports too.
+`--planning` measures these alone: the compile ends behind them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 import downset as ds
+from downset.integrations import order_pass, recompute_pass
 from experiments.inductor.networks import NETWORKS, Case
 
 WAYS = ("eager", "inductor", "whole", "ordered")
+WITHIN = "within"
+SHARE = 0.6
 STEPS = 10
 
 
-def training_step(case: Case, way: str, reports: list[Any]) -> Callable[[], torch.Tensor]:
+class Enough(BaseException):
+    """Ends a compile once its report is there."""
+
+
+def limit_of(network: str) -> int:
+    """A share of the estimated peak of a whole step without recomputation."""
+    told: list[int] = []
+
+    def report(known: Any) -> None:
+        told.append(known.none_bytes)
+        raise Enough
+
+    case = NETWORKS[network]()
     optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
-    if way in ("whole", "ordered"):
+    step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, report=report, peak_bytes=2**60, choices=1)
+    with contextlib.suppress(Enough):
+        step(case.inputs, case.targets)
+    torch._dynamo.reset()
+    return int(SHARE * told[0])
+
+
+def training_step(
+    case: Case, way: str, reports: list[Any], peak_bytes: int | None = None
+) -> Callable[[], torch.Tensor]:
+    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
+    if way in ("whole", "ordered", WITHIN):
         step = ds.inductor.compile_step(
-            case.model, case.loss_fn, optimizer, order=way == "ordered", report=reports.append
+            case.model, case.loss_fn, optimizer, order=way != "whole", report=reports.append, peak_bytes=peak_bytes
         )
 
         def whole() -> torch.Tensor:
@@ -78,10 +110,13 @@ def measured(network: str, way: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     reports: list[Any] = []
-    step = training_step(NETWORKS[network](), way, reports)
-    begin, begin_cpu = time.perf_counter(), cpu_s()
-    losses = [float(step())]
-    first_s, first_cpu_s = time.perf_counter() - begin, cpu_s() - begin_cpu
+    limit = limit_of(network) if way == WITHIN else None
+    torch.manual_seed(0)
+    step = training_step(NETWORKS[network](), way, reports, limit)
+    with planning_cpu_s() as spent:
+        begin, begin_cpu = time.perf_counter(), cpu_s()
+        losses = [float(step())]
+        first_s, first_cpu_s = time.perf_counter() - begin, cpu_s() - begin_cpu
     losses += [float(step()) for _ in range(2)]
     seconds = []
     for _ in range(STEPS):
@@ -96,12 +131,53 @@ def measured(network: str, way: str) -> dict[str, Any]:
     }
     row.update(step_s=round(statistics.median(seconds), 5), first_step_s=round(first_s, 2))
     row.update(first_step_cpu_s=round(first_cpu_s, 2))
+    if limit is not None:
+        again = next(told for told in reports if isinstance(told, ds.inductor.RecomputeReport))
+        row.update(limit=limit, none_estimate=again.none_bytes, estimate=again.peak_bytes, again=len(again.operators))
     if reports:
-        (report,) = reports
+        (report,) = (told for told in reports if isinstance(told, ds.inductor.OrderReport))
         evidence = report.order.evidence
         row.update(nodes=report.nodes, inductor_estimate=report.inductor_bytes, our_estimate=report.order.peak_bytes)
         row.update(bound=evidence.bound, proven=evidence.proven, planning_s=round(evidence.seconds, 4))
+        row.update(planning_cpu_s=round(sum(spent), 3))
     return row
+
+
+@contextmanager
+def planning_cpu_s() -> Iterator[list[float]]:
+    """The CPU seconds of our passes, each time that one runs."""
+    spent: list[float] = []
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            begin = time.thread_time()
+            try:
+                return function(*arguments)
+            finally:
+                spent.append(time.thread_time() - begin)
+
+        return call
+
+    with contextlib.ExitStack() as patches:
+        for module, name in ((order_pass, "_ordered"), (recompute_pass, "_copy"), (recompute_pass, "_wait")):
+            patches.enter_context(mock.patch.object(module, name, timed(getattr(module, name))))
+        yield spent
+
+
+def planning(network: str) -> dict[str, Any]:
+    """Measure what our order of a whole step takes, without the rest of its compile."""
+
+    def report(_: Any) -> None:
+        raise Enough
+
+    torch.manual_seed(0)
+    torch._inductor.config.force_disable_caches = True
+    case = NETWORKS[network]()
+    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
+    step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, report=report)
+    with planning_cpu_s() as spent, contextlib.suppress(Enough):
+        step(case.inputs, case.targets)
+    return {"planning_cpu_s": round(sum(spent), 3)}
 
 
 def cpu_s() -> float:
@@ -113,9 +189,10 @@ def cpu_s() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", choices=NETWORKS)
-    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("way", choices=(*WAYS, WITHIN))
+    parser.add_argument("--planning", action="store_true")
     options = parser.parse_args()
-    print(json.dumps(measured(options.network, options.way)))
+    print(json.dumps(planning(options.network) if options.planning else measured(options.network, options.way)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Recomputation by the true peak against PyTorch's `activation_memory_budget`: forward and backward, peak and time.
 
-    python -m experiments.inductor.recompute [--quick] [--networks gpt,dlrm]
+    python -m experiments.inductor.recompute [--quick] [--networks gpt,dlrm] [--budgets 1.0]
 
 Inductor compiles model and loss once for every budget of PyTorch's and once for every limit of ours, in one process.
 Peak bytes are the profiler's allocations from the forward pass to the gradients, beside the parameters. Every round
@@ -65,7 +65,8 @@ def rows(options: Namespace) -> Iterator[Row]:
     torch._inductor.config.force_disable_caches = True  # what a cache finds is not divided, or told, or compiled again
     torch._inductor.config.compile_threads = 1  # compilers are children of this process, whose time counts
     for name in ["gpt_tiny"] if options.quick else options.networks:
-        yield from rows_of(name, BUDGETS[::3] if options.quick else BUDGETS, SHARES[::2] if options.quick else SHARES)
+        budgets = BUDGETS[::3] if options.quick else options.budgets
+        yield from rows_of(name, budgets, SHARES[::2] if options.quick else SHARES)
 
 
 def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> list[Row]:
@@ -131,6 +132,10 @@ def planning_cpu_s() -> Iterator[list[float]]:
         yield spent
 
 
+def budgets_of(text: str) -> list[float]:
+    return [BUDGETS[0], *(budget for budget in BUDGETS[1:] if str(budget) in text.split(","))]
+
+
 def first_step(step: Callable[[], torch.Tensor]) -> Row:
     begin = cpu_s()
     loss = float(step())
@@ -166,7 +171,10 @@ EXPERIMENT = Experiment(
     ),
     key=("network", "way", "setting"),
     quick="a tiny GPT and fewer settings, nothing written",
-    options={"--networks": {"type": names_of(NETWORKS), "default": MEASURED, "help": "some, between commas"}},
+    options={
+        "--networks": {"type": names_of(NETWORKS), "default": MEASURED, "help": "some, between commas"},
+        "--budgets": {"type": budgets_of, "default": BUDGETS, "help": "some of PyTorch's, between commas, 1.0 first"},
+    },
     after=against,
 )
 

@@ -27,7 +27,7 @@ class OrderReport:
     inputs that it may not free: parameters and the state of an optimiser."""
 
     graph: str
-    """Inductor's name of the graph and what it computes: "forward", "backward" or "inference"."""
+    """Inductor's name of the graph and what it computes: forward, backward, inference or a training step."""
     nodes: int
     given_bytes: int
     """Peak of the order that fusion left."""

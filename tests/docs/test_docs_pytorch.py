@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.inductor.__main__ import MEASURED
 from experiments.inductor.measure import WAYS
 from experiments.rows import load_rows
 
@@ -24,6 +25,16 @@ def test_training_steps():
         assert cells[4] == ("yes" if of[3]["proven"] else "no")
         assert cells[5] == " / ".join(f"{1000 * row['step_s']:.1f}" for row in of)
         assert cells[6] == f"{of[2]['first_step_cpu_s']:.0f} / {of[3]['first_step_cpu_s']:.0f}"
+
+
+def test_planning_of_whole_steps():
+    ordered = [row for row in load_rows("inductor") if row["way"] == "ordered" and "planning_cpu_s" in row]
+    shares = [100 * row["planning_cpu_s"] / row["first_step_cpu_s"] for row in ordered]
+    assert len(shares) == len(MEASURED)
+    assert f"takes {min(shares):.1f} to {max(shares):.1f} % of the CPU seconds of a first step" in " ".join(
+        PAGE.split()
+    )
+    assert max(shares) < 5
 
 
 def test_recomputation():
@@ -79,11 +90,15 @@ def test_recomputation_of_the_unet():
     assert f"one set took {min(times):.2f} to {max(times):.2f} of the first" in words
 
 
-def test_the_examples():
+def test_the_examples(capsys, tmp_path, monkeypatch):
+    """They print what the page shows, apart from Inductor's number of the graph and the time."""
     torch = pytest.importorskip("torch")
     names = {}
+    monkeypatch.chdir(tmp_path)
     with torch._inductor.config.patch(force_disable_caches=True):
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(example, names)
+    (shown,) = re.findall(r"```text\ngraph 1 (.*)\n```", PAGE)
+    assert f" {shown}; planned in" in capsys.readouterr().out
     assert torch.isfinite(names["loss"])
     assert names["step"].fallback == ""

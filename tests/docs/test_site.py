@@ -85,9 +85,10 @@ def test_commands_of_guides_run(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
-def test_programs_and_clusters_of_guides_run(page, tmp_path):
+def test_programs_and_clusters_of_guides_run(page, tmp_path, monkeypatch):
     from downset.clusters.toml_file import load_cluster
 
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```(python|toml)\n(.*?)```", page.read_text(), re.DOTALL)
     names = {}
     for language, text in blocks:
@@ -99,6 +100,8 @@ def test_programs_and_clusters_of_guides_run(page, tmp_path):
     if "order" in names:
         assert names["order"].peak_bytes == 520 and names["order"].evidence.proven
         assert names["arena"].evidence.proven
+        assert (tmp_path / "order.html").exists()
+    assert len([*tmp_path.glob("training_*.html")]) == len(names.get("reports", ()))
 
 
 def test_the_hook_knows_every_command():

@@ -1,10 +1,14 @@
 """Dumps that Inductor's own function writes, read back: the same bytes by Inductor's own estimator."""
 
 import json
+import logging
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch._inductor import memory
+from torch._logging._internal import TorchLogsFormatter, trace_log
 
 import downset as ds
 from tests.inductor_nodes import random_scheduled
@@ -41,6 +45,30 @@ def test_bytes_are_inductors_for_its_own_orders(count, tmp_path, monkeypatch):
         planned = ds.plan_order(graph)
         assert planned.evidence.proven
         assert planned.peak_bytes <= estimate
+
+
+def test_the_page_takes_the_dumps_out_of_a_real_trace(tmp_path, monkeypatch):
+    """As PyTorch writes it under TORCH_TRACE, which must be set before it is imported."""
+    monkeypatch.chdir(tmp_path)
+    Path("trace").mkdir()
+    handler = logging.FileHandler("trace/one.log")
+    handler.setFormatter(TorchLogsFormatter(trace=True))
+    level = trace_log.level
+    trace_log.addHandler(handler)
+    trace_log.setLevel(logging.DEBUG)
+    torch._dynamo.reset()
+    try:
+        with torch._inductor.config.patch(reorder_for_peak_memory_debug=True, force_disable_caches=True):
+            torch.compile(lambda x: x.mm(x).mm(x), fullgraph=True)(torch.ones(8, 8))
+    finally:
+        trace_log.removeHandler(handler)
+        trace_log.setLevel(level)
+        handler.close()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
+    (taken_out,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "_fused" in block)
+    exec(taken_out, {})
+    (dump,) = tmp_path.glob("*_fused.json")
+    assert len(ds.load(dump).ops) == 2
 
 
 def broken(scheduled, path, monkeypatch, change):

@@ -23,6 +23,10 @@ def commands(folder):
     onnx, tflite, cluster = folder / "m.onnx", folder / "m.tflite", folder / "c.toml"
     return {
         "fit tflite": (("fit", tflite, *limits, "-o", folder / "out.tflite"), ["out.tflite"]),
+        "fit header": (
+            ("fit", tflite, *limits, "-o", folder / "out.tflite", "--header", folder / "model.h"),
+            ["out.tflite", "model.h"],
+        ),
         "fit map": (("fit", tflite, *limits, "--map", folder / "o.svg"), ["o.svg"]),
         "fit onnx": (("fit", onnx, *limits, "-o", folder / "out.onnx"), ["out.onnx"]),
         "arena": (("arena", folder / "r.csv", "-o", folder / "out.csv"), ["out.csv"]),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.effort import LONG
+from tests.formats.test_int8_form import uint8_network
 from tests.fuzz.campaign import CLUSTER, RECORDS
 from tests.models import branchy_model, installed_model
 
@@ -70,6 +71,7 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     branchy_model(folder / "m.onnx")
     (folder / "m.tflite").write_bytes(installed_model("tflite-micro", "sine_float.tflite").read_bytes())
+    uint8_network(folder / "uint8.tflite")
     (folder / "c.toml").write_text(CLUSTER)
     (folder / "r.csv").write_text(RECORDS)
     np.save(folder / "x.npy", np.ones((1, 3, 8, 8), np.float32))
@@ -92,6 +94,8 @@ def writing(inputs, disk):
         "fit .tflite": ("fit", tflite, *quick, "-o", disk / "out.tflite"),
         "fit .onnx": ("fit", onnx, *quick, "-o", disk / "out.onnx"),
         "fit --session": ("fit", onnx, *quick, "-o", disk / "out.onnx", "--session", disk / "open.py"),
+        "fit --header": ("fit", tflite, *quick, "-o", disk / "out.tflite", "--header", disk / "model.h"),
+        "fit --int8": ("fit", inputs / "uint8.tflite", *quick, "--int8", "-o", disk / "out.tflite"),
         "fit --map": ("fit", tflite, *quick, "--map", disk / "o.svg"),
         "fit --report": ("fit", tflite, *quick, "--report", disk / "o.html"),
         "fit --trace": ("fit", tflite, *quick, "--trace", disk / "o.json"),
@@ -115,8 +119,16 @@ def writing(inputs, disk):
 NAMES = list(writing(Path(), Path()))
 
 
-ALIKE = {"fit --trace", "order --report", "order --trace", "arena --report", "split --report", "simulate --trace"}
-"""Pictures of other commands than those that are tried always: all are written by the same functions."""
+ALIKE = {
+    "fit --int8",
+    "fit --trace",
+    "order --report",
+    "order --trace",
+    "arena --report",
+    "split --report",
+    "simulate --trace",
+}
+"""Files of the same functions as those of commands that are tried always."""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if LONG or name not in ALIKE])

@@ -88,13 +88,13 @@ def called(function):
     return [*inputs, *function(*inputs)]
 
 
-def ordered(function):
+def ordered(function, *, dynamic=None):
     """Inputs and outputs after a call that is compiled in our order, and whether that differs from the given one."""
     (option,) = ds.inductor.options().items()
     watched = Watched(option[1], stop=False)
     torch._dynamo.reset()
     with torch._inductor.config.patch(force_disable_caches=True, reorder_for_peak_memory=False):
-        seen = called(COMPILE(function, fullgraph=True, options={option[0]: watched}))
+        seen = called(COMPILE(function, fullgraph=True, dynamic=dynamic, options={option[0]: watched}))
     ((before, after),) = watched.seen
     return seen, before != after
 
@@ -111,6 +111,12 @@ def test_values_and_storages_are_those_of_eager_pytorch(function):
         ours, moved = ordered(function)
     assert_same(ours, called(function))
     assert moved or function is not write_behind_a_read_of_a_view
+
+
+def test_open_sizes_are_ordered_by_what_the_compiler_takes_them_for():
+    ours, moved = ordered(write_behind_a_read_of_a_view, dynamic=True)
+    assert moved
+    assert_same(ours, called(write_behind_a_read_of_a_view))
 
 
 def waits(keeps):

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._inductor import memory
 from torch._inductor.custom_graph_pass import CustomSchedulerPass
+from torch._inductor.virtualized import V
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import downset as ds
@@ -175,6 +176,28 @@ def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
         ours([])
         ours([])
     assert len(told) == 1
+
+
+def test_several_streams_keep_inductors_order_and_say_so():
+    """The scheduler is told that there are some, for this machine has no device with streams."""
+    (option,) = ds.inductor.options().items()
+
+    def on_streams(nodes):
+        V.graph.scheduler._multi_stream_nodes = True
+        return option[1](nodes)
+
+    watched = Watched(on_streams)
+    torch._dynamo.reset()
+    with (
+        pytest.warns(
+            UserWarning, match="own order: UnsupportedError: the model places its operators on several streams$"
+        ),
+        pytest.raises(Exception, match="Scheduled"),
+        torch._inductor.config.patch(force_disable_caches=True),
+    ):
+        torch.compile(wide_first, fullgraph=True, options={option[0]: watched})(torch.ones(64, 8))
+    ((before, after),) = watched.seen
+    assert before == after
 
 
 def test_collectives_keep_their_order():

@@ -37,7 +37,15 @@ def batch(rows=96):
     return torch.randn(rows, 8, generator=generator), torch.randn(rows, 8, generator=generator)
 
 
-def run_apart(model, settings):
+class Branching(Deep):
+    """Also branches by its data."""
+
+    def forward(self, x):
+        made = super().forward(x)
+        return made * torch.cond(made.sum() > 0, lambda of: of.sin() * 2, lambda of: of.cos() + 1, (made,))
+
+
+def run_apart(model, settings, *, dynamic=None):
     """Loss, and the bytes that are saved for the backward pass, with our partitioner; what it makes runs as it is."""
     x, y = batch()
     saved = []
@@ -52,10 +60,14 @@ def run_apart(model, settings):
         )
 
     torch._dynamo.reset()
-    loss = torch.compile(lambda: functional.mse_loss(model(x), y), fullgraph=True, backend=backend)()
+    forward = torch.compile(
+        lambda x, y: functional.mse_loss(model(x), y), fullgraph=True, backend=backend, dynamic=dynamic
+    )
+    loss = forward(x, y)
     loss.backward()
-    placeholders = saved[1].graph.find_nodes(op="placeholder")
-    return loss, sum(node.meta["val"].nbytes for node in placeholders if not node.name.startswith("primals"))
+    values = [node.meta["val"] for node in saved[1].graph.find_nodes(op="placeholder") if "primals" not in node.name]
+    sizes = [value.numel() * value.itemsize for value in values if isinstance(value, torch.Tensor)]
+    return loss, sum(size if isinstance(size, int) else size.node.hint for size in sizes)
 
 
 def reports_of(peak_bytes):
@@ -63,24 +75,25 @@ def reports_of(peak_bytes):
     return ds.inductor.options(report=reports.append, peak_bytes=peak_bytes), reports
 
 
-def test_forward_and_backward_apart_compute_the_same_and_save_less():
+@pytest.mark.parametrize(("kind", "dynamic"), [(Deep, None), (Branching, None), (Deep, True)])
+def test_forward_and_backward_apart_compute_the_same_and_save_less(kind, dynamic):
     settings, reports = reports_of(10**9)
-    _, most = run_apart(Deep(), settings)
+    _, most = run_apart(kind(), settings, dynamic=dynamic)
     (easy,) = reports
     limit = easy.none_bytes * 3 // 4
     torch.manual_seed(0)
-    model = Deep()
+    model = kind()
     settings, reports = reports_of(limit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        loss, saved = run_apart(model, settings)
+        loss, saved = run_apart(model, settings, dynamic=dynamic)
     (report,) = reports
     assert report.peak_bytes <= limit
     assert report.operators
     assert report.front == easy.front
     assert saved < most
     torch.manual_seed(0)
-    eager = Deep()
+    eager = kind()
     expected = functional.mse_loss(eager(batch()[0]), batch()[1])
     expected.backward()
     torch.testing.assert_close(loss, expected)

@@ -322,6 +322,22 @@ def inputs_are_no_tensors(compiled):
     yield model.state_dict()
 
 
+class Branching(Net):
+    def forward(self, x):
+        made = super().forward(x)
+        return torch.cond(x.sum() > 0, lambda of: of.sin() * 2, lambda of: of.cos() + 1, (made,))
+
+
+@story(traced=True)
+def a_model_branches_by_its_data(compiled):
+    model = Branching()
+    step = compiled(model, MSE, sgd(model))
+    for shift in (-2.0, 2.0):
+        x, y = batches(1)[0]
+        yield step(x + shift, y)
+    yield model.state_dict()
+
+
 @story(rare=True)
 def batches_have_many_sizes(compiled):
     model = Net()

@@ -253,7 +253,8 @@ def _print_screen(result: Fit, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(f"{result.model} on {result.target}"), style="italic"), title_justify="left")
+    out.print(Text(printable(f"{result.model} on {result.target}"), style="italic"), soft_wrap=True)
+    table = Table()
     for column in ("bytes", "before", "after", "lower bound", "gap", "proven"):
         table.add_column(column, justify="left" if column == "bytes" else "right", no_wrap=True)
     for name, figure in (("peak", result.peak), ("arena", result.arena)):

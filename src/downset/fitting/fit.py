@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
+from downset.errors import InvalidPlan, LoadError, UnsupportedError
 from downset.fitting.candidates import (
     NOT_MEASURED,
     Candidate,
@@ -30,6 +30,15 @@ from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, note_int8
 from downset.fitting.measuring import known_slower, least, measure, run_times, tell_apart, time, without_slower
 from downset.fitting.placing import without_overlaps
+from downset.fitting.request import (
+    check_options,
+    check_result_path,
+    check_session,
+    check_slower,
+    check_strips,
+    target_of,
+    with_overlaps,
+)
 from downset.fitting.shipping import note_operators, ship
 from downset.fitting.strips import (
     StripSearch,
@@ -39,9 +48,9 @@ from downset.fitting.strips import (
     strips_within,
     taken_bytes,
 )
-from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise, with_sessions
+from downset.fitting.summary import check_ram, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
-from downset.formats.reading import READERS, load, not_read
+from downset.formats.reading import load
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.isolation import reusing
@@ -49,14 +58,14 @@ from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
-from downset.memory.overlaps import KERNELS, KernelsName
+from downset.memory.overlaps import KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
 from downset.plans import Rewrite, Together
 from downset.results import Comparison, Fit
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
-from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
+from downset.runtimes.targets import TargetName
 from downset.text import format_bytes, unheard
 from downset.whole_files import check_output
 
@@ -112,15 +121,15 @@ def fit(
     """
     tell = progress or unheard
     path = Path(model)
-    chosen_target = _with_overlaps(_target(path, target), kernels)
+    chosen_target = with_overlaps(target_of(path, target), kernels)
     check_work_limit(work_limit)
-    _check_options(time_limit_s, rewrite, on_chip)
-    _check_strips(max_recompute, strips)
-    _check_slower(slower, chosen_target)
+    check_options(time_limit_s, rewrite, on_chip)
+    check_strips(max_recompute, strips)
+    check_slower(slower, chosen_target)
     if output is not None:
-        _check_output(path, output)
+        check_result_path(path, output)
     if session is not None:
-        _check_session(path, chosen_target, output, session)
+        check_session(path, chosen_target, output, session)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
         converted: list[str] = []
         if int8:
@@ -337,75 +346,6 @@ def _choose(
                 raise
             notes.append(f"not rewritten: {error}")
             left = [item for item in left if not item.rewrites]
-
-
-def _target(path: Path, target: str | None) -> Target:
-    """The one asked for, or the first for files of this suffix."""
-    targets: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
-    if not targets:
-        suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
-        if path.suffix.lower() not in READERS:
-            raise UsageError(f"{path}: {not_read(path.suffix.lower(), suffixes)}")
-        raise UsageError(f"{path}: fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
-    if target is None:
-        return next(iter(targets.values()))
-    if target not in targets:
-        raise UsageError(f"target {target!r} does not run {path.suffix} files; choose {' or '.join(targets)}")
-    return targets[target]
-
-
-def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
-    """The target as it keeps memory where results may overlap inputs. Raises UsageError for an unknown library."""
-    if kernels is None:
-        return target
-    if kernels not in KERNELS:
-        raise UsageError(f"kernels must be one of {', '.join(KERNELS)}, not {kernels!r}")
-    if target.name != "tflm":
-        raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
-    return replace(target, memory=memory_model(f"tflm-{kernels}").name)  # type: ignore[arg-type]
-
-
-def _check_strips(max_recompute: float | None, strips: int | None) -> None:
-    if max_recompute is not None and not 0 <= max_recompute <= 1:
-        raise UsageError(f"max_recompute must be a share from 0 to 1, not {max_recompute:g}")
-    if strips is not None and strips < 2:
-        raise UsageError(f"strips must be at least 2, not {strips}")
-
-
-def _check_options(time_limit_s: float, rewrite: str, on_chip: Sequence[int]) -> None:
-    if not time_limit_s > 0:
-        raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0")
-    if rewrite not in ("auto", "off"):
-        raise UsageError(f"rewrite must be 'auto' or 'off', not {rewrite!r}")
-    if any(size < BLOCK_BYTES for size in on_chip):
-        raise UsageError(f"on-chip memory of {min(on_chip)} bytes cannot hold a block; give at least {BLOCK_BYTES}")
-
-
-def _check_slower(slower: float | None, target: Target) -> None:
-    if slower is None:
-        return
-    if not slower >= 1:
-        raise UsageError(f"slower must be a factor from 1, for example 1.1, not {slower:g}")
-    if target.sessions is None:
-        raise UsageError(f"slower needs measured times, which target ort has, not {target.name}")
-
-
-def _check_session(
-    path: Path, target: Target, output: str | os.PathLike[str] | None, session: str | os.PathLike[str]
-) -> None:
-    if target.sessions is None:
-        raise UsageError(f"session is for ONNX Runtime (target ort), not for {target.name}")
-    if output is None:
-        raise UsageError("a session opens the written file: give an output, too")
-    check_output(session, source=path)
-    if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
-        raise UsageError(f"output and session both name {session}; give each a file of its own")
-
-
-def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
-    check_output(output, source=path)
-    if Path(output).suffix.lower() != path.suffix.lower():
-        raise UsageError(f"output {output} must end in {path.suffix}, like the model")
 
 
 def _executed_file(job: Job) -> tuple[Path, list[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -131,7 +131,7 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     runs = order.steps if chosen else theirs
     peak, live = live_at(counted, runs or steps)
     told = OrderReport(
-        _graph_name(),
+        _graph_name(nodes),
         len(nodes),
         known.given_bytes,
         peaks[best],
@@ -207,10 +207,12 @@ def _in_sequence(node: Any) -> bool:
     return False
 
 
-def _graph_name() -> str:
+def _graph_name(nodes: Sequence[Any]) -> str:
     from torch._inductor.virtualized import V
 
     kind = "backward" if V.graph.is_backward else "inference" if V.graph.is_inference else "forward"
+    if kind == "inference" and any(origin.meta.get("autograd_backward") for node in nodes for origin in _origins(node)):
+        kind = "training step"
     return f"{V.graph.name or 'graph'} {V.graph.graph_id} ({kind})"
 
 
@@ -226,15 +228,20 @@ def _source(node: Any) -> str:
     return _module(node)
 
 
+def _origins(node: Any) -> Iterator[Any]:
+    """The operators of PyTorch's graph that a scheduler's node computes."""
+    for part in node.get_nodes():
+        yield from part.node.get_origins() if hasattr(part.node, "get_origins") else ()
+
+
 def _module(node: Any) -> str:
     """The innermost module of the model that a scheduler's node comes from, or ""."""
-    for part in node.get_nodes():
-        for origin in part.node.get_origins() if hasattr(part.node, "get_origins") else ():
-            stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack")
-            if stack:
-                path, kind = list(stack.values())[-1]
-                name = re.sub(r"^L\['parts'\]\.model|^L\['\w+'\]|\._modules|[\[\]']", "", path).lstrip(".")
-                return " ".join(["module", *([name] if name else []), f"({getattr(kind, '__name__', kind)})"])
+    for origin in _origins(node):
+        stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack")
+        if stack:
+            path, kind = list(stack.values())[-1]
+            name = re.sub(r"^L\['parts'\]\.model|^L\['\w+'\]|\._modules|[\[\]']", "", path).lstrip(".")
+            return " ".join(["module", *([name] if name else []), f"({getattr(kind, '__name__', kind)})"])
     return ""
 
 
@@ -249,10 +256,9 @@ def _needs(known: _Planned, steps: Sequence[int]) -> tuple[StepNeed, ...]:
 
 def _kind(node: Any) -> str:
     """The first of the operators that a node computes, by PyTorch's name; "" where none is known."""
-    for part in node.get_nodes():
-        for origin in part.node.get_origins() if hasattr(part.node, "get_origins") else ():
-            if origin.op == "call_function":
-                return str(getattr(origin.target, "__name__", origin.target)).split(".")[0]
+    for origin in _origins(node):
+        if origin.op == "call_function":
+            return str(getattr(origin.target, "__name__", origin.target)).split(".")[0]
     return ""
 
 

@@ -24,7 +24,10 @@ _MOST_SETTINGS = 8
 """Graphs of one step. A learning rate is an input of the graph; momentum that changes at every step is not."""
 
 _AS_PLAIN = "downset runs this training step as plain PyTorch, not as one graph: "
-_ADDS = "it adds to the gradients that lie in `grad`; call optimizer.zero_grad() before it where they are not meant"
+_ADDS = (
+    "downset runs one batch as plain PyTorch: it adds to the gradients that lie in `grad`; call optimizer.zero_grad() "
+    "before it where they are not meant"
+)
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
 
@@ -109,7 +112,7 @@ class TrainingStep:
             self._added = any(parameter.grad is not None for parameter in self._update.parameters)
             if self._added and not self._told_added:
                 self._told_added = True
-                warnings.warn(_AS_PLAIN + _ADDS, stacklevel=3)
+                warnings.warn(_ADDS, stacklevel=3)
         return None if self._added else self._update
 
     def _fall_back(self, why: str) -> None:

@@ -259,10 +259,11 @@ def _axes(chart: Chart, view: _View) -> str:
 
 
 class _Free:
-    """Room in a picture: boxes of pixels (left, top, right, bottom) that no other may overlap."""
+    """Room in a picture: boxes of pixels (left, top, right, bottom) that no other may overlap. `lines`: the heights of
+    the levels."""
 
-    def __init__(self, view: _View) -> None:
-        self._view, self._taken = view, list[tuple[float, float, float, float]]()
+    def __init__(self, view: _View, lines: Sequence[float]) -> None:
+        self._view, self._lines, self._taken = view, lines, list[tuple[float, float, float, float]]()
 
     def take(self, x: float, y: float, wide: float) -> bool:
         """Whether a line of text that ends at `x` and stands on `y` has room; then it is taken."""
@@ -278,20 +279,18 @@ class _Free:
 
     def note(self, text: str, y: float) -> tuple[str, float, float] | None:
         """The text of a level, or its start up to a comma, with its right end and its foot: above the line or below it,
-        as far to the right as there is room. None where there is none."""
+        where no other line goes through it, as far to the right as there is room. None where there is none."""
         edge = LEFT_PX + self._view.width - 4.0
-        for said in dict.fromkeys((text, text.split(", ")[0])):
-            wide = 7.0 * len(said)
-            for right in (edge, *sorted((left - 8 for left, *_ in self._taken), reverse=True)):
-                for foot in (y - 4, y + 13):
-                    if self.take(right, foot, wide):
-                        return said, right, foot
-        return None
+        rights = (edge, *sorted((left - 8 for left, *_ in self._taken), reverse=True))
+        texts = dict.fromkeys((text, text.split(", ")[0]))
+        places = [(said, right, foot) for said in texts for right in rights for foot in (y - 4, y + 13)]
+        places.sort(key=lambda place: any(place[2] - 10 < line < place[2] + 3 for line in self._lines))
+        return next((place for place in places if self.take(place[1], place[2], 7.0 * len(place[0]))), None)
 
 
 def _overlay(chart: Chart, view: _View) -> str:
     """Names of levels, moments and rectangles, in this order: what finds no room is left out."""
-    free, parts = _Free(view), []
+    free, parts = _Free(view, [view.y(level.y) for level in chart.levels]), []
     for level in chart.levels:
         said, right, foot = free.note(level.text, view.y(level.y)) or ("", LEFT_PX, view.y(level.y))
         parts.append(

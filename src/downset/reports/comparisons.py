@@ -16,7 +16,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         return lines
     lines.append(f"outputs: {_outputs(comparison)}")
     if comparison.placed:
-        lines.append("and in tflm, with the offsets of the file in force")
+        lines.append("outputs in tflm, with the offsets of the file in force: equal, too")
     if not comparison.telling:
         lines.append(
             "the outputs are the same for every input tried: runs say little about this network; --input takes your "

@@ -263,13 +263,13 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
             continue
         gained = shipped.latency.median_s - row.latency.median_s
         more = row.held_bytes - shipped.held_bytes
-        sign = "more" if more >= 0 else "fewer"
+        beside = f"{format_bytes(abs(more))} B {'more' if more > 0 else 'fewer'}" if more else "as much"
         steps.append(
             NextStep(
                 f"Where time counts more, leave out what is slow (--slower {max(row.latency.ratio, 1.0):.2f}x): "
                 f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.median_s)}, "
                 f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
-                f"{format_bytes(abs(more))} B {sign} (measured).",
+                f"{beside} (measured).",
                 gained_s=gained,
             )
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from downset.plans import Pipeline, PipelineStage, Task
-from downset.text import printable
+from downset.text import counted, printable
 
 __all__ = [
     "DeviceLoad",
@@ -164,7 +164,7 @@ def _priced(plan: Pipeline) -> str:
     if plan.schedule is None:
         return "by the paper's equations"
     schedule = plan.schedule
-    return f"by resources, up to {schedule.window} frames inside, busiest {schedule.load_bound_s:.6g} s"
+    return f"by resources, up to {counted(schedule.window, 'frame')} inside, busiest {schedule.load_bound_s:.6g} s"
 
 
 def utilisation_line(plan: Pipeline) -> str:

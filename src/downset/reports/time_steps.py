@@ -139,9 +139,7 @@ def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextSt
         and simulation.window > 1
         and simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s
     ):
-        steps.append(
-            _fewer_inside(simulation.latency_s[0], plan.latency_s, "split --window", simulation.window, "simulated")
-        )
+        steps.append(_fewer_inside(simulation.latency_s[0], plan.latency_s, "split --window", "simulated"))
     return ranked([*steps, *pipeline_next_steps(plan)])
 
 
@@ -166,17 +164,16 @@ def served_next_steps(served: Served, plan: Pipeline) -> list[NextStep]:
             )
         )
     if served.latency_s is not None and served.latency_s[0] > _MUCH_LONGER * served.planned_latency_s > 0:
-        window = 1 if plan.schedule is None else plan.schedule.window
+        fewer = "" if plan.schedule is None or plan.schedule.window < 2 else ", split --window"
         steps.append(
-            _fewer_inside(served.latency_s[0], served.planned_latency_s, "serve --spare-frames 0, split --window",
-                          window, "measured")
-        )  # fmt: skip
+            _fewer_inside(served.latency_s[0], served.planned_latency_s, f"serve --spare-frames 0{fewer}", "measured")
+        )
     return ranked([*steps, *pipeline_next_steps(plan)])
 
 
-def _fewer_inside(latency_s: float, alone_s: float, option: str, window: int, how: str) -> NextStep:
+def _fewer_inside(latency_s: float, alone_s: float, option: str, how: str) -> NextStep:
     return NextStep(
-        f"Where latency counts more, let fewer frames in than {window} (downset {option}): a frame takes "
+        f"Where latency counts more, let fewer frames in (downset {option}): a frame takes "
         f"{format_seconds(latency_s)} in the median ({how}), one alone {format_seconds(alone_s)} (analytic)."
     )
 

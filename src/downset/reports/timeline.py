@@ -134,9 +134,9 @@ def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = (), unit_names: Se
             longest = max(longest, start_s)
         now = longest
     note = (
-        "Lengths: each unit timed alone (measured); units side by side may take longer."
+        "each unit as long as alone (measured); units side by side may take longer."
         if has_times
-        else "Lengths are not known: every unit is drawn as long as every other."
+        else "every unit as long as every other; their times are not known."
     )
     return Timeline("stages", tuple(f"lane {lane}" for lane in range(lanes)), tuple(slices), now, note)
 

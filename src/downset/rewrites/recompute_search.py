@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Choice", "Judged", "Step", "front", "needed", "search"]
+__all__ = ["Choice", "JudgedChoice", "Step", "front", "needed", "search"]
 
 _BREADTH = 6
 """Operators tried at every step of the descent."""
@@ -28,7 +28,7 @@ _DIVISIONS = 8
 """The least part of a set that is tried without is this part of it."""
 
 
-class Judged(Protocol):
+class JudgedChoice(Protocol):
     """A set of operators as the caller judges it."""
 
     @property
@@ -40,7 +40,7 @@ class Judged(Protocol):
         """Whether no order of the same operators has a lower peak."""
 
 
-J = TypeVar("J", bound=Judged)
+J = TypeVar("J", bound=JudgedChoice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,12 +119,15 @@
         note.setAttribute("y", y);
       };
       const notes = [...this.svg.querySelectorAll(".overlay .note")];
-      for (const note of notes.filter(one => one.dataset.y !== undefined)) {
+      const named = notes.filter(one => one.dataset.y !== undefined), lines = named.map(one => this.py(+one.dataset.y));
+      const crossed = foot => lines.some(line => foot - 10 < line && line < foot + 3);
+      for (const note of named) {
         const at = this.py(+note.dataset.y), full = note.dataset.text;
         const tried = [];
         for (const text of [full, full.split(", ")[0]])
           for (const right of [LEFT + this.width - 4, ...taken.map(box => box[0] - 8).sort((a, b) => b - a)])
             for (const foot of [at - 4, at + 13]) tried.push([text, right, foot]);
+        tried.sort((a, b) => crossed(a[2]) - crossed(b[2]));
         const found = inside(LEFT, at) && tried.find(([text, right, foot]) => take(right, foot, text.length * 7));
         place(note, ...(found || ["", LEFT, at]));
       }

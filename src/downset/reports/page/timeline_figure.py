@@ -45,7 +45,9 @@ def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame
                 else (item.name, timeline.lanes[item.lane], str(item.frame))
             )
             if unit == "stage":
-                labels.append(Label(item.start_s + length / 2, item.lane + 0.5, length, 0.8, f"unit {item.task}"))
+                labels.append(
+                    Label(item.start_s + length / 2, item.lane + 0.5, length, 0.8, item.name.partition(": ")[2])
+                )
         axis = Axis(0.0, longest, "time" if timed else "units, one length each", "s" if timed else "count")
         lanes = Axis(0, max(len(timeline.lanes), 1), "", "lanes", timeline.lanes)
         chart = Chart(f"{name}: {timeline.heading}", axis, lanes, tuple(marks), tuple(labels),

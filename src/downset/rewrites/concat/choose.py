@@ -24,7 +24,7 @@ from downset.plans import Order, Rewrite
 from downset.rewrites.concat.partition import Accumulate, Partitioned, PartitionedReader, partition, partition_sites
 from downset.rewrites.concat.rules import moves_behind
 
-__all__ = ["Chosen", "accumulation", "choose_rewrites"]
+__all__ = ["ChosenRewrites", "accumulation", "choose_rewrites"]
 
 _FEW = 4
 """Up to so many sites every set of them is tried."""
@@ -38,7 +38,7 @@ _MANY = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenRewrites:
     """The rewritten graph (the original where nothing pays), its order, and what was done. `before`: the original's."""
 
     graph: Graph
@@ -62,7 +62,7 @@ def choose_rewrites(
     inexact: bool = False,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-) -> Chosen:
+) -> ChosenRewrites:
     """The set of sites whose rewriting gives the least peak found under the memory model, and no site more than needed.
 
     Deterministic unless the time runs out; then the best so far. Never a higher peak than the original's best order.
@@ -82,7 +82,7 @@ def choose_rewrites(
         search.take_back()
     best = search.best()
     gained = [(site, search.gain(best, site)) for site in sorted(best)]
-    return Chosen(
+    return ChosenRewrites(
         search.tried[best].graph,
         search.tried[best].order,
         search.judge(nothing).order,
