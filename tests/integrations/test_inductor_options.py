@@ -297,6 +297,7 @@ loss = torch.compile(lambda x: model(x).sum(), fullgraph=True, options=options)(
 loss.backward()
 assert torch.allclose(loss, model(torch.ones(16, 8)).sum(), rtol=1e-4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer.zero_grad()
 step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, optimizer, report=reports.append)
 step(torch.ones(4, 8), torch.ones(4, 8))
 print(counters["inductor"]["fxgraph_cache_hit"], counters["aot_autograd"]["autograd_cache_hit"], len(reports))
