@@ -131,3 +131,11 @@ def test_a_softmax_over_several_axes_of_old_is_not_taken_for_todays(tmp_path):
 def test_no_kernel_is_left_out_here():
     elsewhere = {kind for kind in KERNELS if kind.startswith("tflite::")} | {"DequantizeLinear", "Constant"}
     assert set(KINDS) == set(KERNELS) - elsewhere
+
+
+def test_integers_are_divided_exactly_and_no_division_ends_the_process():
+    """Of the least integer by -1, and by 0, ONNX says nothing; on x86 a processor ends the process that asks it."""
+    torch, least = torch_library(), -(2**63)
+    dividend, divisor = torch.tensor([2**60 + 1, -7, 7, least, 5]), torch.tensor([1, 2, -2, -1, 0])
+    (quotient,) = KERNELS["Div"](Op("div", "Div", (0, 1), (2,)), [dividend, divisor], None)
+    assert quotient.tolist() == [2**60 + 1, -3, -3, least, 0]

@@ -72,6 +72,17 @@ def _binary(name: str) -> Kernel:
     return lambda op, inputs, shapes: _activate(op, getattr(torch_library(), name)(inputs[0], inputs[1]))
 
 
+def _quotient(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """Of integers: cut off towards zero, and without the divisions that end a process, by 0 and of the least by -1.
+    ONNX leaves these open: 0 and the least here."""
+    torch, (dividend, divisor) = torch_library(), inputs
+    if dividend.is_floating_point() or divisor.is_floating_point():
+        return _activate(op, torch.div(dividend, divisor))
+    negated = divisor == -1
+    whole = torch.div(dividend, divisor.masked_fill((divisor == 0) | negated, 1), rounding_mode="trunc")
+    return _activate(op, torch.where(negated, -dividend, whole).masked_fill(divisor == 0, 0))
+
+
 def _many(name: str) -> Kernel:
     def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
         total = inputs[0]
@@ -200,7 +211,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Cosh": _unary("cosh"),
     "DepthToSpace": space.depth_to_space,
     "DequantizeLinear": _dequantize,
-    "Div": _binary("div"),
+    "Div": _quotient,
     "Dropout": _dropout,
     "Elu": _functional("elu", alpha=1.0),
     "Equal": _binary("eq"),
