@@ -73,8 +73,8 @@ def _binary(name: str) -> Kernel:
 
 
 def _quotient(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """Of integers: cut off towards zero, and without the divisions that end a process, by 0 and of the least by -1.
-    ONNX leaves these open: 0 and the least here."""
+    """A quotient; of integers cut off towards zero, without the divisions that end a process: by 0, and of the least by
+    -1. ONNX leaves these open: here they give 0 and the least."""
     torch, (dividend, divisor) = torch_library(), inputs
     if dividend.is_floating_point() or divisor.is_floating_point():
         return _activate(op, torch.div(dividend, divisor))
