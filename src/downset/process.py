@@ -21,6 +21,8 @@ __all__ = ["Stopped", "abandon_stdout", "answering_signals", "in_scratch_folder"
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE_S = 0.3
 """Seconds that the main thread gets to unwind after a signal. In native code it does not even see it."""
+_LEAVES_S = 3.0
+"""Seconds beyond that for a process that is on its way out."""
 
 
 _LAST_STREAM = 2
@@ -117,7 +119,8 @@ def answering_signals(scratch: Path | None) -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP end the process with 128 and their number, within half a second.
 
     Python runs its handlers between two steps of its own, and not while native code runs. So a thread watches too: the
-    process is ended from there where it is not on its way out by then. Only the main thread may set handlers.
+    process is ended from there. Where it is on its way out by then, it has some seconds more to print what belongs on
+    stdout: a busy machine. Only the main thread may set handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -137,6 +140,8 @@ def answering_signals(scratch: Path | None) -> Iterator[None]:
             time.sleep(_PATIENCE_S)
             if said.acquire(blocking=False):
                 print("downset: stopped", file=sys.stderr)
+            else:
+                time.sleep(_LEAVES_S)
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
             os._exit(128 + data[0])
