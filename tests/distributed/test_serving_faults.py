@@ -96,13 +96,15 @@ def test_the_last_device_dies(model, tmp_path):
 
 
 def _later(monkeypatch, waits_for, device, seconds):
-    """Put the health's clock forward by so many seconds once `waits_for(known)` holds of this device alone: on a busy
-    machine a healthy one may be late as well, and is asked or has a computation then."""
+    """Put the health's clock forward by so many seconds once `waits_for(known)` holds of this device, while no other
+    has a question or a computation open: on a busy machine a healthy one may be late as well."""
     lost = health.Health.lost
 
     def later(self, now):
-        waiting = {name for name, known in self._known.items() if waits_for(known)}
-        return lost(self, now + (seconds if waiting == {device} else 0.0))
+        known = dict(self._known)
+        disturbed = device in known and waits_for(known.pop(device))
+        others_rest = all(other.asked_s is None and not other.queue for other in known.values())
+        return lost(self, now + (seconds if disturbed and others_rest else 0.0))
 
     monkeypatch.setattr(health.Health, "lost", later)
 

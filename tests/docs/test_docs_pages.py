@@ -154,4 +154,5 @@ def test_planned_and_measured_in_the_testbed():
             assert exact < single
         if key[0] == "yolov2_half":
             assert exact <= single
-        assert pico is None or pico > single
+        if pico is not None:
+            assert (pico < single) == (key[0] == "yolov2" or key == ("vgg16", "8", "links"))

@@ -13,12 +13,14 @@ from onnx import TensorProto, helper
 
 from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
+from downset.formats.onnx.fitted import write_metadata
 from downset.formats.reading import load
 from downset.results import Proof
 from downset.runtimes.compare import compare, compare_outputs
 from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import RUNS, made_feeds
 from downset.runtimes.inputs import random_array
+from downset.sessions import FITTED
 from tests.equivalence.mutants import Mutant
 from tests.models import constant, installed_model
 from tests.networks import branchy
@@ -126,30 +128,52 @@ def test_own_data_is_run_and_named_data_is_checked(tmp_path, run, fails):
     fails(5, "verify", path, path, "--input", tmp_path / "none.npy", says="cannot read")
 
 
+def _largest_difference(original, fitted, *, in_order):
+    """By sessions of our own: the original by default, the fitted file in its own order or optimised again."""
+
+    def session(path, level):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.graph_optimization_level = level
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    levels = onnxruntime.GraphOptimizationLevel
+    theirs = session(original, levels.ORT_ENABLE_ALL)
+    ours = session(fitted, levels.ORT_DISABLE_ALL if in_order else levels.ORT_ENABLE_ALL)
+    return max(
+        float(np.abs(one.astype(float) - other.astype(float)).max())
+        for feeds in made_feeds(load(original), seed=0)
+        for one, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True)
+    )
+
+
 def test_verify_and_fit_say_the_same_of_what_onnx_runtime_rounds(tmp_path, run):
-    """The fitted file runs in its own order, the original as ONNX Runtime does by default: the test runs both."""
-    path = branchy(tmp_path / "m.onnx")
-    result = fit(path, output=tmp_path / "f.onnx", time_limit_s=2, rewrite="off")
+    """Whichever session was faster here, and is therefore named in the file."""
+    path, fitted = branchy(tmp_path / "m.onnx"), tmp_path / "f.onnx"
+    result = fit(path, output=fitted, time_limit_s=2, rewrite="off")
     assert result.shipped != "original"
-    feeds = made_feeds(load(path), seed=0)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    theirs = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    assert options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    ours = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"), options, providers=["CPUExecutionProvider"])
-    pairs = [
-        (one, other) for run in feeds for one, other in zip(ours.run(None, run), theirs.run(None, run), strict=True)
-    ]
-    worst = max(float(np.abs(one.astype(float) - other.astype(float)).max()) for one, other in pairs)
-    found = compare(path, tmp_path / "f.onnx")
+    found = compare(path, fitted)
+    in_order = result.session.follows_file
+    worst = _largest_difference(path, fitted, in_order=in_order)
     assert result.outputs.max_abs_error == found.max_abs_error == worst
     assert found.proof.proven and found.proof.optimised and found.rounds_alike
-    status, out, _ = run("verify", path, tmp_path / "f.onnx")
+    status, out, _ = run("verify", path, fitted)
     assert status == 0
     assert "ONNX Runtime's own optimisation of it is compared by running" in out
     if worst:
         assert f"largest difference {worst:.2g}" in out
+
+
+def test_a_fitted_file_is_compared_in_the_session_that_it_names(tmp_path):
+    path, fitted = branchy(tmp_path / "m.onnx"), tmp_path / "f.onnx"
+    fit(path, output=fitted, time_limit_s=2, rewrite="off")
+    errors = {}
+    for settings in FITTED:
+        write_metadata(fitted, tmp_path / "named.onnx", {"session": settings.name})
+        errors[settings.name] = compare(path, tmp_path / "named.onnx").max_abs_error
+        expected = _largest_difference(path, fitted, in_order=settings.follows_file)
+        assert errors[settings.name] == expected
+    assert len(set(errors.values())) > 1, "the sessions round alike here: the test shows nothing"
 
 
 def test_a_difference_beyond_rounding_is_one(tmp_path, fails):

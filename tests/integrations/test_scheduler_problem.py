@@ -1,8 +1,6 @@
 """Inductor's scheduler as an ordering problem, held to Inductor's own estimator and to every order there is."""
 
 import itertools
-import subprocess
-import sys
 
 import pytest
 from torch._inductor import memory
@@ -11,6 +9,7 @@ from downset.errors import UnsupportedError
 from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import peak_bytes
+from tests.command import said_by_every_process
 from tests.inductor_nodes import random_scheduled
 
 pytestmark = pytest.mark.native
@@ -141,11 +140,4 @@ def test_every_process_decides_alike():
         "order = least_peak_order(random_problem(400, 40, 1), work_limit=20_000)\n"
         "print(order.evidence.proven, order.peak_bytes, order.steps)"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(said) == 1
-    assert said.pop().startswith("False ")
+    assert said_by_every_process(program).startswith("False ")

@@ -1,8 +1,6 @@
 """What runs again in a training step, held to every set and every order there is, counted here from the definitions."""
 
 import random
-import subprocess
-import sys
 from itertools import combinations, permutations
 
 import pytest
@@ -17,6 +15,7 @@ from downset.integrations.training_graph import (
     priced,
     problems,
 )
+from tests.command import said_by_every_process
 
 pytestmark = pytest.mark.native
 
@@ -234,11 +233,4 @@ def test_every_process_tries_the_same_sets():
         "plan = training_graph.plan_again(random_step(0, 60, 40, apart=True), 9_900)\n"
         "print(plan.tried, plan.chosen.again, asked)"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(said) == 1
-    assert said.pop().startswith("100 (")
+    assert said_by_every_process(program).startswith("100 (")

@@ -374,15 +374,19 @@ def a_copy_of_the_model_stays_as_it_was(compiled):
     yield twin.state_dict(), model.state_dict()
 
 
-@story()
-def a_batch_of_a_wrong_shape_is_an_error_and_the_next_is_none(compiled):
-    model = Net()
+def one_bad_batch(compiled, model, batch, error, says):
+    """A batch between others that is an error."""
     step = compiled(model, MSE, sgd(model))
     yield from steps(step, 1)
-    with pytest.raises(RuntimeError, match="shape"):
-        step(torch.ones(6, 9), torch.ones(6, 4))
+    with pytest.raises(error, match=says):
+        step(*batch)
     yield from steps(step, 2)
     yield model.state_dict()
+
+
+@story()
+def a_batch_of_a_wrong_shape_is_an_error_and_the_next_is_none(compiled):
+    yield from one_bad_batch(compiled, Net(), (torch.ones(6, 9), torch.ones(6, 4)), RuntimeError, "shape")
 
 
 class Refusing(Net):
@@ -394,13 +398,7 @@ class Refusing(Net):
 
 @story()
 def a_model_raises_an_error_of_its_own(compiled):
-    model = Refusing()
-    step = compiled(model, MSE, sgd(model))
-    yield from steps(step, 1)
-    with pytest.raises(ValueError, match="three rows"):
-        step(torch.ones(3, 8), torch.ones(3, 4))
-    yield from steps(step, 2)
-    yield model.state_dict()
+    yield from one_bad_batch(compiled, Refusing(), (torch.ones(3, 8), torch.ones(3, 4)), ValueError, "three rows")
 
 
 @story()

@@ -32,7 +32,7 @@ from downset.commands.pictures import (
     write_picture,
 )
 from downset.commands.versions import versions_of_target
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
 from downset.reports.next_steps import next_steps, step_lines
@@ -162,7 +162,7 @@ def fit(
         talk.print(
             f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s", style="dim"
         )
-    with waiting(talk, f"reading {Path(model).name}", limit_s=time_limit) as progress:
+    with reading(talk, model, limit_s=time_limit) as progress:
         try:
             result = run_fit(
                 model,

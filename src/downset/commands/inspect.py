@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -17,7 +16,7 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading
 from downset.isolation import PARSING_S
 from downset.results import Inspection, StepNeed
 from downset.text import counted, format_bytes, printable, shortened
@@ -43,7 +42,7 @@ def inspect(
     from downset.reports.inspection import inspect as look_into
     from downset.reports.json_form import inspection_json
 
-    with waiting(console(stderr=True), f"reading {Path(model).name}", limit_s=max(time_limit, PARSING_S)) as progress:
+    with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
         loaded = load(model, shapes=parse_shapes(shapes), trust=trust)
         progress(f"looking into {counted(len(loaded.ops), 'operator')}")
         inspection = look_into(loaded, memory=memory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -20,7 +19,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading
 from downset.text import counted, format_bytes, printable, shortened
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def order(
 
     check_pictures({"--report": report_path, "--trace": trace_path}, others={}, source=graph)
     seconds = search_s(time_limit, work_limit)
-    with waiting(console(stderr=True), f"reading {Path(graph).name}", limit_s=seconds) as progress:
+    with reading(console(stderr=True), graph, limit_s=seconds) as progress:
         loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
         progress(f"ordering {counted(len(loaded.ops), 'operator')}")
         plan = plan_order(

@@ -11,8 +11,7 @@ import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
-from downset.commands.waiting import waiting
-from downset.isolation import PARSING_S
+from downset.commands.waiting import reading, waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
@@ -79,7 +78,7 @@ def run(
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
     fixed = parse_shapes(shapes)
     talk = console(stderr=True)
-    with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+    with reading(talk, model):
         loaded = load(model, shapes=fixed, trust=trust)
     if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")

@@ -22,9 +22,8 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading, waiting
 from downset.errors import UsageError
-from downset.isolation import PARSING_S
 from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def serve(
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
     check_pictures(pictures, others={"-o": output}, source=[model, source])
     talk = console(stderr=True, quiet=options["quiet"])
-    with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+    with reading(talk, model):
         graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if output is not None:
         check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])

@@ -15,9 +15,8 @@ import rich_click as click
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading, waiting
 from downset.errors import InvalidPlan, UsageError
-from downset.isolation import PARSING_S
 from downset.text import parse_seconds
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def simulate(
     slow = [_disturbance(plan, text, dies=False) for text in slows]
     anew, talk = None, console(stderr=True)
     if model is not None:
-        with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+        with reading(talk, model):
             graph = load(model, shapes=parse_shapes(shapes))
         if output is not None:
             check_output(output, source=weights_beside(graph))

@@ -22,7 +22,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading, waiting
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def split(
     check_pictures(pictures, others={"-o": output}, source=model)
     cluster = load_cluster(cluster_file)
     talk = console(stderr=True, quiet=quiet)
-    with waiting(talk, f"reading {Path(model).name}", limit_s=options["time_limit"]):
+    with reading(talk, model, limit_s=options["time_limit"]):
         graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     asked = ("comm", "topology", "source", "sink", "window")

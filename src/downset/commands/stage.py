@@ -22,8 +22,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
-from downset.commands.waiting import waiting
-from downset.isolation import PARSING_S
+from downset.commands.waiting import reading, waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -107,7 +106,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         endings=options["endings"],
     )
     talk = console(stderr=True, quiet=quiet)
-    with waiting(talk, f"reading {Path(model).name}", limit_s=PARSING_S):
+    with reading(talk, model):
         device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
         loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if streams_path is not None and loaded.source.format != "onnx":

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
+from downset.isolation import PARSING_S
 from downset.text import format_seconds, printable
 
-__all__ = ["waiting"]
+__all__ = ["reading", "waiting"]
 
 _PATIENCE_S = 2.0
 
@@ -55,3 +57,8 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
         ended.set()
         watcher.join()
         bar.stop()
+
+
+def reading(talk: Any, model: str, *, limit_s: float = PARSING_S) -> AbstractContextManager[Callable[[str], None]]:
+    """`waiting` for a model's file to be read."""
+    return waiting(talk, f"reading {Path(model).name}", limit_s=limit_s)

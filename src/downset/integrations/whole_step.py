@@ -139,9 +139,7 @@ class TrainingStep:
                 loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, self._used, scale)
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
-            loss = self._plain(
-                inputs, targets, last=last
-            )  # an error of the user's own ends here: the next call compiles
+            loss = self._plain(inputs, targets, last=last)  # where the user's own code fails, the next call compiles
             self._fall_back(_first_line(error))
             return loss
         if last:

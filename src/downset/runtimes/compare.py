@@ -22,6 +22,7 @@ from downset.results import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, vary
 from downset.runtimes.feeds import Feeds, made_feeds, read_feeds
+from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
 from downset.runtimes.outputs import Computed, in_litert, in_ort, in_tflm
 
@@ -60,7 +61,8 @@ def compare(
     inputs: Sequence[Named] = (),
 ) -> Comparison:
     """Whether `second` holds the network of `first`: proven from the files where that can be (`proof`), and run on
-    several inputs drawn from `seed`, or on the arrays in `inputs` (.npy, or .npz by the inputs' names).
+    several inputs drawn from `seed`, or on the arrays in `inputs` (.npy, or .npz by the inputs' names). A fitted .onnx
+    file is run as its own metadata say, in its order or optimised by ONNX Runtime.
 
     `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes inputs by name. Nothing is raised
     where the networks differ: see `rounds_alike`, `within` and `telling` of what is returned. Raises LoadError for bad
@@ -82,7 +84,8 @@ def compare(
     for path in (first, second):
         load(path, shapes=shapes)  # a bad file is one line from us, not a crash of the runtime
     proof = prove_same(first, second, shapes=shapes)
-    ordered = proof.proven and proof.optimised
+    settings = named_settings(second) if suffix == ".onnx" else None
+    ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
     comparison = compare_outputs(
         first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
     )

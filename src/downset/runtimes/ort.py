@@ -23,6 +23,7 @@ from downset.errors import UnsupportedError
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.isolation import isolated
+from downset.runtimes.feeds import saved
 from downset.sessions import FILE_ORDER, Latency, SessionSettings
 
 __all__ = [
@@ -153,12 +154,9 @@ def run_on(
     path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]], *, shapes: Shapes | None = None
 ) -> list[npt.NDArray[Any]]:
     """Outputs on these inputs, by name; optimised (EXTENDED), one thread. `shapes`: of inputs, for the file's."""
-    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        given = Path(folder) / "feeds.npz"
-        np.savez(given, *feeds.values())
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder, saved([feeds]) as where:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
-        arguments = {"path": os.fspath(fixed), "feeds": str(given), "names": list(feeds)}
-        arrays, _ = isolated(_WORKER, "run_on_here", arguments)
+        arrays, _ = isolated(_WORKER, "run_on_here", {"path": os.fspath(fixed), **where})
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 

@@ -14,7 +14,7 @@ from downset.sessions import DEFAULT, FITTED, SessionSettings
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["ort_session", "session_settings"]
+__all__ = ["named_settings", "ort_session", "session_settings"]
 
 _ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
 
@@ -29,6 +29,12 @@ def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
     """
     settings = session_settings(path)
     return open_session(onnxruntime_library("opening a session"), path, settings)
+
+
+def named_settings(path: str | os.PathLike[str]) -> SessionSettings | None:
+    """The settings whose name a fitted file carries, without its region; None where it names none of ours. Raises
+    LoadError for a file that cannot be read."""
+    return _ALL.get(fitted_metadata(path).get("session", ""))
 
 
 def session_settings(path: str | os.PathLike[str]) -> SessionSettings:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.runtimes.agreement import difference
+from downset.runtimes.feeds import unpacked
 from downset.runtimes.inputs import random_array
 from downset.runtimes.ort_settings import onnxruntime_library, open_session
 from downset.sessions import DEFAULT, FILE_ORDER, SessionSettings
@@ -100,11 +101,11 @@ def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
-def run_on_here(path: str, feeds: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[str, npt.NDArray[Any]]:
     """`run_on` inside the worker process."""
     session = open_session(_library(), path, _EXTENDED)
-    with np.load(feeds, allow_pickle=False) as given:
-        outputs = _invoke(session, {name: given[f"arr_{index}"] for index, name in enumerate(names)})
+    (fed,) = unpacked(feeds, names)
+    outputs = _invoke(session, fed)
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 

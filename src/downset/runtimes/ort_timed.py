@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.isolation import isolated, reusing
+from downset.runtimes.feeds import saved, unpacked
 from downset.runtimes.ort_settings import onnxruntime_library, open_session
 from downset.sessions import SessionSettings
 from downset.text import brief
@@ -34,21 +33,17 @@ def timed_session(
     the seconds of the run alone. It was run before. Raises UnsupportedError where ONNX Runtime is missing, refuses the
     file or these inputs, or crashes; LimitReached where a run takes too long. The calls do, too."""
     with reusing():
-        with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-            given = Path(folder) / "feeds.npz"
-            np.savez(given, *feeds.values())
-            arguments = {"path": os.fspath(path), "feeds": str(given), "names": list(feeds), "threads": threads}
-            isolated(_WORKER, "open_here", arguments, reuse=True)
+        with saved([feeds]) as where:
+            isolated(_WORKER, "open_here", {"path": os.fspath(path), "threads": threads, **where}, reuse=True)
         yield lambda: float(isolated(_WORKER, "seconds_here", {}, reuse=True)[0]["seconds"])
 
 
-def open_here(path: str, feeds: str, names: list[str], threads: int) -> dict[str, npt.NDArray[Any]]:
+def open_here(path: str, feeds: str, names: Sequence[Sequence[str]], threads: int) -> dict[str, npt.NDArray[Any]]:
     """`timed_session` inside the worker process."""
     library = onnxruntime_library("timing beside ONNX Runtime")
     library.set_default_logger_severity(4)
     session = open_session(library, path, SessionSettings("timed", {"intra_op_num_threads": threads}))
-    with np.load(feeds, allow_pickle=False) as given:
-        _OPEN[:] = [(session, {name: given[f"arr_{index}"] for index, name in enumerate(names)})]
+    _OPEN[:] = [(session, dict(fed)) for fed in unpacked(feeds, names)]
     return seconds_here()
 
 

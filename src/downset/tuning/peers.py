@@ -31,16 +31,16 @@ def time_peers(
     engine = stage_engine(graph, plan, device, values)
     calls: dict[str, Call | Elsewhere] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph)}
     try:
-        if loaded.source.format != "onnx":
-            samples = device.time_whole(calls, values, runs=runs)
-        else:
+        samples = None
+        if loaded.source.format == "onnx":
             feeds = {graph.tensors[tensor].name: value for tensor, value in zip(graph.inputs, values, strict=True)}
             try:
                 with timed_session(loaded.source.path, feeds, threads=device.threads) as run:
                     samples = device.time_whole({**calls, "ONNX Runtime": Elsewhere(run)}, values, runs=runs)
             except DownsetError as error:
                 notes.append(f"ONNX Runtime was not timed: {error}")
-                samples = device.time_whole(calls, values, runs=runs)
+        if samples is None:
+            samples = device.time_whole(calls, values, runs=runs)
     finally:
         engine.close()
     return {name: tuple(seconds) for name, seconds in samples.items()}, notes
