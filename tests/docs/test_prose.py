@@ -131,6 +131,27 @@ def test_every_word_of_the_glossary_stands_once():
     assert len(words) == len(set(words)), sorted({word for word in words if words.count(word) > 1})
 
 
+def classes_of_one_name(sources):
+    """Names of classes that stand more than once, with where; `_Search` and `Search` are one name to a reader."""
+    homes = {}
+    for home, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(f"{home}:{node.lineno}")
+    return {name: found for name, found in homes.items() if len(found) > 1}
+
+
+def test_no_two_classes_have_one_name():
+    sources = {str(path.relative_to(ROOT)): path.read_text() for path in tracked("src/downset/*.py")}
+    assert len(sources) > 300
+    assert classes_of_one_name(sources) == {}
+
+
+def test_the_test_sees_classes():
+    sources = {"a.py": "class Search: ...\nclass Step: ...", "b.py": "def f():\n    class _Search: ..."}
+    assert classes_of_one_name(sources) == {"Search": ["a.py:1", "b.py:2"]}
+
+
 UNTELLING = {"at", "found", "made", "known"}
 """Names of variables in whose place a noun says what they hold: step, offset, plan, output, sizes."""
 NOT_YET = {"distributed", "integrations"}

@@ -30,7 +30,7 @@ def run_paper(
     """Run `frames` frames that arrive every `arrival_s` seconds; None: one is always waiting, and so many are inside
     that the busiest stage always has one, `jitters` or not. `progress` is called when a frame leaves."""
     record = RunRecord(len(plan.cluster.devices), _inside(plan, jitters=jitters))
-    run = _Run(plan, conditions, frames, progress, record)
+    run = _PaperRun(plan, conditions, frames, progress, record)
     run.go(arrival_s)
     return run.record
 
@@ -56,7 +56,7 @@ _Steps = Iterator["float | tuple[int, bool]"]
 """A frame on its way: yields a time that it waits until, or the station that it needs next."""
 
 
-class _Run:
+class _PaperRun:
     def __init__(
         self, plan: Pipeline, conditions: Conditions, frames: int, progress: Callable[[], None], record: RunRecord
     ) -> None:

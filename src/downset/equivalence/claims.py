@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.equivalence.meaning import fused, number
-from downset.equivalence.network import ABSENT, Network, Value
+from downset.equivalence.network import ABSENT, FileNetwork, FileValue
 
 __all__ = ["Box", "Claim", "Padding", "Unproven", "Views", "array_of", "scales_of", "whole"]
 
@@ -42,13 +42,13 @@ class Claim:
     """The positions that hold the tensor's values; None: all of the box. The others hold anything."""
 
 
-def whole(value: Value) -> Box:
+def whole(value: FileValue) -> Box:
     if value.shape is None:
         raise Unproven(f"the shape of {value.label!r} is not known")
     return tuple((0, extent) for extent in value.shape)
 
 
-def array_of(value: Value) -> npt.NDArray[np.generic]:
+def array_of(value: FileValue) -> npt.NDArray[np.generic]:
     """A constant as an array. Raises Unproven for packed, sparse and unknown types."""
     content = value.content() if value.content is not None else b""
     try:
@@ -57,7 +57,7 @@ def array_of(value: Value) -> npt.NDArray[np.generic]:
         raise Unproven(f"the constant {value.label!r} is of a type or form that cannot be cut") from None
 
 
-def scales_of(value: Value, box: Box) -> object:
+def scales_of(value: FileValue, box: Box) -> object:
     """The quantization of a box: where there is a scale for each channel, those of the channels in it."""
     if value.scales is None:
         return None
@@ -72,7 +72,7 @@ def scales_of(value: Value, box: Box) -> object:
 class Views:
     """The original, and the concatenations through which a part is a part of something larger too."""
 
-    network: Network
+    network: FileNetwork
     joined: Mapping[int, tuple[tuple[int, int, int], ...]] = field(init=False)
     """By value: (the concatenation's result, its axis, where the value begins)."""
 

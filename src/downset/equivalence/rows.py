@@ -7,7 +7,7 @@ import numpy as np
 from downset.equivalence.claims import Box, Claim, Padding, Unproven, array_of, whole
 from downset.equivalence.identities import Place, integers_of, pads_of, said
 from downset.equivalence.meaning import others
-from downset.equivalence.network import Node
+from downset.equivalence.network import FileNode
 
 __all__ = ["cut_out", "resized", "surrounded"]
 
@@ -66,7 +66,7 @@ def _padding(place: Place) -> Padding:
     return "lowest"
 
 
-def resized(place: Place, node: Node, out: Box) -> Box:
+def resized(place: Place, node: FileNode, out: Box) -> Box:
     """A resize of rows by a power of two, for which the fixed-point scale is exact. Returns the rows that are right:
     those next to a cut may need the row behind it."""
     source, full = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))

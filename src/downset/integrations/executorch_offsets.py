@@ -15,7 +15,7 @@ from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError, UsageError
 from downset.memory.records import Record, align_up
 
-__all__ = ["MemoryMap", "Placed", "Settings", "Spec", "arena_of", "plan_specs"]
+__all__ = ["MemoryMap", "Placed", "PlacementSettings", "Spec", "arena_of", "plan_specs"]
 
 
 class Spec(Protocol):
@@ -43,7 +43,7 @@ class MemoryMap(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlacementSettings:
     """How specs are placed. `costs`: of a byte in each bank of `banks`, rising."""
 
     method: str = "best"
@@ -66,7 +66,7 @@ Placed = list[tuple[Spec, int, int]]
 
 
 def plan_specs(
-    alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, settings: Settings
+    alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, settings: PlacementSettings
 ) -> tuple[Placed, list[int]]:
     """Where each spec lies, and the bytes of each memory; memory 0 is the constants', not ours."""
     if alignment < 1:
@@ -82,7 +82,7 @@ def plan_specs(
     return _in_arenas(alignment, memories, reserved, extra_padding, settings)
 
 
-def arena_of(records: Sequence[Record], settings: Settings) -> tuple[list[int], int]:
+def arena_of(records: Sequence[Record], settings: PlacementSettings) -> tuple[list[int], int]:
     """Offsets by record, and the bytes in all; tensors of no bytes lie at 0."""
     real = [index for index, record in enumerate(records) if record.nbytes]
     arena = plan_arena([records[i] for i in real], method=settings.method, time_limit_s=settings.time_limit_s)
@@ -147,7 +147,7 @@ def _in_arenas(
     memories: dict[int, list[_Group]],
     reserved: Sequence[int],
     extra_padding: int,
-    settings: Settings,
+    settings: PlacementSettings,
 ) -> tuple[Placed, list[int]]:
     """Each memory is one arena above what is reserved there."""
     nbytes = [0] * max(2, len(reserved), *(memory + 1 for memory in memories))
@@ -162,7 +162,7 @@ def _in_arenas(
 
 
 def _in_banks(
-    alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: Settings
+    alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: PlacementSettings
 ) -> tuple[Placed, list[int]]:
     """Groups that name a memory go there; all others wherever they cost least, within what the banks hold."""
     assert settings.banks is not None

@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.executorch_offsets import Settings, arena_of
+from downset.integrations.executorch_offsets import PlacementSettings, arena_of
 from downset.integrations.scheduler_order import least_peak_order
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record, align_up
@@ -89,7 +89,7 @@ class Dialect:
         return Dialect(_values, _views, 16, False, True, False, lambda _: False)
 
 
-def reordered(graph_module: Any, dialect: Dialect, settings: Settings, work_limit: int) -> GraphReport | None:
+def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int) -> GraphReport | None:
     """Move the nodes of a graph into the order of least bytes; None where there is nothing to order. Raises
     UnsupportedError where a graph cannot be ordered, and leaves it as it is."""
     graph = graph_module.graph
@@ -113,7 +113,7 @@ def reordered(graph_module: Any, dialect: Dialect, settings: Settings, work_limi
 
 
 @dataclass(slots=True)
-class _Block:
+class _SpecStorage:
     """One block of bytes: who touches it."""
 
     nbytes: int = 0
@@ -136,7 +136,7 @@ class _Units:
         self.head = [node for node in nodes if node.op in ("placeholder", "get_attr")]
         self.members = _units(nodes)
         self._unit_of = {node: unit for unit, members in enumerate(self.members) for node in members}
-        self._blocks = _Blocks(nodes, dialect)
+        self._blocks = _SpecStorages(nodes, dialect)
         for node in self.head:
             for block in self._blocks.of(node):
                 block.given = True
@@ -182,7 +182,7 @@ class _Units:
                 storages.append(Storage(align_up(block.nbytes, self._dialect.alignment), makers, readers, block.kept))
         return OrderProblem(tuple(tuple(sorted(w - {unit})) for unit, w in enumerate(before)), tuple(storages))
 
-    def arena_bytes(self, steps: Sequence[int], settings: Settings) -> int:
+    def arena_bytes(self, steps: Sequence[int], settings: PlacementSettings) -> int:
         """Bytes of all memories when the units run in this order."""
         at = {unit: when for when, unit in enumerate(steps, start=1)}
         unit = self._dialect.alignment
@@ -197,18 +197,18 @@ class _Units:
         return sum(arena_of(records, settings)[1] for records in memories.values())
 
 
-class _Blocks:
+class _SpecStorages:
     """The blocks of bytes of a graph; keys of the same bytes are joined."""
 
     def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
         self._keys: dict[Any, list[object]] = {}
-        self._found: dict[object, _Block] = {}
+        self._found: dict[object, _SpecStorage] = {}
         self._joined: dict[object, object] = {}
         for node in nodes:
             held = [] if node.op == "output" else list(dialect.tensors(node))
             self._keys[node] = [key for key, _, _ in held]
             for key, nbytes, memory in held:
-                block = self._found.setdefault(key, _Block())
+                block = self._found.setdefault(key, _SpecStorage())
                 block.nbytes, block.memory = max(block.nbytes, nbytes), memory
         for node in nodes:
             pairs = list(dialect.views(node))
@@ -226,10 +226,10 @@ class _Blocks:
             self._joined[inner] = outer
             self._found[outer].nbytes = max(self._found[outer].nbytes, self._found.pop(inner).nbytes)
 
-    def of(self, node: Any) -> list[_Block]:
+    def of(self, node: Any) -> list[_SpecStorage]:
         return [self._found[key] for key in dict.fromkeys(map(self._root, self._keys[node]))]
 
-    def all(self) -> Iterable[_Block]:
+    def all(self) -> Iterable[_SpecStorage]:
         return self._found.values()
 
     def _root(self, key: object) -> object:

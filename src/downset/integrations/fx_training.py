@@ -33,13 +33,13 @@ class Traced:
 
 def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
     """The training graph of an fx graph whose backward pass are the nodes `late`."""
-    reader = _Reader()
+    reader = _NodeReader()
     for node in fx_graph.nodes:
         reader.take(node)
     return reader.result(late, apart=apart)
 
 
-class _Reader:
+class _NodeReader:
     """Keeps the known facts of the nodes read so far."""
 
     def __init__(self) -> None:

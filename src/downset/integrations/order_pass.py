@@ -32,7 +32,7 @@ Report = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _SchedulerProblem:
     """The problem of a scheduler before it is ordered."""
 
     nodes: Sequence[Any]
@@ -146,7 +146,7 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     return (ours if chosen else nodes), told
 
 
-def _planned(nodes: list[Any]) -> _Planned:
+def _planned(nodes: list[Any]) -> _SchedulerProblem:
     from torch._inductor import memory
     from torch._inductor.virtualized import V
     from torch.utils._ordered_set import OrderedSet
@@ -165,16 +165,16 @@ def _planned(nodes: list[Any]) -> _Planned:
         "dfs": memory.topological_sort_dfs(nodes),
     }
     problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
-    return _Planned(nodes, inputs, outputs, problem, orders, peak)
+    return _SchedulerProblem(nodes, inputs, outputs, problem, orders, peak)
 
 
-def _inductor_peak(known: _Planned, order: list[Any]) -> int:
+def _inductor_peak(known: _SchedulerProblem, order: list[Any]) -> int:
     from torch._inductor import memory
 
     return int(memory.estimate_peak_memory(order, known.inputs, known.outputs)[0])
 
 
-def _devices(known: _Planned) -> list[str]:
+def _devices(known: _SchedulerProblem) -> list[str]:
     """Where each storage of the problem lies."""
     from torch._inductor.virtualized import V
 
@@ -245,7 +245,7 @@ def _module(node: Any) -> str:
     return ""
 
 
-def _needs(known: _Planned, steps: Sequence[int]) -> tuple[StepNeed, ...]:
+def _needs(known: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed, ...]:
     """By step: the node and its first operator's kind, and the bytes that live while it runs."""
     live = profile(known.problem, steps)
     return tuple(
@@ -262,7 +262,7 @@ def _kind(node: Any) -> str:
     return ""
 
 
-def _live_buffers(known: _Planned, live: Sequence[int]) -> list[LiveBuffer]:
+def _live_buffers(known: _SchedulerProblem, live: Sequence[int]) -> list[LiveBuffer]:
     made_by = {name: node for node in known.nodes for name in node.get_buffer_names()}
     names = names_of_storages(known.nodes, known.inputs, known.outputs)
     return [

@@ -32,7 +32,7 @@ _BUDGETS = (0.5, 0.2, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class _RecomputeSettings:
     peak_bytes: int
     choices: int | None
     report: Callable[[Any], None] | None
@@ -49,7 +49,7 @@ def recompute_options(
     peak_bytes: int, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
 ) -> dict[str, Any]:
     """Options of `torch.compile` that keep a step within `peak_bytes`: as one graph, or as forward and backward."""
-    settings = _Settings(peak_bytes, choices, report)
+    settings = _RecomputeSettings(peak_bytes, choices, report)
     passes = _pass_classes()
     if whole:
         return {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
@@ -70,7 +70,7 @@ def _pass_classes() -> dict[str, Any]:
     class Partitioner(CustomPartitionerFn):  # type: ignore[misc, unused-ignore]
         """PyTorch's own partitioner on a graph that is marked with our choice."""
 
-        def __init__(self, settings: _Settings) -> None:
+        def __init__(self, settings: _RecomputeSettings) -> None:
             self._settings = settings
 
         def uuid(self) -> str:
@@ -91,7 +91,7 @@ def _pass_classes() -> dict[str, Any]:
     class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
         """Puts the copies of our choice into the graph of a whole step."""
 
-        def __init__(self, settings: _Settings) -> None:
+        def __init__(self, settings: _RecomputeSettings) -> None:
             self._settings = settings
 
         def uuid(self) -> str:
@@ -128,14 +128,14 @@ def _pass_classes() -> dict[str, Any]:
 def _again(kind: str, uuid: str, *within: Any) -> Any:
     del uuid
     made = _pass_classes()[kind]
-    return made(_Settings(within[0], within[1], None)) if within else made()
+    return made(_RecomputeSettings(within[0], within[1], None)) if within else made()
 
 
 def _warn(error: Exception) -> None:
     warnings.warn(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}", stacklevel=3)
 
 
-def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
+def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> None:
     """Mark what runs again, and what does not, for PyTorch's partitioner; nothing where its own choice is ours."""
     from torch._functorch import partitioners
     from torch._functorch.compile_utils import fx_graph_cse
@@ -189,7 +189,7 @@ def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
     return [sets_of(graph, values) for values in saved]
 
 
-def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
+def _chosen(known: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
     """The operators that run again, told to the receiver of reports; warns where the peak is above what was asked."""
     begin = time.perf_counter()
     plan = plan_again(known.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
@@ -221,7 +221,7 @@ def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> t
     return plan.chosen.again
 
 
-def _copy(graph: Any, settings: _Settings) -> None:
+def _copy(graph: Any, settings: _RecomputeSettings) -> None:
     """Put copies of what runs again into the graph, each before the first of its late readers."""
     late = _behind_forward(graph)
     if not late:

@@ -12,9 +12,18 @@ from dataclasses import dataclass
 
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
-from downset.rewrites.recompute_search import Choice, Step, front, search
+from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
-__all__ = ["Planned", "Priced", "TrainingGraph", "affordable_choices", "contracted", "plan_again", "priced", "problems"]
+__all__ = [
+    "PlannedRecomputation",
+    "Priced",
+    "TrainingGraph",
+    "affordable_choices",
+    "contracted",
+    "plan_again",
+    "priced",
+    "problems",
+]
 
 _STATES = 1_000
 """States of the search for the order of one choice."""
@@ -45,8 +54,8 @@ class TrainingGraph:
     apart: bool
     """Whether forward and backward are two graphs: all of the first runs before the second."""
 
-    def step(self) -> Step:
-        return Step(self.reads, self.nbytes, self.costs, self.may)
+    def step(self) -> StepGraph:
+        return StepGraph(self.reads, self.nbytes, self.costs, self.may)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRecomputation:
     chosen: Choice[Priced]
     front: tuple[Choice[Priced], ...]
     """The choices that no other beats, the cheapest first."""
@@ -92,7 +101,7 @@ def affordable_choices(graph: TrainingGraph) -> int:
 
 def plan_again(
     graph: TrainingGraph, peak_bytes: int, *, choices: int | None = None, seeds: Sequence[Collection[int]] = ()
-) -> Planned:
+) -> PlannedRecomputation:
     """The cheapest set that keeps the step within `peak_bytes`, or that of least peak where none of those tried does.
 
     What is tried does not depend on `peak_bytes`, so more of it never costs more. `seeds` are tried among the first.
@@ -110,7 +119,9 @@ def plan_again(
     least = _least_needed(graph)
     if every and all(choice.judged.proven for choice in tried):
         least = best[-1].judged.peak_bytes
-    return Planned(within[0] if within else best[-1], tuple(best), tried[0].judged, bool(within), least, len(tried))
+    return PlannedRecomputation(
+        within[0] if within else best[-1], tuple(best), tried[0].judged, bool(within), least, len(tried)
+    )
 
 
 def _least_needed(graph: TrainingGraph) -> int:

@@ -95,7 +95,7 @@ def partial_front(
     deadline = time.perf_counter() + limits.time_limit_s
     form = form or row_form(graph, strict=False)
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent, engine=engine)
-    search = _Search(graph, form, pricing, limits, deadline)
+    search = _PartialSearch(graph, form, pricing, limits, deadline)
     segments = tuple(find_segments(graph, form))
     bound = least_peak(form, pricing, segments)
     if pricing.model.kernels is not None:
@@ -122,7 +122,7 @@ def partial_front(
 
 
 @dataclass(slots=True)
-class _Search:
+class _PartialSearch:
     graph: Graph
     form: RowForm
     pricing: Pricing

@@ -17,7 +17,7 @@ __all__ = ["best_fit"]
 
 def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
     """The offsets of buffers that are each in use from a step up to, not including, another: (start, stop, bytes)."""
-    free = _Free()
+    free = _FreeBlocks()
     in_use: list[tuple[int, int, int]] = []
     offsets = [0] * len(lives)
     for place in sorted(range(len(lives)), key=lives.__getitem__):
@@ -31,7 +31,7 @@ def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
     return offsets
 
 
-class _Free:
+class _FreeBlocks:
     """Free blocks below the top."""
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ class StageLimits:
 
 
 @dataclass(slots=True)
-class Search:
+class StageSearch:
     """Chains of stages by strategy, block by block, with one budget for all."""
 
     units: UnitGraph
@@ -156,7 +156,7 @@ class Variant:
         self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
         self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
         labelled = _labelled(progress, name)
-        self.search = Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
+        self.search = StageSearch(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
         self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
 
     def ready(self, limits: StageLimits) -> tuple[Stage, ...]:

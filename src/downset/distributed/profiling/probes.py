@@ -15,7 +15,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.reading import load
-from downset.formats.shards.cut import Cutter, Tile
+from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import longest_axis, op_macs, row_form
@@ -57,7 +57,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
             if part > 1 and rows < 2 * part:
                 continue
             low = (part // 2) * rows // part
-            cut = cutter.part(run, Tile(low, low + rows // part, rows))
+            cut = cutter.part(run, FrameTile(low, low + rows // part, rows))
             if cut is not None:
                 found.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
     if not any(probe.macs_of for probe in found):

@@ -24,7 +24,7 @@ _SHORT_S = 0.05
 
 
 @dataclass(slots=True)
-class _Placing:
+class _ShardTransfer:
     """A shard on its way in pieces: `at` bytes of it have arrived."""
 
     shard: str
@@ -39,7 +39,7 @@ class Carrier:
         self._calls, self._shards = calls, shards
         self._known: dict[str, set[str]] = {}
         self._later: dict[str, deque[str]] = {}
-        self._placing: dict[str, _Placing] = {}
+        self._placing: dict[str, _ShardTransfer] = {}
         self._next_s: dict[str, float] = {}  # when the next piece may leave
 
     def has(self, device: str, shards: Iterable[str]) -> None:
@@ -100,11 +100,11 @@ class Carrier:
             if not waiting:
                 return
             shard = waiting.popleft()
-            placing = self._placing[device] = _Placing(shard, self._shards.data(shard))
+            placing = self._placing[device] = _ShardTransfer(shard, self._shards.data(shard))
         if time.monotonic() >= self._next_s.get(device, 0.0):
             self._send_piece(device, placing)
 
-    def _send_piece(self, device: str, placing: _Placing) -> None:
+    def _send_piece(self, device: str, placing: _ShardTransfer) -> None:
         piece, begun_s = placing.data[placing.at : placing.at + _PIECE_BYTES], time.monotonic()
         last = placing.at + len(piece) == len(placing.data)
         self._next_s[device] = math.inf
@@ -115,7 +115,7 @@ class Carrier:
         )  # fmt: skip
 
     def _arrived(
-        self, device: str, placing: _Placing, nbytes: int, begun_s: float, removed: Collection[str]
+        self, device: str, placing: _ShardTransfer, nbytes: int, begun_s: float, removed: Collection[str]
     ) -> None:  # fmt: skip
         if self._placing.get(device) is not placing:
             return

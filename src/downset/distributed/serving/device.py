@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Frame:
+class _DeviceFrame:
     """A frame of one run on the device. A run may end while a task of it computes: the task then ends in its own frame,
     whatever frame of the next run has the same number. `left`: how many of the device's tasks are not done."""
 
@@ -84,7 +84,7 @@ class ServingDevice:
         self._run = -1
         self._program: DeviceProgram | None = None
         self._readers: dict[int, int] = {}
-        self._frames: dict[int, _Frame] = {}
+        self._frames: dict[int, _DeviceFrame] = {}
         self._heard = time.monotonic()
         if watched:
             threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
@@ -221,20 +221,22 @@ class ServingDevice:
             self._count(found)
         return arrays
 
-    def _count(self, frame: _Frame) -> None:
+    def _count(self, frame: _DeviceFrame) -> None:
         """One more task of a frame is done; after the last one the frame is forgotten."""
         frame.left -= 1
         if not frame.left and self._frames.get(frame.number) is frame:
             del self._frames[frame.number]
 
-    def _at(self, run: int, frame: int) -> _Frame | None:
+    def _at(self, run: int, frame: int) -> _DeviceFrame | None:
         """The frame in this run; None where the run is over, whose tasks may still arrive."""
         with self._lock:
             if run != self._run or self._program is None:
                 return None
             if frame not in self._frames:
                 program = self._program
-                self._frames[frame] = _Frame(frame, program, RowStore(program.forms, self._readers), program.tasks())
+                self._frames[frame] = _DeviceFrame(
+                    frame, program, RowStore(program.forms, self._readers), program.tasks()
+                )
             return self._frames[frame]
 
     def _watch(self) -> None:

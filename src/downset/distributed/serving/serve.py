@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards, store_bytes
-from downset.distributed.serving.engine import Engine, Settings
+from downset.distributed.serving.engine import Driver, ServingSettings
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
@@ -31,7 +31,7 @@ from downset.plans import Pipeline
 from downset.results import RanTask, Served
 from downset.text import format_bytes
 
-__all__ = ["RunningPipeline", "Settings", "run_on", "serve"]
+__all__ = ["RunningPipeline", "ServingSettings", "run_on", "serve"]
 
 Array = npt.NDArray[Any]
 Frame = Array | Sequence[Array] | Mapping[str, Array]
@@ -66,7 +66,7 @@ class _Inbox:
 class RunningPipeline:
     """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
 
-    def __init__(self, graph: Graph, plan: Pipeline, engine: Engine, inbox: _Inbox) -> None:
+    def __init__(self, graph: Graph, plan: Pipeline, engine: Driver, inbox: _Inbox) -> None:
         self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
         self.capacity = 2 * window + _WAITING_FRAMES
@@ -213,7 +213,7 @@ def serve(
         stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
-        settings = Settings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        settings = ServingSettings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
         pipeline = run_on(fleet, graph, plan, shards, settings)
         try:
             if head is not None:
@@ -226,11 +226,11 @@ def serve(
 
 
 def run_on(
-    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: Settings | None = None
+    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: ServingSettings | None = None
 ) -> RunningPipeline:
     """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
     inbox = _Inbox()
-    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, settings or Settings())
+    engine = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings or ServingSettings())
     engine.start()
     pipeline = RunningPipeline(graph, plan, engine, inbox)
     try:

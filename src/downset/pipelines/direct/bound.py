@@ -61,7 +61,7 @@ class DirectSpace:
 
     def stages(self, period: float, asked: Asked) -> Stages | None:
         """Stages whose every device is within the period, as far as is asked; None: no plan is."""
-        return _Chain(self, period * (1 + _SLACK), asked).stages()
+        return _ReachableCuts(self, period * (1 + _SLACK), asked).stages()
 
 
 def direct_space(
@@ -118,7 +118,7 @@ def _members(form: Canonical) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class _Chain:
+class _ReachableCuts:
     """Which multisets of devices get to which cut within a period. The label is the more the better: the guide's are
     the seconds that a state's last stage can send; on a shared network, those that the medium was busy, negative."""
 

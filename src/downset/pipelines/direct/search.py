@@ -26,7 +26,7 @@ from downset.pipelines.direct.priced import DirectDrafts, directly
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
 from downset.pipelines.problem import SplitProblem
 
-__all__ = ["Limits", "direct"]
+__all__ = ["DirectLimits", "direct"]
 
 _CLOSE = 1e-9
 _NEAR = 1e-4
@@ -45,7 +45,7 @@ _SPACES: Mapping[Space, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DirectLimits:
     """`deadline` of `clock.now`. `forbidden`: (start, stop, device) that no stage may be."""
 
     deadline: float
@@ -57,7 +57,7 @@ class Limits:
 
 
 def direct(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: Limits, *, total_bound_s: float,
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: DirectLimits, *, total_bound_s: float,
     known_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:  # fmt: skip
     """The best plan found until the deadline, no worse than the incumbent; None where there is none within the limits.
@@ -142,7 +142,7 @@ class _Best:
     problem: SplitProblem
     cluster: Cluster
     accounting: Accounting
-    limits: Limits
+    limits: DirectLimits
     drafts: Drafted = ()
     kept: Judged | None = None
     period_s: float = math.inf
