@@ -96,14 +96,14 @@ def test_the_last_device_dies(model, tmp_path):
 
 
 def _later(monkeypatch, waits_for, device, seconds):
-    """Put the health's clock forward by so many seconds once `waits_for(known)` holds of this device, while no other
+    """Put the health's clock forward by so many seconds once `waits_for(state)` holds of this device, while no other
     has a question or a computation open: on a busy machine a healthy one may be late as well."""
     lost = health.Health.lost
 
     def later(self, now):
-        known = dict(self._known)
-        disturbed = device in known and waits_for(known.pop(device))
-        others_rest = all(other.asked_s is None and not other.queue for other in known.values())
+        states = dict(self._states)
+        disturbed = device in states and waits_for(states.pop(device))
+        others_rest = all(other.asked_s is None and not other.queue for other in states.values())
         return lost(self, now + (seconds if disturbed and others_rest else 0.0))
 
     monkeypatch.setattr(health.Health, "lost", later)
@@ -115,7 +115,7 @@ def test_a_stopped_device(model, tmp_path, monkeypatch):
     def disturb(fleet, count, pipeline):
         if count == 20:
             fleet.stall("d1")
-            _later(monkeypatch, lambda known: known.asked_s is not None, "d1", health.SILENCE_S)
+            _later(monkeypatch, lambda state: state.asked_s is not None, "d1", health.SILENCE_S)
 
     report, _ = _served(model, tmp_path, disturb)
     lost = next(event for event in report.events if event.kind == "lost")
@@ -130,7 +130,7 @@ def test_a_device_that_answers_and_computes_nothing(model, tmp_path, monkeypatch
         if count == 20:
             device = fleet.processes["d2"].device
             device.compute = lambda *arguments: gate.wait(60)
-            _later(monkeypatch, lambda known: known.queue, "d2", health.LEAST_DEADLINE_S)
+            _later(monkeypatch, lambda state: state.queue, "d2", health.LEAST_DEADLINE_S)
 
     report, _ = _served(model, tmp_path, disturb)
     gate.set()
@@ -246,9 +246,9 @@ def test_twice_as_slow_is_noticed_within_five_frames_and_once(model, tmp_path):
 
 def _placed(engine):
     """Whether the engine knows that every device has the shards of all plans that were made ahead."""
-    known = engine._carrier._known
+    held = engine._carrier._shards_of
     return all(
-        known[name] >= set(shards)
+        held[name] >= set(shards)
         for deployment in tuple(engine._ready_for.values())
         for name, shards in deployment.shards.items()
     )

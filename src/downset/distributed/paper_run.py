@@ -180,13 +180,13 @@ class _PaperRun:
 def _rounds(plan: Pipeline) -> list[list[tuple[bool, list[int]]]]:
     """By stage: (whether it transfers, tasks) of each round. Tasks of a round follow each other in the plan, belong to
     one block, and do not wait for each other."""
-    found: list[list[tuple[bool, list[int]]]] = [[] for _ in plan.stages]
+    rounds: list[list[tuple[bool, list[int]]]] = [[] for _ in plan.stages]
     block = -1
     for index, task in enumerate(plan.tasks):
-        own, transfers = found[task.stage], task.transfer is not None
+        own, transfers = rounds[task.stage], task.transfer is not None
         alike = bool(own) and own[-1][0] == transfers and block == task.block and not set(own[-1][1]) & set(task.after)
         if not alike:
             own.append((transfers, []))
         own[-1][1].append(index)
         block = task.block
-    return found
+    return rounds

@@ -38,7 +38,7 @@ class Claim:
     padding: Padding = ""
     """The values where the box reaches beyond the tensor: its zero point, or the lowest value of its type. Empty: the
     box does not reach there."""
-    known: Box | None = None
+    valid: Box | None = None
     """The positions that hold the tensor's values; None: all of the box. The others hold anything."""
 
 
@@ -96,7 +96,7 @@ class Views:
     def boxes(self, claim: Claim, target: int) -> Iterator[Box]:
         """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined. None
         where not all of it is the tensor's values."""
-        if claim.terms is not None or claim.padding or claim.known is not None:
+        if claim.terms is not None or claim.padding or claim.valid is not None:
             return
         stack = [(claim.of, claim.box)]
         while stack:

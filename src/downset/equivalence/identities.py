@@ -79,7 +79,7 @@ class Place:
         claim = self.claims.get(given)
         if claim is None or claim.of != target or claim.terms is not None or claim.padding not in ("", padding):
             return []
-        return [(claim.box, claim.known or claim.box)] if claim.padding or claim.known is not None else []
+        return [(claim.box, claim.valid or claim.box)] if claim.padding or claim.valid is not None else []
 
 
 def said(box: Box) -> str:

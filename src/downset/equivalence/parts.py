@@ -166,7 +166,7 @@ class _PartsProof:
         mine, original = self.second.values[value], self.first.values[claim.of]
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
-        if self._reaches_out(claim) and not claim.padding and claim.known is None:
+        if self._reaches_out(claim) and not claim.padding and claim.valid is None:
             raise Unproven(
                 f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"
             )
@@ -196,7 +196,7 @@ class _PartsProof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
-        return Claim(out.of, out.box, known=None if claim == out.box else claim)
+        return Claim(out.of, out.box, valid=None if claim == out.box else claim)
 
     def _sum(self, place: Place, original: FileNode, out: Claim) -> Claim:
         if base_kind(place.node) == base_kind(original) and windowed(original):

@@ -27,7 +27,7 @@ def cut_out(place: Place, out: Claim) -> Claim:
         box_cut = tuple(
             (low + begin, low + begin + size) for (low, _), begin, size in zip(box, begins, sizes, strict=True)
         )
-        if box_cut == out.box and _within(box_cut, box) and (claim.known is None or _within(box_cut, claim.known)):
+        if box_cut == out.box and _within(box_cut, box) and (claim.valid is None or _within(box_cut, claim.valid)):
             return Claim(
                 out.of, out.box, padding="" if _within(box_cut, whole(place.first.values[out.of])) else padding
             )
@@ -50,7 +50,7 @@ def surrounded(place: Place, out: Claim) -> Claim:
         (low if start <= 0 else start, high if stop >= extent else stop)
         for (low, high), (start, stop), (_, extent) in zip(out.box, inner, full, strict=True)
     )
-    return Claim(out.of, out.box, padding=_padding(place), known=None if box_around == out.box else box_around)
+    return Claim(out.of, out.box, padding=_padding(place), valid=None if box_around == out.box else box_around)
 
 
 def _padding(place: Place) -> Padding:

@@ -122,12 +122,12 @@ class _Group:
 
 def _shared_bytes(specs: Sequence[Spec]) -> list[_Group]:
     """Each group is led by the spec that the others lie in."""
-    known = {id(spec) for spec in specs}
+    spec_ids = {id(spec) for spec in specs}
     groups: dict[int, _Group] = {}
     for spec in specs:
         root, inside = spec, 0
         while (base := _base_of(root)) is not None:
-            if id(base) not in known:
+            if id(base) not in spec_ids:
                 raise UnsupportedError(f"{spec!r} is in place of {base!r}, which is not planned in the same memory")
             inside += getattr(root, "storage_base_offset", 0)
             root = base
@@ -185,21 +185,25 @@ def _in_banks(
         Bank(bank.name, max(0, bank.size - floor - extra_padding), cost)
         for bank, floor, cost in zip(banks, floors, costs, strict=True)
     ]
-    place = {bank.mem_id: at for at, bank in enumerate(banks)}
+    place = {bank.mem_id: position for position, bank in enumerate(banks)}
     records = [group.record(i, unit) for i, group in enumerate(managed)]
     real = [index for index, record in enumerate(records) if record.nbytes]
-    only = {at: place[mem_id] for at, index in enumerate(real) if (mem_id := managed[index].mem_id) is not None}
+    only = {
+        position: place[mem_id] for position, index in enumerate(real) if (mem_id := managed[index].mem_id) is not None
+    }
     plan = plan_banks([records[i] for i in real], rooms, time_limit_s=settings.time_limit_s, only=only)
     bank_of = [place[group.mem_id] if group.mem_id is not None else 0 for group in managed]
     offsets = [0] * len(managed)
     for index, bank, offset in zip(real, plan.bank_of, plan.offsets, strict=True):
         bank_of[index], offsets[index] = bank, offset
-    for at, bank in enumerate(banks):
-        ends = [offsets[i] + records[i].nbytes for i in real if bank_of[i] == at]
+    for position, bank in enumerate(banks):
+        ends = [offsets[i] + records[i].nbytes for i in real if bank_of[i] == position]
         if ends:
-            nbytes[bank.mem_id] = floors[at] + max(ends) + extra_padding
-    memories = [banks[at].mem_id for at in bank_of]
-    return placed + _at(managed, memories, [floors[at] + o for at, o in zip(bank_of, offsets, strict=True)]), nbytes
+            nbytes[bank.mem_id] = floors[position] + max(ends) + extra_padding
+    memories = [banks[position].mem_id for position in bank_of]
+    return placed + _at(
+        managed, memories, [floors[position] + o for position, o in zip(bank_of, offsets, strict=True)]
+    ), nbytes
 
 
 def _at(groups: Sequence[_Group], memories: Sequence[int], offsets: Sequence[int]) -> Placed:

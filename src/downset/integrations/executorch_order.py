@@ -184,12 +184,12 @@ class _Units:
 
     def arena_bytes(self, steps: Sequence[int], settings: PlacementSettings) -> int:
         """Bytes of all memories when the units run in this order."""
-        at = {unit: when for when, unit in enumerate(steps, start=1)}
+        step_of = {unit: when for when, unit in enumerate(steps, start=1)}
         unit = self._dialect.alignment
         memories: dict[int, list[Record]] = {}
         for index, block in enumerate(self._blocks.all()):
             if block.nbytes:
-                places = [at[toucher] for toucher in block.touched]
+                places = [step_of[toucher] for toucher in block.touched]
                 first = 0 if block.given else min(places)
                 last = len(steps) + 1 if block.kept else max(places, default=0)
                 record = Record(str(index), first, last + 1, align_up(block.nbytes, unit), unit)
@@ -240,7 +240,7 @@ class _SpecStorages:
 
 def _units(nodes: Sequence[Any]) -> list[list[Any]]:
     """An allocation goes with the first node that reads it, which is the call that writes there."""
-    position = {node: at for at, node in enumerate(nodes)}
+    position = {node: index for index, node in enumerate(nodes)}
     waiting: dict[Any, list[Any]] = {}
     units = []
     for node in nodes:
@@ -286,13 +286,13 @@ def _meta_spec(node: Any) -> Any:
 def _values(node: Any) -> Iterator[tuple[object, int, int]]:
     import torch
 
-    for at, value in enumerate(_flat(node.meta.get("val"))):
+    for number, value in enumerate(_flat(node.meta.get("val"))):
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise UnsupportedError(f"the value of {node.name} is symbolic")
         if isinstance(value, torch.Tensor):
             if not all(isinstance(size, int) for size in value.shape):
                 raise UnsupportedError(f"the size of {node.name} is symbolic")
-            yield (node, at), value.numel() * value.element_size(), 1
+            yield (node, number), value.numel() * value.element_size(), 1
 
 
 def _views(node: Any) -> Iterator[tuple[object, object]]:
@@ -326,8 +326,8 @@ def _written(node: Any) -> Iterator[Any]:
 
 
 def _arguments(node: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
-    for at, argument in enumerate(schema.arguments):
-        yield argument, node.args[at] if at < len(node.args) else node.kwargs.get(argument.name)
+    for number, argument in enumerate(schema.arguments):
+        yield argument, node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
 
 
 def _operator(node: Any) -> Any:

@@ -127,8 +127,8 @@ def _pass_classes() -> dict[str, Any]:
 
 def _again(kind: str, uuid: str, *within: Any) -> Any:
     del uuid
-    made = _pass_classes()[kind]
-    return made(_RecomputeSettings(within[0], within[1], None)) if within else made()
+    pass_class = _pass_classes()[kind]
+    return pass_class(_RecomputeSettings(within[0], within[1], None)) if within else pass_class()
 
 
 def _warn(error: Exception) -> None:
@@ -145,18 +145,18 @@ def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> Non
         return  # the model says itself what runs again
     gm.graph.eliminate_dead_code()
     gm.graph = fx_graph_cse(gm.graph)
-    known = partitioners.classify_nodes(
+    node_info = partitioners.classify_nodes(
         gm, options.get("static_lifetime_input_indices") or [], options["num_fwd_outputs"]
     )
-    if not known.required_bw_nodes:
+    if not node_info.required_bw_nodes:
         return
-    graph = traced(gm.graph, _backward(gm.graph, known), apart=True)
-    theirs = _their_sets(gm, known, graph)
+    graph = traced(gm.graph, _backward(gm.graph, node_info), apart=True)
+    theirs = _their_sets(gm, node_info, graph)
     again = _chosen(graph, settings, theirs)
     if set(again) == theirs[0]:
         return
     for node in gm.graph.nodes:
-        if node.op != "call_function" or not known.is_required_fw(node):
+        if node.op != "call_function" or not node_info.is_required_fw(node):
             continue
         makers = graph.sources.get(node, ())
         if makers and graph.nodes[makers[-1]] is not node and node.target is not operator.getitem:
@@ -167,32 +167,32 @@ def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> Non
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
-def _backward(graph: Any, known: Any) -> set[Any]:
+def _backward(graph: Any, node_info: Any) -> set[Any]:
     """The nodes of the backward pass, and those that it alone reads. What the forward pass writes in place is none."""
-    found = set(known.required_bw_nodes)
+    backward = set(node_info.required_bw_nodes)
     for node in reversed(graph.nodes):
-        if not known.is_required_fw(node) and any(user in found for user in node.users):
-            found.add(node)
-    return found
+        if not node_info.is_required_fw(node) and any(user in backward for user in node.users):
+            backward.add(node)
+    return backward
 
 
-def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
+def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
     """The operators that run again by PyTorch's own choice, and by its choices for smaller budgets."""
     from torch._functorch import config, partitioners
 
     for node in reversed(gm.graph.nodes):
-        node.dist_from_bw = 0 if node.op != "output" and not known.is_required_fw(node) else int(1e9)
+        node.dist_from_bw = 0 if node.op != "output" and not node_info.is_required_fw(node) else int(1e9)
         if node.dist_from_bw and node.op != "output":
             node.dist_from_bw = min([int(1e9), *(user.dist_from_bw + 1 for user in node.users)])
     budgets = (1.0, *_BUDGETS) if config.activation_memory_budget_runtime_estimator == "flops" else (1.0,)
-    saved = (partitioners.choose_saved_values_set(gm.graph, known, memory_budget=budget) for budget in budgets)
+    saved = (partitioners.choose_saved_values_set(gm.graph, node_info, memory_budget=budget) for budget in budgets)
     return [sets_of(graph, values) for values in saved]
 
 
-def _chosen(known: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
+def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
     """The operators that run again, told to the receiver of reports; warns where the peak is above what was asked."""
     begin = time.perf_counter()
-    plan = plan_again(known.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
+    plan = plan_again(trace.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
     seconds = time.perf_counter() - begin
     peak = plan.chosen.judged.peak_bytes
     if not plan.within:
@@ -204,7 +204,7 @@ def _chosen(known: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
             stacklevel=2,
         )
     if settings.report is not None:
-        pytorch = priced(known.graph, theirs[0]) if theirs else None
+        pytorch = priced(trace.graph, theirs[0]) if theirs else None
         settings.report(
             RecomputeReport(
                 settings.peak_bytes,
@@ -212,7 +212,7 @@ def _chosen(known: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
                 plan.chosen.judged.cost,
                 plan.none.peak_bytes,
                 (pytorch.cost, pytorch.peak_bytes) if pytorch else None,
-                tuple(known.nodes[at].name for at in plan.chosen.again),
+                tuple(trace.nodes[operator].name for operator in plan.chosen.again),
                 tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in plan.front),
                 plan.tried,
                 seconds,
@@ -226,16 +226,16 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
     late = _behind_forward(graph)
     if not late:
         return
-    known = traced(graph, late.keys(), apart=False)
-    again = {known.nodes[at] for at in _chosen(known, settings, ())}
-    operators = set(known.nodes)
+    trace = traced(graph, late.keys(), apart=False)
+    again = {trace.nodes[operator] for operator in _chosen(trace, settings, ())}
+    operators = set(trace.nodes)
     copies: dict[Any, Any] = {}
 
     def late_one(node: Any, reader: Any) -> Any:
         """The value that a late reader reads in place of a node: its copy, or the same view of a copy."""
         if node in late or node in copies or node.op != "call_function":
             return copies.get(node, node)
-        if node not in again and (node in operators or not known.sources[node]):
+        if node not in again and (node in operators or not trace.sources[node]):
             return node
         changed = [of for of in node.all_input_nodes if late_one(of, reader) is not of]
         if node not in again and not changed:

@@ -135,7 +135,7 @@ class _PartialSearch:
     """Whether what is tried next depends on prices of tensors that lie apart."""
     shown: dict[Segment, list[Option]] = field(default_factory=dict)
     """Options with the prices on which that depends."""
-    known: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
+    prices: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
     """Prices that are asked for twice."""
     steps: list[tuple[Sequence[int], list[Option]]] = field(default_factory=list)
     """By step of work, and at the end: bytes that are live while operators run as they are, and the options."""
@@ -209,16 +209,16 @@ class _PartialSearch:
 
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
         key = segment, strips, even, recomputed
-        again = key in self.known
+        again = key in self.prices
         if not again and self.priced == _step(self.priced):
             self._keep_step()
         if not again and self._spent():
             return None
         part = InStrips(segment.first, segment.stop, strips, recomputed, even)
         if again:
-            price = self.known[key]
+            price = self.prices[key]
         else:
-            price = self.known[key] = self._priced(segment, part)
+            price = self.prices[key] = self._priced(segment, part)
         if price is None:
             return None
         if self.apart:

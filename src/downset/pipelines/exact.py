@@ -237,7 +237,7 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
             guides.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     best = direct(
         problem, cluster, asked.accounting, limits,
-        total_bound_s=total_bound_s(problem, cluster, comm="resources"), known_drafts=guides, incumbent=led,
+        total_bound_s=total_bound_s(problem, cluster, comm="resources"), led_drafts=guides, incumbent=led,
     )  # fmt: skip
     if best is not None:
         return best

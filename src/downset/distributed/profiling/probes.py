@@ -50,7 +50,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
         if sum(costs[other] for other in runs[-1]) >= goal:
             runs.append([])
         runs[-1].append(index)
-    opsets, found = opsets_of(graph), []
+    opsets, probes = opsets_of(graph), []
     for run in runs:
         rows = max((form.ops[index].rows for index in run), default=1)
         for part in parts:
@@ -59,10 +59,10 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
             low = (part // 2) * rows // part
             cut = cutter.part(run, FrameTile(low, low + rows // part, rows))
             if cut is not None:
-                found.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
-    if not any(probe.macs_of for probe in found):
+                probes.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
+    if not any(probe.macs_of for probe in probes):
         raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without --model")
-    return tuple(found)
+    return tuple(probes)
 
 
 def standard_probes() -> tuple[Probe, ...]:
@@ -97,10 +97,10 @@ def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, t
     import onnx
 
     given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
-    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     constants = [onnx.numpy_helper.from_array(np.zeros(of, np.float32), name) for name, of in weights.items()]
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "probe", [given], [made], constants),
+        onnx.helper.make_graph(nodes, "probe", [given], [result], constants),
         opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8,
     )  # fmt: skip
     model = onnx.shape_inference.infer_shapes(model)

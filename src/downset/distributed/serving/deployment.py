@@ -73,8 +73,8 @@ class Shards:
             for block in blocks
             for number in range(len(block.strips))
         }
-        made = {rows.tensor for work in computed.values() for rows in work.makes}
-        missing = [graph.tensors[t].name for t in graph.outputs if t not in made]
+        produced = {rows.tensor for work in computed.values() for rows in work.makes}
+        missing = [graph.tensors[t].name for t in graph.outputs if t not in produced]
         if missing:
             raise UnsupportedError(
                 f"{graph.name}: no operator computes output {missing[0]!r}; serve needs one that does"

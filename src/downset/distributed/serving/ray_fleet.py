@@ -212,9 +212,9 @@ class RayFleet:
         method ran and what it fetched is gone, the sender is."""
         exceptions = self._ray.exceptions
         cause = getattr(error, "cause", None)
-        for known in (cause, error):
-            if isinstance(known, DownsetError):
-                return known
+        for failure in (cause, error):
+            if isinstance(failure, DownsetError):
+                return failure
         if device in self._actors:
             _log.info("device %s: %s", device, brief(" ".join(str(error).split()), 600))
         if isinstance(error, exceptions.RayTaskError):  # before its cause's type, which it has too

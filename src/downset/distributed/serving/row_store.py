@@ -55,16 +55,16 @@ class RowStore:
         for rows, array in held:
             if _within(wanted, rows, form):
                 return np.ascontiguousarray(array[_cut(form, rows, wanted)])
-        made = np.empty(_shape(form, wanted), form.dtype)
-        known = np.zeros(_extents(form, wanted), bool)
+        joined = np.empty(_shape(form, wanted), form.dtype)
+        covered = np.zeros(_extents(form, wanted), bool)
         for rows, array in held:
             common = _common(wanted, rows, form)
             if common is not None:
-                made[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
-                known[_place(form, wanted, common)] = True
-        if not known.all():
+                joined[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
+                covered[_place(form, wanted, common)] = True
+        if not covered.all():
             raise InvalidPlan(f"{form.name!r}: the plan brings only a part of rows {wanted.start} to {wanted.stop}")
-        return made
+        return joined
 
     def read(self, tensors: Sequence[int]) -> None:
         """One task is done with these tensors; what was read for the last time is dropped."""

@@ -125,8 +125,8 @@ class RunningPipeline:
                         return
                     self._check()
                     self._inbox.changed.wait(0.5)
-                found = self._take()
-            yield found
+                result = self._take()
+            yield result
 
     def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
         """The outputs of these frames, in their order; frames are asked for as they are needed."""
@@ -136,8 +136,8 @@ class RunningPipeline:
                 while self._submitted - self._taken >= self.capacity and not self._inbox.results:
                     self._check()
                     self._inbox.changed.wait(0.5)
-                found = [self._take() for _ in range(len(self._inbox.results))]
-            yield from found
+                results = [self._take() for _ in range(len(self._inbox.results))]
+            yield from results
             self.submit(frame)
         yield from self.results()
 
