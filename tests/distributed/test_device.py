@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from downset.distributed.serving.device import ServingDevice
-from downset.distributed.serving.program import Computation, DeviceProgram, TensorForm
+from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
 from downset.errors import UnsupportedError
 from downset.plans import Rows
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from downset.distributed.serving import engine, standstill
+from downset.distributed.serving import driver, standstill
 from downset.distributed.serving.run import PipelineRun
 from downset.distributed.serving.standstill import STANDSTILL_S, Standstill, Wait
 from downset.formats.reading import load
@@ -153,9 +153,9 @@ def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_
 
 
 def test_the_log_says_that_a_call_keeps_the_driver(model, tmp_path, caplog, monkeypatch):
-    """Frames are handed to Ray on the engine's thread: where that does not return, nothing goes on."""
+    """Frames are handed to Ray on the driver's thread: where that does not return, nothing goes on."""
     monkeypatch.setattr(standstill, "STANDSTILL_S", 0.4)
-    monkeypatch.setattr(engine, "_BUSY_S", 0.1)
+    monkeypatch.setattr(driver, "_BUSY_S", 0.1)
     graph = load(model)
     plan, given = plan_pipeline(graph, THREE), frames_of(graph, 1)
     fleet, gate = ThreadFleet(["d0", "d1", "d2"], tmp_path / "devices"), threading.Event()

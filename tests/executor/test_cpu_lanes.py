@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from downset.executor.binder import KernelCall
 from downset.executor.cpu import CpuEngine
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph, group_units

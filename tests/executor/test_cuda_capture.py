@@ -13,7 +13,7 @@ from downset.errors import UnsupportedError
 from downset.executor import cuda
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.program import lower, possibly_live_bytes
+from downset.executor.lane_program import lower, possibly_live_bytes
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.greedy import greedy

@@ -11,7 +11,7 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.convolutions import ConvolutionGeometry, Convolutions, geometry_of
 from downset.executor.device import open_device
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.formats.reading import load
 from downset.runtimes import litert
 from downset.stages.greedy import greedy

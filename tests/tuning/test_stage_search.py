@@ -13,7 +13,7 @@ from downset.commands.stage import _print_table
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
-from downset.executor.staged import check_plan, stage_engine
+from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.reports.json_form import stage_result_json

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from downset.equivalence.effects import order_difference
-from downset.equivalence.network import ABSENT, Body, FileNetwork
+from downset.equivalence.file_network import ABSENT, Body, FileNetwork
 
 __all__ = ["Bijection", "check_bijection", "find_bijection"]
 

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileValue
 from downset.equivalence.meaning import fused, number
-from downset.equivalence.network import ABSENT, FileNetwork, FileValue
 
 __all__ = ["Box", "Claim", "Padding", "Unproven", "Views", "array_of", "scales_of", "whole"]
 

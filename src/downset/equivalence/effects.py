@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from downset.equivalence.network import ABSENT, Body, Effect, FileNetwork, FileNode
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode
 
 __all__ = ["EVERYTHING", "order_difference"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from downset.equivalence.claims import Box, Claim, Unproven, Views, array_of, scales_of, whole
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
 from downset.equivalence.meaning import fused, number, others
-from downset.equivalence.network import ABSENT, FileNetwork, FileNode, FileValue
 
 __all__ = [
     "Place",
@@ -236,8 +236,8 @@ def _misplaced(out: Box, given: Box, full: Box, ours: Pads, theirs: Pads) -> str
 
 def pads_of(node: FileNode, network: FileNetwork, rank: int) -> Pads:
     if len(node.inputs) < 2:
-        flat = node.settings.get("pads", (7, ()))
-        values = np.asarray(flat[1] if isinstance(flat, tuple) else ())
+        pads = node.settings.get("pads", (7, ()))
+        values = np.asarray(pads[1] if isinstance(pads, tuple) else ())
     else:
         values = array_of(network.values[node.inputs[1]])
     if values.size != 2 * rank or len(node.inputs) > 3:

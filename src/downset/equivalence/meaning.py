@@ -10,7 +10,7 @@ import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from downset.equivalence.network import FileNode
+from downset.equivalence.file_network import FileNode
 from downset.graph.kinds import FUSED_CONV
 
 __all__ = ["ELEMENTWISE", "Along", "base_kind", "channels_axis", "fused", "integers", "number", "others", "windows"]

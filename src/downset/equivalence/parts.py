@@ -16,9 +16,9 @@ from downset.equivalence import identities, rows, sums
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
+from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
-from downset.equivalence.network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.windows import window
 from downset.graph.parts import Part
 

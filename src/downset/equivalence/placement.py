@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.meaning import fused, number
-from downset.equivalence.network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.read_tflite import Offline
 
 __all__ = ["May", "check_placement", "nothing"]

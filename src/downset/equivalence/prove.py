@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from downset.equivalence.bijection import check_bijection, find_bijection
-from downset.equivalence.network import FileNetwork
+from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.overlaps import allowed_overlaps
 from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import check_placement

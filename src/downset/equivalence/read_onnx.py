@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from downset.equivalence.network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.errors import LoadError
 from downset.formats.certificates import METADATA_KEY
 from downset.formats.onnx.data_files import stored_value

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from downset.equivalence.effects import EVERYTHING
-from downset.equivalence.network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.errors import LoadError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY
 from downset.formats.tflite.flatbuffer import read_flatbuffer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from downset.equivalence.claims import Box, Claim, Padding, Unproven, array_of, whole
+from downset.equivalence.file_network import FileNode
 from downset.equivalence.identities import Place, integers_of, pads_of, said
 from downset.equivalence.meaning import others
-from downset.equivalence.network import FileNode
 
 __all__ = ["cut_out", "resized", "surrounded"]
 

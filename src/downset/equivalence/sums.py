@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from downset.equivalence.claims import Box, Claim, Unproven, array_of, whole
+from downset.equivalence.file_network import ABSENT, FileNode, FileValue
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import base_kind, channels_axis, fused, number, others, real
-from downset.equivalence.network import ABSENT, FileNode, FileValue
 from downset.equivalence.windows import check_window, hold_weights, same_window_kind
 
 __all__ = ["added", "partial_product", "partial_window"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from downset.equivalence.claims import Box, Unproven, whole
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import Along, base_kind, channels_axis, fused, number, others, windows
-from downset.equivalence.network import ABSENT, FileNetwork, FileNode, FileValue
 
 __all__ = ["check_window", "hold_weights", "right_of_window", "same_window_kind", "window"]
 

@@ -17,8 +17,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from downset.executor.binder import Binder, KernelCall
+from downset.executor.lane_program import LaneProgram
 from downset.executor.merged import bind_merged
-from downset.executor.program import LaneProgram
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 

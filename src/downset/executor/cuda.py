@@ -14,8 +14,8 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.executor.binder import Binder, KernelCall
+from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
-from downset.executor.program import LaneProgram, critical_lane
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 

@@ -15,7 +15,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.executor.binder import DTYPES, Binder
 from downset.executor.cpu import CpuEngine
 from downset.executor.cuda import CudaEngine, need_cuda
-from downset.executor.program import LaneProgram
+from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 

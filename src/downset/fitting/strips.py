@@ -10,7 +10,7 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Job, PlannedGraph, write_planned
 from downset.fitting.measuring import measure
 from downset.fitting.placing import OrderPlacing
-from downset.formats.onnx.fitted import fix_sizes
+from downset.formats.onnx.metadata import fix_sizes
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
@@ -84,7 +84,7 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
     started = time.perf_counter()
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
-    rows = row_form(graph, strict=False)
+    rows = row_form(graph, halos_required=False)
     # Padded strips compute nothing twice; windows with SAME need no copy of their input.
     forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
     forms = forms[: 1 + (forms[0] != forms[1])]

@@ -18,7 +18,7 @@ from typing import Any
 from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
-from downset.integrations.fingerprint import fingerprint
+from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import OrderProblem, profile
@@ -106,7 +106,7 @@ def _again(uuid: str, work_limit: int) -> Any:
 
 @cache
 def _fingerprint() -> str:
-    return fingerprint(sorted(Path(__file__).parent.glob("*order*.py")))
+    return code_fingerprint(sorted(Path(__file__).parent.glob("*order*.py")))
 
 
 def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.compiled import RecomputeReport
-from downset.integrations.fingerprint import fingerprint
+from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
 from downset.text import format_bytes
@@ -60,7 +60,7 @@ def recompute_options(
 def _fingerprint() -> str:
     here = Path(__file__).parent
     names = ("fx_training.py", "recompute_pass.py", "training_graph.py", "../rewrites/recompute_search.py")
-    return fingerprint(here / name for name in names)
+    return code_fingerprint(here / name for name in names)
 
 
 @cache

@@ -26,8 +26,8 @@ from downset.memory.storages import share
 from downset.methods import EngineName
 from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
 from downset.partial.native_form import native_network
-from downset.partial.program import StripProgram, StripStep, check_strips, strip_program
 from downset.partial.segments import Segment, computing
+from downset.partial.strip_program import StripProgram, StripStep, check_strips, strip_program
 from downset.rewrites.strips import strip_pads
 
 __all__ = ["Price", "Pricing", "Surroundings"]

@@ -12,8 +12,8 @@ from downset.graph.edit import Edit
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.parts import along
 from downset.graph.row_form import RowForm
-from downset.partial.program import StripProgram, StripStep, strip_program
 from downset.partial.segments import computed_whole, computing, find_segment
+from downset.partial.strip_program import StripProgram, StripStep, strip_program
 from downset.rewrites.strips import StripOps
 
 __all__ = ["InStrips", "in_strips", "reordered"]
@@ -41,7 +41,7 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
     Raises UsageError where segments overlap or hold an operator that is computed whole, and UnsupportedError where a
     segment has fewer rows than strips.
     """
-    form = form or row_form(graph, strict=False)
+    form = form or row_form(graph, halos_required=False)
     whole = computed_whole(graph, form)
     edit = Edit(graph)
     done = 0

@@ -25,13 +25,13 @@ from downset.graph.cost import row_form
 from downset.graph.row_form import SAME, RowForm
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import EngineName, check_time_limit, check_work_limit
-from downset.partial.bound import least_peak
 from downset.partial.front import Option, PartialPlan, compose, front_of
+from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
-from downset.partial.program import most_strips
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import Segment, computed_whole, find_segments
+from downset.partial.strip_program import most_strips
 
 __all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
 
@@ -93,7 +93,7 @@ def partial_front(
     check_time_limit(limits.time_limit_s)
     check_work_limit(limits.work_limit)
     deadline = time.perf_counter() + limits.time_limit_s
-    form = form or row_form(graph, strict=False)
+    form = form or row_form(graph, halos_required=False)
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent, engine=engine)
     search = _PartialSearch(graph, form, pricing, limits, deadline)
     segments = tuple(find_segments(graph, form))

@@ -36,7 +36,7 @@ class PlanRows:
         if len(axes) > 1:
             raise InvalidPlan("some blocks cut rows, others columns")
         self.graph, axis = graph, min(axes, default=0)
-        self.form, self.columns = (row_form(graph, axis=one, strict=False) for one in (axis, 1 - axis))
+        self.form, self.columns = (row_form(graph, axis=one, halos_required=False) for one in (axis, 1 - axis))
         self._sinks: dict[int, list[int]] = {}
         self._parts: dict[tuple[int, ...], tuple[dict[int, TensorArea], dict[int, TensorArea]]] = {}
         tiled = any(strip.columns for stage in plan.stages for block in stage.blocks for strip in block.strips)

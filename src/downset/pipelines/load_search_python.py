@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from downset import clock
 from downset.pipelines.load_prices import StripTables
 
-__all__ = ["LoadAsked", "LoadDevice", "Staged", "least_load"]
+__all__ = ["LoadAsked", "LoadDevice", "LoadStage", "least_load"]
 
 
 class LoadDevice(NamedTuple):
@@ -47,7 +47,7 @@ class LoadAsked(NamedTuple):
     forbidden: frozenset[tuple[int, int, int]]
 
 
-Staged = tuple[int, int, int, list[int], list[int]]
+LoadStage = tuple[int, int, int, list[int], list[int]]
 """(leader, start, stop, devices, row boundaries)."""
 
 
@@ -68,7 +68,7 @@ class _LoadLabel(NamedTuple):
     peak: float
     medium: float
     open: float
-    stages: tuple[Staged, ...]
+    stages: tuple[LoadStage, ...]
 
     def numbers(self) -> tuple[float, ...]:
         return (self.peak, self.medium, self.open)
@@ -79,7 +79,7 @@ Trade = TypeVar("Trade", _Row, _LoadLabel)
 
 def least_load(
     asked: LoadAsked, *, incumbent_s: float, time_limit_s: float
-) -> tuple[float, float, bool, int, list[Staged]]:
+) -> tuple[float, float, bool, int, list[LoadStage]]:
     """(period, infinity if none is below the incumbent; bound; finished; states; stages)."""
     run = _LoadSearch(asked, clock.now() + time_limit_s)
     try:
@@ -101,7 +101,7 @@ class _LoadSearch:
         self.first = [types.index(kind) for kind in sorted(set(types))]
         self.rows: dict[tuple[int, int, tuple[int, ...], int], list[_Row]] = {}
 
-    def best(self) -> tuple[float, tuple[Staged, ...]] | None:
+    def best(self) -> tuple[float, tuple[LoadStage, ...]] | None:
         """Labels by (devices used by type, cut, last leader)."""
         sets = list(itertools.product(*(range(count + 1) for count in self.counts)))
         table: dict[tuple[tuple[int, ...], int, int], list[_LoadLabel]] = {}
@@ -137,7 +137,7 @@ class _LoadSearch:
                         stage = (leader, cut, stop, list(members), list(row.bounds))
                         yield (after, stop, leader), self.joined(label, head, cut, stop, row, stage)
 
-    def joined(self, label: _LoadLabel, head: int, cut: int, stop: int, row: _Row, stage: Staged) -> _LoadLabel:
+    def joined(self, label: _LoadLabel, head: int, cut: int, stop: int, row: _Row, stage: LoadStage) -> _LoadLabel:
         """The pipeline with one more stage, what its input takes both leaders included."""
         asked, leader = self.asked, stage[0]
         hand = self.hand(cut, head, leader) if cut else 0.0

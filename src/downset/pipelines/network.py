@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 
-def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
+def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, halos_required: bool = True) -> SplitProblem:
     """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs),
     along the longer of its axes that can be cut.
 
-    strict: raise UnsupportedError at an operator whose halo is not known; else such operators are computed whole."""
+    halos_required: raise UnsupportedError at an operator whose halo is not known; else it is computed whole."""
     chain = tuple(tuple(sorted(unit)) for unit in units)
     if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
         raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
@@ -46,8 +46,8 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     _check_rows(graph)
     computing, sources = _without_constants(graph, chain)
     axis = longest_axis(graph)
-    across = _problem(graph, row_form(graph, axis=1 - axis, strict=strict), computing, None)
-    problem = _problem(graph, row_form(graph, axis=axis, strict=strict), computing, across)
+    across = _problem(graph, row_form(graph, axis=1 - axis, halos_required=halos_required), computing, None)
+    problem = _problem(graph, row_form(graph, axis=axis, halos_required=halos_required), computing, across)
     return replace(problem, source_ops=sources)
 
 
@@ -159,7 +159,7 @@ def priced_chain(graph: Graph, chain: UnitChain) -> UnitChain:
     """The chain, with units joined where there are more than can be priced soon: as many as that at most, of about
     equal work, between cuts that baselines know. How many follows from the network alone, whatever the time limit: more
     time searches the same plans for longer."""
-    rows = max(row_form(graph, axis=longest_axis(graph), strict=False).rows, default=1)
+    rows = max(row_form(graph, axis=longest_axis(graph), halos_required=False).rows, default=1)
     most = min(_MOST_UNITS, max(_LEAST_UNITS, min(_SWEPT // len(graph.ops), math.isqrt(2 * _PRICED // max(rows, 1)))))
     if len(chain.units) <= most:
         return chain
@@ -212,7 +212,7 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
 def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
         _check_rows(graph)
-        problem = piece_problem(graph, axis=longest_axis(graph), strict=False)
+        problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
         chain = pieces(problem, seconds=seconds)
     except (InfeasibleError, LimitReached, UnsupportedError):
         return None, None, block_units(graph)

@@ -159,7 +159,7 @@ def _problem(
         problem = split_problem(network, units)
     except UnsupportedError as error:
         notes.append(f"not split there: {error}")
-        problem = split_problem(network, units, strict=False)
+        problem = split_problem(network, units, halos_required=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: only whole operators are divided")
     return problem, baseline_cuts, notes

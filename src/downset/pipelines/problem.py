@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.pipelines.segments import (
+from downset.pipelines.segment_prices import (
     Ints,
     Mask,
     SegmentPrices,

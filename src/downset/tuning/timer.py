@@ -9,7 +9,7 @@ from importlib.metadata import version
 from downset.errors import UnsupportedError
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph
 from downset.graph.kinds import kind_of
 from downset.lattice import bits

@@ -40,7 +40,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
 
     Raises UnsupportedError where none of them can be a shard."""
     axis = longest_axis(graph)
-    form, cutter = row_form(graph, axis=axis, strict=False), Cutter(graph, axis)
+    form, cutter = row_form(graph, axis=axis, halos_required=False), Cutter(graph, axis)
     costs = [op_macs(graph, op) for op in graph.ops]
     goal = max(1, sum(costs) // segments)
     runs: list[list[int]] = [[]]

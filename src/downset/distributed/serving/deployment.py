@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from downset.distributed.serving.program import Computation, DeviceProgram, TensorForm
+from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
 from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, FrameTile

@@ -18,7 +18,7 @@ __all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "LOOK_S", "PING_S", "SILENCE_S
 PING_S = 1.0
 """How often every device is asked for a sign of life."""
 LOOK_S = 0.25
-"""How often the engine looks which devices are lost."""
+"""How often the driver looks which devices are lost."""
 SILENCE_S = 4.5
 """Seconds of silence that a device is allowed. With the time between two questions and between two looks it is noticed
 within 6 s."""

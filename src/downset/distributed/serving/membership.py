@@ -77,7 +77,7 @@ class Membership:
 
     def ping(self, answered: Callable[[str, Mapping[str, Any]], None], now: float) -> None:
         """Ask every device for a sign of life; no more where so many questions are open that it is lost. On any thread;
-        the answers come on the engine's."""
+        the answers come on the driver's."""
         for device in tuple(self.alive):
             if self._unanswered.get(device, 0) < _OPEN_QUESTIONS:
                 self._unanswered[device] = self._unanswered.get(device, 0) + 1

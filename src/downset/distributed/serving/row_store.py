@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.program import TensorForm
+from downset.distributed.serving.device_program import TensorForm
 from downset.errors import InvalidPlan
 from downset.plans import Rows
 

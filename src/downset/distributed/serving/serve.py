@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards, store_bytes
-from downset.distributed.serving.engine import Driver, ServingSettings
+from downset.distributed.serving.driver import Driver, ServingSettings
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
@@ -39,7 +39,7 @@ _WAITING_FRAMES = 8
 
 
 class _Inbox:
-    """Results as they come, in the order of the frames: what the engine's thread and the user's share."""
+    """Results as they come, in the order of the frames: what the driver's thread and the user's share."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -66,8 +66,8 @@ class _Inbox:
 class RunningPipeline:
     """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
 
-    def __init__(self, graph: Graph, plan: Pipeline, engine: Driver, inbox: _Inbox) -> None:
-        self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, ExitStack()
+    def __init__(self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox) -> None:
+        self._graph, self._driver, self._inbox, self._closes = graph, driver, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
         self.capacity = 2 * window + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken: what bounds memory here."""
@@ -110,7 +110,7 @@ class RunningPipeline:
             self._check()
             self._submitted += 1
             number = self._submitted - 1
-        self._engine.submit(inputs)
+        self._driver.submit(inputs)
         return number
 
     def results(self) -> Iterator[dict[str, Array]]:
@@ -166,11 +166,11 @@ class RunningPipeline:
 
     def report(self) -> Served:
         """The figures of the run so far."""
-        return self._engine.record.served(self._submitted, time.monotonic())
+        return self._driver.record.served(self._submitted, time.monotonic())
 
     def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:
         """The plan in use, and the latest of its tasks that devices ran: (frame, task, begin, end) in seconds."""
-        return self._engine.record.ran()
+        return self._driver.record.ran()
 
     def close(self) -> None:
         """Stop, and end every process that was started for it."""
@@ -178,7 +178,7 @@ class RunningPipeline:
             self._closed = True
             with self._inbox.changed:
                 self._inbox.changed.notify_all()
-            self._engine.stop()
+            self._driver.stop()
             self._closes.close()
 
 
@@ -230,9 +230,9 @@ def run_on(
 ) -> RunningPipeline:
     """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
     inbox = _Inbox()
-    engine = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings or ServingSettings())
-    engine.start()
-    pipeline = RunningPipeline(graph, plan, engine, inbox)
+    driver = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings or ServingSettings())
+    driver.start()
+    pipeline = RunningPipeline(graph, plan, driver, inbox)
     try:
         pipeline.wait_ready()
     except BaseException:

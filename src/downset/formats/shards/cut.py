@@ -47,8 +47,8 @@ class Cutter:
 
     def __init__(self, graph: Graph, axis: int) -> None:
         self.graph, self.axis = graph, axis
-        self._form = row_form(graph, axis=axis, strict=False)
-        self._across = row_form(graph, axis=1 - axis, strict=False)
+        self._form = row_form(graph, axis=axis, halos_required=False)
+        self._across = row_form(graph, axis=1 - axis, halos_required=False)
         self._read = {tensor for op in graph.ops for tensor in op.inputs}
 
     def part(self, ops: Sequence[int], tile: FrameTile) -> StripGraph | None:
@@ -70,7 +70,7 @@ class Cutter:
             return StripGraph(strip, _rows(reads), _rows(wanted))
         number = {meta.name: index for index, meta in enumerate(self.graph.tensors)}
         of = [number.get(meta.name, -1) for meta in strip.tensors]  # the network's tensor, of inputs and outputs
-        form = row_form(strip, axis=1 - self.axis, strict=False)
+        form = row_form(strip, axis=1 - self.axis, halos_required=False)
         across = {tensor: side[of[tensor]] for tensor in strip.outputs}
         cut, columns = _strip(strip, form, range(len(strip.ops)), across, suffix="/tile")
         return StripGraph(

@@ -14,7 +14,7 @@ import numpy as np
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.direct.bound import Stages
+from downset.pipelines.direct.least_period import Stages
 from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import (
     ENTRY,

@@ -16,7 +16,7 @@ from downset.pipelines.accounting import Accounting
 from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import DeviceType
 from downset.pipelines.problem import SegmentPrices, SplitProblem
-from downset.pipelines.segments import sweeps
+from downset.pipelines.segment_prices import sweeps
 from downset.pipelines.strips import equal_rows
 
 __all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]

@@ -39,11 +39,11 @@ __all__ = ["Driver", "Outlet", "ServingSettings"]
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
 _BUSY_S = 2.0
-"""An event that takes the engine longer is one of the things that the pipeline waits for."""
+"""An event that takes the driver longer is one of the things that the pipeline waits for."""
 
 
 class Outlet(Protocol):
-    """Where results go, in the order of the frames. Called on the engine's thread."""
+    """Where results go, in the order of the frames. Called on the driver's thread."""
 
     def deliver(self, outputs: list[Array]) -> None:
         """The next result."""
@@ -110,7 +110,7 @@ class Driver:
         self._held: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
         self._ended = False
-        self._event_s: float | None = None  # when the engine began with the event that it is at
+        self._event_s: float | None = None  # when the driver began with the event that it is at
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
         self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
@@ -173,7 +173,7 @@ class Driver:
 
     def _ping(self) -> None:
         """Asks for signs of life and looks for standstills, on a thread of its own: planning, or a call of Ray's, may
-        keep the engine's busy, and devices that hear nothing end."""
+        keep the driver's busy, and devices that hear nothing end."""
         while not self._ended:
             self._members.ping(self._pong, time.monotonic())
             self._standstill.look(self._waits(), time.monotonic())
@@ -200,7 +200,7 @@ class Driver:
             )
 
     def _waits(self) -> list[Wait]:
-        """The steps that have begun and not ended, and an event that keeps the engine. May be asked from any thread."""
+        """The steps that have begun and not ended, and an event that keeps the driver. May be asked from any thread."""
         move, run, event_s = self._move, self._run, self._event_s
         waits = [] if run is None or move is not None else run.waits()
         if move is not None:

@@ -26,7 +26,7 @@ from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
 from downset.pipelines.direct.reach import Batch, batch_of, reached
 from downset.pipelines.direct.reads import Reads
-from downset.pipelines.direct.sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
+from downset.pipelines.direct.segment_sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
 from downset.pipelines.direct.tables import ENTRY, EXIT, DeviceType, device_types, segment_bytes
 from downset.pipelines.problem import SplitProblem
 
