@@ -22,7 +22,7 @@ from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import geometry, least_lag
 from downset.memory.records import align_up
-from downset.memory.storages import share
+from downset.memory.storages import map_storages
 from downset.methods import EngineName
 from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
 from downset.partial.native_form import native_network
@@ -94,10 +94,10 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     """O(operators + storages). Raises UnsupportedError for models in which a concatenation is a view."""
     if model.concat_is_view or model.accumulates:
         raise UnsupportedError(f"strips are not priced in the memory model {model.name!r}, where joins cost no bytes")
-    sharing, count = share(graph, model), len(graph.ops)
+    storage_map, count = map_storages(graph, model), len(graph.ops)
     changes, until = [0] * (count + 1), []
     for nbytes, producers, consumers, kept in zip(
-        sharing.nbytes, sharing.producers, sharing.consumers, sharing.kept, strict=True
+        storage_map.nbytes, storage_map.producers, storage_map.consumers, storage_map.kept, strict=True
     ):
         last = count if kept else max((*consumers, *producers), default=-1)
         until.append(last)
@@ -105,11 +105,11 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
             changes[producers[0] + 1 if producers else 0] += nbytes
             if last < count:
                 changes[last + 1] -= nbytes
-    needed = tuple(max((until[storage] for storage in held), default=-1) for held in sharing.storages_of)
+    needed = tuple(max((until[storage] for storage in held), default=-1) for held in storage_map.storages_of)
     problem = order_problem(graph, model)
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
-    held = tuple(sharing.storages_of)
+    held = tuple(storage_map.storages_of)
     return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held)
 
 
