@@ -18,8 +18,8 @@ from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
 from downset.reports.next_steps import next_steps
+from downset.reports.page.elements import ChartGroup
 from downset.reports.page.fit_page import fit_page
-from downset.reports.page.parts import ChartGroup
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
 from tests.strip_networks import SAME, StripNet

@@ -10,9 +10,9 @@ from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
 from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import next_steps
+from downset.reports.page.elements import ChartGroup, Choice, Code, Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.next_section import next_section
-from downset.reports.page.parts import ChartGroup, Choice, Code, Facts, Page, Section, Table, Verdict
 from downset.reports.page.trade_figure import trade_figure
 from downset.results import Fit, RamVerdict
 from downset.sessions import SessionSettings, SessionTaken

@@ -15,7 +15,7 @@ from downset.reports.memory_map import (
     scale_bytes,
     strip_chart,
 )
-from downset.reports.page.parts import ChartGroup, Table
+from downset.reports.page.elements import ChartGroup, Table
 from downset.text import format_bytes, shortened
 
 __all__ = ["largest_tensors", "legend_of", "memory_figure", "moved_steps", "order_figure"]

@@ -10,9 +10,9 @@ from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view
 from downset.reports.charts import Axis, Chart, Mark
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
+from downset.reports.page.elements import ChartGroup, Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure, order_figure
 from downset.reports.page.next_section import next_section
-from downset.reports.page.parts import ChartGroup, Facts, Page, Section, Table, Verdict
 from downset.reports.page.timeline_figure import gantt_figure
 from downset.reports.stages import choice_lines, stage_plan_lines
 from downset.reports.time_steps import stage_next_steps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from downset.plans import Pipeline
 from downset.reports.charts import Axis, Chart, Label, Mark
-from downset.reports.page.parts import ChartGroup, Table
+from downset.reports.page.elements import ChartGroup, Table
 from downset.reports.timeline import Timeline
 from downset.text import format_seconds, printable
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
-from downset.reports.page.parts import ChartGroup, Table
+from downset.reports.page.elements import ChartGroup, Table
 
 __all__ = ["trade_figure"]
 
