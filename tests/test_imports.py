@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods", "clock", "whole_files"},
+    {"text", "extras", "native", "methods", "clock", "supervisor", "whole_files"},
     {"isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},

@@ -21,6 +21,12 @@ def crash():
     os.abort()
 
 
+def parse_here(path):
+    """In place of the reader of .onnx files."""
+    assert path
+    os.abort()
+
+
 def leave():
     os._exit(0)
 

@@ -22,9 +22,10 @@ from downset import __version__
 from downset.commands.examples import epilog
 from downset.errors import DownsetError
 from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
+from downset.supervisor import Ended, tell
 from downset.text import brief, printable, shortened
 
-__all__ = ["main"]
+__all__ = ["explain_end", "main"]
 
 _COMMANDS = {
     "fit": "fit",
@@ -89,16 +90,35 @@ def main() -> None:
 
     Where JSON was asked for, a command that fails prints the envelope of its JSON to stdout besides."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
-    with settled_streams():
+    with settled_streams(), answering_signals():
         problem: BaseException | None = None
-        with in_scratch_folder() as scratch, answering_signals(scratch):
-            try:
+        try:
+            with in_scratch_folder():
                 downset.main(prog_name="downset", standalone_mode=False)
                 sys.stdout.flush()
-            except (Exception, KeyboardInterrupt, Stopped) as error:
-                problem = error
+        except (Exception, KeyboardInterrupt, Stopped) as error:
+            problem = error
+        status = 0
         if problem is not None:
-            sys.exit(_explain(problem))
+            tell("answering")
+            status = _explain(problem)
+        tell("ended", status)
+    sys.exit(status)
+
+
+def explain_end(ended: Ended) -> int:
+    """Say what a command could not, because a signal ended its process; the exit code."""
+    with settled_streams():
+        if ended.stopped:
+            status = 128 + ended.stopped
+            if not ended.leaving:
+                print("downset: stopped", file=sys.stderr)
+            return status if ended.answering else _print_failure("stopped", status, "stopped")
+        name = signal.Signals(ended.signal).name
+        if ended.signal == signal.SIGKILL:
+            return _fail("limit", 6, f"the system ended the command ({name}), as it does where memory runs out")
+        place = f" in {ended.where}" if ended.where else ""
+        return _fail("unsupported", 5, f"native code crashed ({name}){place}; this input makes a library fail")
 
 
 def _explain(error: BaseException) -> int:

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
+from downset.supervisor import die_with
 from downset.text import brief, format_bytes
 
 __all__ = [
@@ -54,7 +55,8 @@ RUNNING_S = 30.0
 """Least seconds of a run in another project's runtime, likewise."""
 
 _NAMES = {
-    "inference": "ONNX's shape inference", "checker": "ONNX's checker", "interpreter": "LiteRT", "litert": "LiteRT",
+    "inference": "ONNX's shape inference", "checker": "ONNX's checker", "parse_here": "the reader of .onnx files",
+    "interpreter": "LiteRT", "litert": "LiteRT",
     "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
     "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro", "ort_timed": "ONNX Runtime",
 }  # fmt: skip
@@ -162,10 +164,10 @@ def isolated(
             worker.stop()
 
 
-def parsed(module: str, function: str, arguments: Mapping[str, Any]) -> Answer:
+def parsed(module: str, function: str, arguments: Mapping[str, Any], *, more_s: float = 0.0) -> Answer:
     """`isolated` in the one process that does all parsing, and is begun again where it was stopped. It gets the time
-    limit, at least PARSING_S."""
-    return _parser().ask(module, function, arguments, _time_s(PARSING_S))
+    limit, at least PARSING_S, and `more_s` beyond that for a large file."""
+    return _parser().ask(module, function, arguments, _time_s(PARSING_S) + more_s)
 
 
 def warm_parser(module: str) -> None:
@@ -351,7 +353,7 @@ def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int)
 
 def _main() -> None:
     parent, memory_bytes = int(sys.argv[1]), int(sys.argv[2])
-    _die_with(parent)
+    die_with(parent)
     _limit_memory(memory_bytes)
     reply = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what libraries print goes where the parent looks for it
@@ -387,14 +389,6 @@ def _answer(request: Mapping[str, Any]) -> dict[str, str]:
         sys.stdout.flush()
         ctypes.CDLL(None).fflush(None)  # what libraries printed
     return {}
-
-
-def _die_with(parent: int) -> None:
-    """Linux kills this process when its parent ends, even by SIGKILL; it may have ended before that was asked for."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def _limit_memory(nbytes: int) -> None:

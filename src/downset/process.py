@@ -10,20 +10,22 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Stopped", "abandon_stdout", "answering_signals", "in_scratch_folder", "settled_streams", "write_report"]
+from downset.supervisor import STOPS, tell
 
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PATIENCE_S = 0.3
-"""Seconds that the main thread gets to unwind after a signal. In native code it does not even see it."""
-_LEAVES_S = 3.0
-"""Seconds beyond that for a process that is on its way out."""
-
+__all__ = [
+    "Stopped",
+    "abandon_stdout",
+    "answering_signals",
+    "in_scratch_folder",
+    "settled_streams",
+    "stopping_in_order",
+    "write_report",
+]
 
 _LAST_STREAM = 2
 """The number of stderr."""
@@ -99,66 +101,59 @@ def abandon_stdout() -> None:
 
 
 @contextlib.contextmanager
-def in_scratch_folder() -> Iterator[Path | None]:
-    """All temporary files lie in one folder, which is removed at the end; None where none can be made."""
+def in_scratch_folder() -> Iterator[None]:
+    """All temporary files lie in one folder, which is removed at the end; where none can be made, each lies where it
+    does otherwise."""
     try:
         folder = tempfile.mkdtemp(prefix="downset-")
     except OSError:
-        yield None
+        yield
         return
+    tell("folder", folder)
     before, tempfile.tempdir = tempfile.tempdir, folder
     try:
-        yield Path(folder)
+        yield
     finally:
         tempfile.tempdir = before
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def answering_signals(scratch: Path | None) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the process with 128 and their number, within half a second.
-
-    Python runs its handlers between two steps of its own, and not while native code runs. So a thread watches too: the
-    process is ended from there. Where it is on its way out by then, it has some seconds more to print what belongs on
-    stdout: a busy machine. Only the main thread may set handlers.
-    """
+def answering_signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end what is inside by `Stopped`; only the first of them counts. Python runs handlers
+    between two steps of its own, and not while native code runs: then the process that watches this one ends it (see
+    `supervisor`). Only the main thread may set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    said = threading.Lock()
+    answered = False
 
-    def stop(number: int, frame: object = None) -> None:
+    def stop(number: int, frame: object) -> None:
+        nonlocal answered
         del frame
-        if said.acquire(blocking=False):
-            print("downset: stopped", file=sys.stderr)
+        if not answered:
+            answered = True
+            tell("leaving")
+            with contextlib.suppress(RuntimeError):  # it came while another line is being written
+                print("downset: stopped", file=sys.stderr)
             raise Stopped(number)
 
-    def watch(pipe: int) -> None:
-        while data := os.read(pipe, 1):
-            if data[0] not in _STOPS:
-                continue
-            time.sleep(_PATIENCE_S)
-            if said.acquire(blocking=False):
-                print("downset: stopped", file=sys.stderr)
-            else:
-                time.sleep(_LEAVES_S)
-            if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
-            os._exit(128 + data[0])
-        os.close(pipe)
-
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    handlers = {number: signal.signal(number, stop) for number in _STOPS}
-    wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=watch, args=(read,), name="downset-watches-signals", daemon=True).start()
+    handlers = {number: signal.signal(number, stop) for number in STOPS}
     try:
         yield
     finally:
-        signal.set_wakeup_fd(wakeup)
-        os.close(write)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def stopping_in_order(seconds: float) -> Iterator[None]:
+    """Give what is inside so many seconds to stop once a signal asks for it."""
+    tell("grace", seconds)
+    try:
+        yield
+    finally:
+        tell("grace")
 
 
 def write_report(error: BaseException, arguments: Sequence[str], version: str) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 
 from downset import cli
 
-COMMAND = [sys.executable, "-c", "from downset.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "downset"]
 
 
 @pytest.fixture
@@ -72,8 +72,21 @@ def test_no_file_takes_the_number_of_a_stream_that_is_closed(tmp_path):
     assert (tmp_path / "made").read_bytes() == b""
 
 
+def _as_command(program, tmp_path, *arguments, **options):
+    """A process whose command does what `busy` of the program does; its temporary files lie in a folder of its own."""
+    code = f"{program}\nfrom downset import cli\ncli.downset.main = busy\nfrom downset.__main__ import main; main()"
+    (tmp_path / "scratch").mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")}, **options,
+    )  # fmt: skip
+
+
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
-    (tmp_path / "rich_click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    """The module that interrupts is there once: the process that watches imports it to say what happened."""
+    (tmp_path / "rich_click.py").write_text(
+        "import os, signal\nos.remove(__file__)\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
     # A process that is started in the background ignores interrupts until it is told not to.
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -83,12 +96,11 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
         [sys.executable, "-P", "-c", code, "--version"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, stderr=subprocess.PIPE, check=False, timeout=120,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, b"downset: stopped\n")
 
 
 NATIVE = """
-import ctypes, threading
-from downset import cli
+import ctypes
 
 def busy(**_):
     lock = ctypes.create_string_buffer(64)
@@ -97,24 +109,82 @@ def busy(**_):
     libc.pthread_mutex_lock(lock)
     print("busy", flush=True)
     libc.pthread_mutex_lock(lock)  # for ever: native code that gave the GIL back, and that no signal interrupts
-
-cli.downset.main = busy
-cli.main()
 """
+PATIENT = "def busy(**_):\n    import time\n    print('busy', flush=True)\n    time.sleep(600)"
 
 
+@pytest.mark.parametrize("to_all", [False, True], ids=["to one", "to all, as a terminal does"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_are_answered_inside_native_code(tmp_path, number):
-    with subprocess.Popen(
-        [sys.executable, "-c", NATIVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    ) as running:  # fmt: skip
+@pytest.mark.parametrize("program", [NATIVE, PATIENT], ids=["native", "python"])
+def test_signals_are_answered(tmp_path, program, number, to_all):
+    with _as_command(program, tmp_path, "inspect", "--json", start_new_session=True) as running:
         assert running.stdout.readline() == "busy\n"
-        assert len(list(tmp_path.iterdir())) == 1
-        running.send_signal(number)
-        assert running.wait(timeout=240) == 128 + number
-        assert running.stderr.read() == "downset: stopped\n"
-    assert not list(tmp_path.iterdir())
+        assert len(list((tmp_path / "scratch").iterdir())) == 1
+        (os.killpg if to_all else os.kill)(running.pid, number)
+        out, err = running.communicate(timeout=240)
+    assert (running.returncode, err) == (128 + number, "downset: stopped\n")
+    expected = {"code": "stopped", "exit_code": 128 + number, "message": "stopped"}
+    assert json.loads(out)["error"] == expected
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_what_stops_in_order_has_time_for_it(tmp_path):
+    program = """
+import time
+import downset.supervisor
+from downset.process import stopping_in_order
+downset.supervisor._LEAVES_S = 0.1
+
+def busy(**_):
+    with stopping_in_order(600.0):
+        try:
+            print("busy", flush=True)
+            time.sleep(600)
+        finally:
+            time.sleep(2)
+            print("in order", flush=True)
+"""
+    with _as_command(program, tmp_path) as running:
+        assert running.stdout.readline() == "busy\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.communicate(timeout=240) == ("in order\n", "downset: stopped\n")
+    assert running.returncode == 128 + signal.SIGTERM
+
+
+CRASHES = [
+    ("ctypes.string_at(0)", 5, "unsupported", "native code crashed (SIGSEGV) in ctypes/__init__.py, line "),
+    ("os.abort()", 5, "unsupported", "native code crashed (SIGABRT) in "),
+    ("os.kill(os.getpid(), 8)", 5, "unsupported", "native code crashed (SIGFPE) in "),
+    ("os.kill(os.getpid(), 9)", 6, "limit", "the system ended the command (SIGKILL)"),
+]
+
+
+@pytest.mark.parametrize(("crash", "code", "kind", "said"), CRASHES, ids=[crash for crash, *_ in CRASHES])
+def test_a_crash_in_the_commands_own_process_is_one_line(tmp_path, crash, code, kind, said):
+    program = f"def busy(**_):\n    import ctypes, os\n    {crash}"
+    with _as_command(program, tmp_path, "inspect", "m.onnx", "--json") as running:
+        out, err = running.communicate(timeout=240)
+    assert running.returncode == code
+    assert err.startswith(f"downset: error: {said}") and err.count("\n") == 1
+    error = json.loads(out)["error"]
+    assert (error["code"], error["exit_code"], f"downset: error: {error['message']}\n") == (kind, code, err)
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_crash_after_all_is_printed_changes_nothing(tmp_path):
+    program = "def busy(**_):\n    import atexit, os\n    atexit.register(os.abort)\n    print('all')"
+    with _as_command(program, tmp_path) as running:
+        assert running.communicate(timeout=240) == ("all\n", "")
+    assert running.returncode == 0
+
+
+def test_a_command_that_is_killed_leaves_no_process(tmp_path):
+    program = "import os\n\ndef busy(**_):\n    print(os.getpid(), flush=True)\n    os.read(os.pipe()[0], 1)"
+    with _as_command(program, tmp_path) as running:
+        worker = int(running.stdout.readline())
+        assert worker != running.pid
+        running.kill()
+        assert running.stdout.read() == "", "it ends once nobody holds the pipe"
 
 
 def test_an_error_of_our_own_is_one_line_a_report_and_exit_70(run, monkeypatch, tmp_path):

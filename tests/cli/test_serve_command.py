@@ -79,7 +79,7 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     for line in driver.stderr:
         if "frame 5," in line:
             break
-    guards = _children(driver.pid)
+    guards = _guards(driver.pid)
     assert len(guards) == 3
     os.kill(driver.pid, number)
     _, said = driver.communicate(timeout=240)
@@ -113,7 +113,8 @@ def test_a_device_under_keys(here, run):
         assert served.returncode == 0, served.stderr
         assert "measured: 12 of 12 frames" in served.stdout and not served.stderr
         assert worker.poll() is None
-        guards = _children(worker.pid)
+        guards = _guards(worker.pid)
+        assert guards
     finally:
         worker.send_signal(signal.SIGTERM)
         _, said = worker.communicate(timeout=240)
@@ -125,19 +126,19 @@ def test_a_device_under_keys(here, run):
             np.testing.assert_allclose(one, other["flat"], rtol=1e-3, atol=1e-4)
 
 
-def _children(parent):
-    """The guards of its nodes; each is the first of a session."""
-    found = []
+def _guards(command):
+    """The guards of a command's nodes, which its working process started; each is the first of a session."""
+    parents, guards = {}, []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                command = (entry / "cmdline").read_bytes()
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if int(fields[1]) == parent and b"node_guard.py" in command:
-                found.append(int(entry.name))
-    return found
+            if b"node_guard.py" in line:
+                guards.append(int(entry.name))
+    return [guard for guard in guards if parents.get(parents[guard]) == command]
 
 
 def test_mistakes_are_one_line_before_anything_starts(here, fails):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +23,7 @@ from downset.commands.options import (
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 from downset.commands.waiting import reading, waiting
 from downset.errors import UsageError
+from downset.process import stopping_in_order
 from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ __all__ = ["serve"]
 
 _BAR = 11
 """Characters of the bar of frames."""
+
+_STOPPING_S = 60.0
+"""Seconds that ending the pipeline and its nodes may take."""
 
 _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 """Frames that are simulated beside what was measured, of so many tasks at most: about a second."""
@@ -99,7 +102,7 @@ def serve(
         plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
     local = options["head"] is None
     with ExitStack() as stack:
-        stack.enter_context(_stopped_in_order())
+        stack.enter_context(stopping_in_order(_STOPPING_S))
         stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"]))
         results = stack.enter_context(Results(output, graph, len(frames))) if output is not None else None
         with waiting(talk, f"starting {counted(len(plan.cluster.devices), 'device')}", limit_s=options["gather_s"]):
@@ -226,28 +229,6 @@ def _print_table(served: Served, out: Any) -> None:
         shares = (f"{share:.0%} ({other:.0%})" for share, other in zip(measured, planned, strict=True))
         table.add_row(escape(printable(use.name)), *shares, str(use.frames), format_size(use.rss_bytes))
     print_table(out, table)
-
-
-@contextmanager
-def _stopped_in_order() -> Iterator[None]:
-    """A signal ends the pipeline and its nodes, which takes longer than what the command line grants native code."""
-    from downset.process import Stopped
-
-    def stop(number: int, frame: object) -> None:
-        del frame
-        for other in numbers:
-            signal.signal(other, signal.SIG_IGN)  # it is being done
-        raise Stopped(number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    wakeup = signal.set_wakeup_fd(-1)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
 
 @contextmanager

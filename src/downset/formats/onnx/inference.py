@@ -1,8 +1,11 @@
-"""ONNX's shape inference and checker, asked in the parsing process: both crash and hang on some files."""
+"""Protobuf, ONNX's shape inference and its checker, asked in the parsing process: some files make them crash."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,43 @@ from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.isolation import parsed, warm_parser
 from downset.text import brief
 
-__all__ = ["check_model", "infer_types", "warm"]
+__all__ = ["check_model", "infer_types", "try_reading", "warm"]
+
+_SLOWEST_DISK = 10_000_000
+"""Bytes a second: a file has so much more time to be read."""
 
 
 def warm() -> None:
     """Let the parsing process import onnx while this one does."""
     warm_parser(__name__)
+
+
+def try_reading(path: Path) -> None:
+    """Let protobuf read the file in the parsing process before it does so in this one. Raises LimitReached where it
+    takes too long or too much memory, UnsupportedError where it crashes. Other damage is found by
+    the caller's own reading."""
+    try:
+        status = path.stat()
+    except OSError:
+        return
+    _tried(os.fspath(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _tried(path: str, inode: int, nbytes: int, written_ns: int) -> None:
+    """Once for each state of a file."""
+    del inode, written_ns
+    parsed(__name__, "parse_here", {"path": path}, more_s=nbytes / _SLOWEST_DISK)
+
+
+def parse_here(path: str) -> dict[str, npt.NDArray[Any]]:
+    """`try_reading` inside the parsing process."""
+    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
+    from google.protobuf.message import DecodeError
+
+    with contextlib.suppress(DecodeError, ValueError, OSError):
+        onnx.load(path, load_external_data=False)
+    return {}
 
 
 def infer_types(model: Any) -> Any:

@@ -15,7 +15,7 @@ from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.external import check_external
-from downset.formats.onnx.inference import infer_types, warm
+from downset.formats.onnx.inference import infer_types, try_reading, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.graph.kinds import kind_of
 from downset.text import brief, printable, shell_word
@@ -57,9 +57,10 @@ def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, 
 
 
 def read_unfixed(onnx: Any, path: Path) -> Any:
-    """The file as it is. Raises LoadError for a damaged one."""
+    """The file as it is. Raises LoadError for a damaged one, and what `try_reading` raises."""
     from google.protobuf.message import DecodeError
 
+    try_reading(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, UnicodeDecodeError) as error:

@@ -1,0 +1,79 @@
+"""Protobuf reads an .onnx file in the parsing process before it does so here: a crash there ends no command."""
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+import downset
+from downset.errors import LimitReached, LoadError, UnsupportedError
+from downset.formats.onnx import inference
+from downset.formats.reading import load
+from downset.isolation import limits, parsed, stop_parser
+from tests.models import branchy_model
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGE = 600 << 20
+
+
+@pytest.fixture
+def first(monkeypatch):
+    """The readings that the parsing process is asked for."""
+    asked = []
+
+    def noted(module, function, arguments, **options):
+        asked.append((function, arguments.get("path")))
+        return parsed(module, function, arguments, **options)
+
+    monkeypatch.setattr(inference, "parsed", noted)
+    inference._tried.cache_clear()
+    return lambda: [path for function, path in asked if function == "parse_here"]
+
+
+def test_each_state_of_a_file_is_read_there_once(tmp_path, first):
+    path = branchy_model(tmp_path / "m.onnx")
+    for _ in range(3):
+        load(path)
+    assert first() == [str(path)]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(LoadError):
+        load(path)
+    assert first() == [str(path)] * 2
+
+
+def test_a_crash_there_is_an_error_here(tmp_path, monkeypatch):
+    path = branchy_model(tmp_path / "m.onnx")
+    inference._tried.cache_clear()
+    stop_parser()  # a new one finds the module of the tests
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(inference, "__name__", "tests.workers")
+    for read in (downset.load, downset.fit):
+        with pytest.raises(UnsupportedError, match=r"the reader of \.onnx files crashed \(signal 6\)"):
+            read(path)
+
+
+def varint(number):
+    return bytes([number & 127 | 128]) + varint(number >> 7) if number > 127 else bytes([number])
+
+
+def in_message(field, content, hole=0):
+    """A field that holds bytes, of which the last `hole` are missing here."""
+    return bytes([field << 3 | 2]) + varint(len(content) + hole) + content
+
+
+def test_a_file_that_is_too_large_for_the_parsing_process(tmp_path):
+    """Weights of 600 MB in a file that takes no room on the disk: zeros that nobody wrote."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ClearField("graph")
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[LARGE // 4]).SerializeToString()
+    weight += in_message(9, b"", LARGE)
+    content = graph.SerializeToString() + in_message(5, weight, LARGE)
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        file.write(model.SerializeToString() + in_message(7, content, LARGE))
+        file.truncate(file.tell() + LARGE)
+    inference._tried.cache_clear()
+    with limits(memory_bytes=LARGE), pytest.raises(LimitReached, match=r"needs more memory than .*--worker-memory"):
+        load(path)
