@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from downset.supervisor import STOPS, tell
+from downset.supervisor import STOPS, fill_standard_streams, tell
 
 __all__ = [
     "Stopped",
@@ -26,9 +26,6 @@ __all__ = [
     "stopping_in_order",
     "write_report",
 ]
-
-_LAST_STREAM = 2
-"""The number of stderr."""
 
 
 class Stopped(SystemExit):
@@ -75,11 +72,8 @@ class _Unfailing:
 @contextlib.contextmanager
 def settled_streams() -> Iterator[None]:
     """Names of tensors are printed whatever the terminal's encoding; what was closed takes everything and keeps
-    nothing; a stderr that cannot be written changes no exit code. No file that is opened later gets a number of the
-    three standard streams, to which libraries print whatever it is."""
-    while (spare := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
-        pass
-    os.close(spare)
+    nothing; a stderr that cannot be written changes no exit code."""
+    fill_standard_streams()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STOPS", "Ended", "die_with", "supervise", "tell"]
+__all__ = ["STOPS", "Ended", "die_with", "fill_standard_streams", "supervise", "tell"]
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a command to stop."""
+_LAST_STREAM = 2
+"""The number of stderr."""
 _PATIENCE_S = 0.3
 """Seconds that the working process gets to answer a signal. In native code Python does not even see it."""
 _LEAVES_S = 3.0
@@ -63,9 +65,12 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
     with what `explain` returns. Signals are passed on, and the fork is killed where it does not answer them. It does
     not outlive this process."""
     global _watcher
+    fill_standard_streams()
     told, traces, parent = os.pipe(), os.pipe(), os.getpid()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until this process passes them on
     worker = os.fork()
     if worker == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(told[0])
         os.close(traces[0])
         _watcher = told[1]
@@ -79,9 +84,15 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
     status = explain(end) if isinstance(end, Ended) else end
     if folder := said.value("folder"):
         shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
     os._exit(status)
+
+
+def fill_standard_streams() -> None:
+    """Open nothing where a standard stream is closed: no file that is opened later gets its number, to which libraries
+    print whatever it is."""
+    while (spare := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        pass
+    os.close(spare)
 
 
 def die_with(parent: int) -> None:
@@ -145,6 +156,7 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
     signal.signal(signal.SIGALRM, overdue)
     for number in STOPS:
         signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     for number in (signal.SIGALRM, *STOPS):
         signal.signal(number, signal.SIG_IGN)

@@ -145,7 +145,7 @@ def test_an_interrupted_run_says_so_and_leaves_nothing(tmp_path, number):
     model = installed_model("pyopen-wakeword", "embedding_model.tflite")
     scratch, out = tmp_path / "scratch", tmp_path / "out.tflite"
     scratch.mkdir()
-    command = [sys.executable, "-c", "from downset.cli import main; main()", "fit", str(model), "-o", str(out)]
+    command = [sys.executable, "-m", "downset", "fit", str(model), "-o", str(out)]
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)}, text=True
     )
@@ -197,7 +197,7 @@ def test_weights_that_are_missing_or_cut_off(fails, run, model, tmp_path):
 def test_a_full_or_closed_stdout_is_no_traceback(tmp_path, options):
     path = tmp_path / "ñ 模型.json"
     path.write_text(json.dumps(GRAPH))
-    command = [sys.executable, "-c", "from downset.cli import main; main()", "inspect", str(path), *options]
+    command = [sys.executable, "-m", "downset", "inspect", str(path), *options]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "downset: error: cannot go on: No space left on device\n")
