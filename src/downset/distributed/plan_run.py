@@ -126,7 +126,7 @@ class _PlanRun:
             self.arrived = self.frames
             self.settle()
         else:
-            self.at(0.0, self.arrive)
+            self.schedule(0.0, self.arrive)
         while self.events:
             self.now = self.events[0][0]
             while self.events and self.events[0][0] == self.now:
@@ -138,7 +138,7 @@ class _PlanRun:
         if self.real_inside:
             raise InvalidPlan(f"the orders deadlock after {len(self.record.left)} frames")
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
+    def schedule(self, when: float, what: Callable[[], None]) -> None:
         self.count += 1
         heapq.heappush(self.events, (when, self.count, what))
 
@@ -146,7 +146,7 @@ class _PlanRun:
         self.record.came.append(self.now)
         self.arrived += 1
         if self.arrived < self.frames and self.arrival_s is not None and not self.closed:
-            self.at(self.arrived * self.arrival_s, self.arrive)
+            self.schedule(self.arrived * self.arrival_s, self.arrive)
 
     def settle(self) -> None:
         """Begin all that can begin now."""
@@ -199,7 +199,7 @@ class _PlanRun:
         lost = stop == math.inf
         if lost:
             stop = max(begin, self.conditions.died_at(ends))
-        self.at(stop, lambda: self.end(number, index, frame, begin, lost))
+        self.schedule(stop, lambda: self.end(number, index, frame, begin, lost))
 
     def end(self, number: int, index: int, frame: _SimulatedFrame, begin: float, lost: bool) -> None:
         ends = self.work.ends[index]

@@ -1,6 +1,6 @@
 """THE definition of live bytes and peak: a graph and a memory model give storages, storages give everything else.
 
-A *storage* is a block of memory with one lifetime; tensors that share bytes (views, zero-copy concatenations,
+A *storage* is bytes of memory with one lifetime; tensors that share bytes (views, zero-copy concatenations,
 accumulated partial sums) share storages. For a downset D (the operators executed so far)
 
     live(D) = Σ nbytes over storages allocated in D and not yet freed in D,

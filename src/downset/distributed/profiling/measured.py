@@ -33,14 +33,14 @@ class MeasuredDevice:
 @dataclass(frozen=True, slots=True)
 class MeasuredCluster:
     """`common`: the line through the messages of all pairs; `links`: of each pair alone, empty where they share a
-    medium. `at`: seconds since 1970, UTC."""
+    medium. `unix_s`: when it was measured, in seconds since 1970."""
 
     devices: tuple[MeasuredDevice, ...]
     kind: Literal["links", "shared"]
     duplex: Duplex
     common: LinkRates
     links: Mapping[Pair, LinkRates] = field(default_factory=dict)
-    at: float = 0.0
+    unix_s: float = 0.0
     what: str = "standard probes"
 
 
@@ -69,7 +69,7 @@ def cluster_text(measured: MeasuredCluster) -> str:
 
 
 def _lines(measured: MeasuredCluster) -> Iterator[str]:
-    when = f"{datetime.fromtimestamp(measured.at, UTC):%Y-%m-%d %H:%M} UTC"
+    when = f"{datetime.fromtimestamp(measured.unix_s, UTC):%Y-%m-%d %H:%M} UTC"
     cluster = measured_cluster(measured)
     yield f"# Measured {when} by downset profile-cluster ({printable(' '.join(measured.what.split()))})."
     yield "# spread: the median of |predicted - measured| / measured, over that many measurements."
