@@ -24,7 +24,7 @@ from typing import Any
 
 from downset import Graph, Stage, StageLimits, StagePlan, StageResult, TorchDevice, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.staged import stage_engine
+from downset.executor.stage_engine import stage_engine
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import group_units
 from experiments.frame import Experiment, run

@@ -21,7 +21,7 @@ from typing import Any
 from downset import DownsetError, TorchDevice, open_device
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph, Source
 from downset.lattice import bits
 from downset.rewrites.rebatch import rebatch

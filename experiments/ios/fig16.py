@@ -14,7 +14,7 @@ from statistics import median
 
 from downset import open_device
 from downset.executor.binder import Binder
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
 from downset.stages.prepared import prepare

@@ -32,9 +32,9 @@ import numpy as np
 
 from downset import DownsetError, Graph, StageLimits, StageResult, TorchDevice, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.plain import network_function
-from downset.executor.program import concurrent_arena, lower, possibly_live_bytes
-from downset.executor.staged import stage_engine
+from downset.executor.lane_program import concurrent_arena, lower, possibly_live_bytes
+from downset.executor.plain_function import network_function
+from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
 from downset.plans import Stage, StagePlan
 from downset.stages.prepared import planned_graph, prepare

@@ -23,8 +23,8 @@ import onnx
 
 from downset import Graph, StageLimits, load, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.plain import network_function
-from downset.executor.staged import stage_engine
+from downset.executor.plain_function import network_function
+from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
 from downset.stages.prepared import prepare
 from experiments.frame import Experiment, fields, names_of, run

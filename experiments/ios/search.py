@@ -43,7 +43,7 @@ class Priced:
         self.blocks = blocks_of(self.graph, self.units)
         self.families = merge_families(self.graph, self.units)
         self._price = price_of(self.graph, self.units)
-        self.known: dict[str, float] = {}
+        self.seconds_of: dict[str, float] = {}
         self._names: dict[tuple[int, ...] | Stage, str] = {}
 
     def name_of(self, stage: Stage) -> str:
@@ -63,9 +63,9 @@ class Priced:
 
     def __call__(self, stage: Stage) -> float:
         name = self.name_of(stage)
-        if name not in self.known:
-            self.known[name] = self._price(stage)
-        return self.known[name]
+        if name not in self.seconds_of:
+            self.seconds_of[name] = self._price(stage)
+        return self.seconds_of[name]
 
 
 @cache
@@ -87,7 +87,7 @@ def full(name: str, max_ops: int, max_groups: int, strategy: str) -> tuple[float
         )
         cost += found.cost_s
         asked += found.timings
-    return cost, asked, len(priced.known), time.perf_counter() - begin
+    return cost, asked, len(priced.seconds_of), time.perf_counter() - begin
 
 
 def few(name: str, max_ops: int, max_groups: int, strategy: str, budget: int = BUDGET) -> tuple[float, float, int]:
@@ -99,7 +99,7 @@ def few(name: str, max_ops: int, max_groups: int, strategy: str, budget: int = B
     best: dict[tuple[int, ...], FoundStages] = {}
     todo = list(priced.blocks)
     while todo:
-        before = len(priced.known)
+        before = len(priced.seconds_of)
         for at, block in enumerate(todo):
             wide = sum(len(later) > 1 for later in todo[at:])
             found = lazy(
@@ -108,17 +108,17 @@ def few(name: str, max_ops: int, max_groups: int, strategy: str, budget: int = B
                 max_ops=max_ops,
                 max_groups=max_groups,
                 strategy=strategy,
-                budget=-(-max(0, budget - len(priced.known)) // max(wide, 1)),
-                free=lambda stage, block=block: priced.name_of(renamed([stage], block)[0]) in priced.known,
+                budget=-(-max(0, budget - len(priced.seconds_of)) // max(wide, 1)),
+                free=lambda stage, block=block: priced.name_of(renamed([stage], block)[0]) in priced.seconds_of,
             )
             if block not in best or (found.cost_s, -found.bound_s) < (best[block].cost_s, -best[block].bound_s):
                 best[block] = found
-        spent = len(priced.known)
+        spent = len(priced.seconds_of)
         todo = [block for block in todo if not best[block].proven] if before < spent < budget else []
     return (
         sum(found.cost_s for found in best.values()),
         sum(found.bound_s for found in best.values()),
-        len(priced.known),
+        len(priced.seconds_of),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from downset import StageLimits, StagePlan, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.staged import stage_engine
+from downset.executor.stage_engine import stage_engine
 from downset.stages.prepared import prepare
 from experiments.frame import Experiment, fields, run
 from experiments.ios.against import agreement

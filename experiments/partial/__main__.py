@@ -33,7 +33,7 @@ import onnx
 
 from downset import DownsetError, Graph, export, load
 from downset.arenas.plan import plan_arena
-from downset.fitting.candidates import Job, Planned
+from downset.fitting.candidates import Job, PlannedGraph
 from downset.fitting.int8 import as_int8
 from downset.fitting.placing import without_overlaps
 from downset.fitting.strips import StripSearch, search_strips
@@ -119,7 +119,7 @@ def searched(
     job = Job(path, replace(TARGETS[target], memory=memory), None, 0, folder, time_limit_s=options.time_limit)
     # The order of tensors that lie apart: then all plans that are best there take part where some overlap.
     apart = without_overlaps(memory)
-    planned = Planned(graph, plan_together(graph, memory=apart, time_limit_s=min(options.time_limit, 60.0)))
+    planned = PlannedGraph(graph, plan_together(graph, memory=apart, time_limit_s=min(options.time_limit, 60.0)))
     limits = PartialLimits(0.1, work_limit=options.work_limit, time_limit_s=options.time_limit)
     search = search_strips(job, planned, limits)
     search.placing.seconds, search.placing.work_limit = math.inf, PLACING_WORK

@@ -77,7 +77,7 @@ def rows_of(name: str, path: Path, folder: Path) -> Iterator[Row]:
     as_is = measured(folder / "order.tflite", *known, path)
     yield {**base, "plan": "order and offsets", "operators": len(graph.ops), "extra_macs": 0.0, **as_is}
     for part, same in PLANS[name]:
-        form = writable_rows(graph, row_form(graph, strict=False), cut_off=same)
+        form = writable_rows(graph, row_form(graph, halos_required=False), cut_off=same)
         striped = tflite_form(in_strips(graph, [part], form=form))
         steps = plan_order(striped, method="file", memory="tflm")
         file = folder / "strips.tflite"

@@ -27,8 +27,8 @@ from downset.graph.cost import macs, row_form
 from downset.graph.row_form import RowForm, equal_strips, needed
 from downset.partial.memory_form import row_bits
 from downset.partial.persistent import tflm_persistent
-from downset.partial.program import first_read_later, rows_of_strips
 from downset.partial.segments import Segment, find_segment
+from downset.partial.strip_program import first_read_later, rows_of_strips
 from downset.rewrites.tflite_form import writable_rows
 from experiments.frame import Column, Experiment, fields, run
 from experiments.rows import Row
@@ -195,8 +195,8 @@ def rows_alone(
 
 def rows_of(model: str, path: Path) -> Iterator[Row]:
     graph = load(path)
-    along_rows = writable_rows(graph, row_form(graph, strict=False))
-    along_columns = row_form(graph, axis=1, strict=False)
+    along_rows = writable_rows(graph, row_form(graph, halos_required=False))
+    along_columns = row_form(graph, axis=1, halos_required=False)
     persistent = tflm_persistent(graph)
     for first, stop in SEGMENTS[model][1]:
         segment = find_segment(graph, first, stop)

@@ -28,7 +28,7 @@ from downset.distributed.profiling.probes import model_probes
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.ray_fleet import RayFleet
-from downset.distributed.serving.serve import RunningPipeline, Settings, run_on
+from downset.distributed.serving.serve import RunningPipeline, ServingSettings, run_on
 from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.distributed.task_prices import frame_seconds
@@ -146,7 +146,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     window = inside.window if inside is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
     place(plan, shards, Path(orders["out"]))
-    settings = Settings(gather_s=_JOINS_S, prepares=False, spare_frames=orders["spare_frames"])
+    settings = ServingSettings(gather_s=_JOINS_S, prepares=False, spare_frames=orders["spare_frames"])
     with run_on(fleet, graph, plan, shards, settings) as pipeline:
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]

@@ -18,7 +18,7 @@ import numpy as np
 from downset import Graph, Pipeline
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.ray_fleet import RayFleet
-from downset.distributed.serving.serve import Settings, run_on
+from downset.distributed.serving.serve import ServingSettings, run_on
 from experiments.testbed.bed import Bed
 
 __all__ = ["FAULTS", "faulty_run", "place"]
@@ -34,7 +34,7 @@ def faulty_run(
     shards = Shards(graph, out / f"shards-{graph.name}")
     place(plan, shards, out)
     bed.release()
-    with run_on(fleet, graph, plan, shards, Settings(gather_s=120.0, prepares=prepares)) as pipeline:
+    with run_on(fleet, graph, plan, shards, ServingSettings(gather_s=120.0, prepares=prepares)) as pipeline:
         bed.throttle()
         begun = time.monotonic()
         window = plan.schedule.window if plan.schedule is not None else 1

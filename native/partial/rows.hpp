@@ -1,4 +1,4 @@
-// Which rows each strip of a segment computes. The twin of `_new_rows` in downset/partial/program.py.
+// Which rows each strip of a segment computes. The twin of `_new_rows` in downset/partial/strip_program.py.
 #pragma once
 
 #include <algorithm>

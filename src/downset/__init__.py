@@ -81,7 +81,7 @@ _HOME = {
     "read_plan": "formats.plan_json",
     "read_records": "formats.records_csv",
     "report": "reports.text",
-    "run_stages": "executor.staged",
+    "run_stages": "executor.stage_engine",
     "serve": "distributed.serving.serve",
     "simulate": "distributed.simulator",
     "stage_module": "integrations.stage_module",

@@ -17,7 +17,7 @@ from downset.errors import UnsupportedError as UnsupportedError
 from downset.errors import UsageError as UsageError
 from downset.executor.device import TorchDevice as TorchDevice
 from downset.executor.device import open_device as open_device
-from downset.executor.staged import run_stages as run_stages
+from downset.executor.stage_engine import run_stages as run_stages
 from downset.fitting.fit import fit as fit
 from downset.formats.firmware import Firmware as Firmware
 from downset.formats.firmware import firmware as firmware

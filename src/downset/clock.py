@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypedDict
 
-__all__ = ["STATES_A_S", "Limits", "compiled_limits", "counting", "limits", "now", "spent", "told"]
+__all__ = ["STATES_A_S", "TimeIsUp", "WorkLimits", "compiled_limits", "counting", "limits", "now", "spent", "told"]
 
 STATES_A_S = 100_000
 """States that count as one second of a search under a work limit."""
@@ -23,15 +23,19 @@ _OVER_S = 1e9
 """Seconds by which the clock is set forward when the real time is over."""
 
 
-class Limits(TypedDict):
+class WorkLimits(TypedDict):
     """Limits of a planner that counts its states itself."""
 
     time_limit_s: float
     work_limit: int | None
 
 
+class TimeIsUp(Exception):
+    """A search is past its deadline."""
+
+
 @dataclass(slots=True)
-class _Work:
+class _WorkCount:
     """States so far, and the moment of `time.monotonic` that ends the search whatever its states."""
 
     end: float
@@ -41,7 +45,7 @@ class _Work:
         return time.monotonic() > self.end
 
 
-_WORK: ContextVar[_Work | None] = ContextVar("work", default=None)
+_WORK: ContextVar[_WorkCount | None] = ContextVar("work", default=None)
 
 
 @contextlib.contextmanager
@@ -51,7 +55,7 @@ def counting(work_limit: int | None, time_limit_s: float) -> Iterator[float]:
     if work_limit is None:
         yield time_limit_s
         return
-    token = _WORK.set(_Work(time.monotonic() + time_limit_s))
+    token = _WORK.set(_WorkCount(time.monotonic() + time_limit_s))
     try:
         yield work_limit / STATES_A_S
     finally:
@@ -87,7 +91,7 @@ def compiled_limits(seconds: float, most: int) -> tuple[float, int]:
     return max(work.end - time.monotonic(), 0.0), int(min(most, max(seconds, 0.0) * STATES_A_S))
 
 
-def limits(seconds: float) -> Limits:
+def limits(seconds: float) -> WorkLimits:
     """The limits of a planner of orders or arenas that is given so many seconds."""
     work = _WORK.get()
     if work is None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from downset.cli import downset as command
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError
 from downset.executor.device import open_device
-from downset.executor.staged import check_plan
+from downset.executor.stage_engine import check_plan
 from downset.formats.plan_json import decode_plan
 from downset.formats.reading import load
 from downset.runtimes import ort

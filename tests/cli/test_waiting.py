@@ -17,7 +17,7 @@ from tests.models import branchy_model
 LONG = (
     "formats.reading.load", "orders.plan.plan_order", "pipelines.plan.plan_pipeline", "pipelines.replan.replan",
     "formats.shards.write.export_shards", "runtimes.compare.compare", "reports.inspection.inspect", "fitting.fit.fit",
-    "executor.staged.run_stages",
+    "executor.stage_engine.run_stages",
 )  # fmt: skip
 """Functions of the package that take long for large models."""
 

@@ -19,7 +19,7 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.node_guard import session_processes
-from downset.distributed.serving.serve import Settings, run_on
+from downset.distributed.serving.serve import ServingSettings, run_on
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.distributed.test_serving_faults import wait_for
@@ -72,7 +72,7 @@ def test_modules_of_the_drivers_folder_are_not_run_on_devices(fleet, hostile_fol
 @contextmanager
 def running(fleet, graph, plan, folder, *, prepares=False):
     try:
-        with run_on(fleet, graph, plan, Shards(graph, folder), Settings(prepares=prepares)) as pipeline:
+        with run_on(fleet, graph, plan, Shards(graph, folder), ServingSettings(prepares=prepares)) as pipeline:
             yield pipeline
     finally:
         for name in NAMES:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from downset.distributed.serving.device import ServingDevice
-from downset.distributed.serving.program import Computation, DeviceProgram, Form
+from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
 from downset.errors import UnsupportedError
 from downset.plans import Rows
 
@@ -61,7 +61,7 @@ def test_a_task_that_ends_after_a_change_of_plan_counts_for_its_own_frame(tmp_pa
     rows, made = Rows(0, 0, 1), np.full(2, 3.0, np.float32)
     program = msgspec.json.encode(
         DeviceProgram(
-            "d0", {0: Form("in", (2,), "float32", None, None), 1: Form("out", (2,), "float32", None, None)},
+            "d0", {0: TensorForm("in", (2,), "float32", None, None), 1: TensorForm("out", (2,), "float32", None, None)},
             {0: Computation("shard", (rows,), (Rows(1, 0, 1),))}, sends={1: (Rows(1, 0, 1),)}, enters=(rows,),
         )
     )  # fmt: skip

@@ -9,7 +9,7 @@ from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.plan_run import run_plan
 from downset.errors import InvalidPlan
 from downset.pipelines.scheduling.clocks import lone_latency_s
-from downset.pipelines.scheduling.events import Buffer, TimedTask
+from downset.pipelines.scheduling.events import TimedBuffer, TimedTask
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
 from downset.pipelines.scheduling.slots import fewest_slots
 from downset.plans import Turn
@@ -176,7 +176,7 @@ def test_a_frame_alone_takes_what_it_takes_among_empty_ones():
         first, *others = followed(plan, frames=4, arrival_s=1000.0)[0].latencies_s()
         assert others == pytest.approx([alone] * 3)
         assert first <= alone + 1e-9  # no empty ones are ahead of it
-        held = [Buffer(b.nbytes, b.writers, b.readers, b.slots) for b in plan.schedule.buffers]
+        held = [TimedBuffer(b.nbytes, b.writers, b.readers, b.slots) for b in plan.schedule.buffers]
         assert lone_latency_s(tasks, schedule, held) == pytest.approx(alone)
         longer += alone > lone_frame_s(tasks, schedule) * (1 + 1e-9)
         passed += any(len({turn.behind for turn in order}) > 1 for order in schedule.orders)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from downset.distributed.serving.program import Form
+from downset.distributed.serving.device_program import TensorForm
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import InvalidPlan
 from downset.plans import Rows
 
 SHAPE = (1, 2, 7, 5)
 WHOLE = np.arange(70, dtype=np.float32).reshape(SHAPE)
-FORM = Form("t", SHAPE, "float32", 2, 3)
+FORM = TensorForm("t", SHAPE, "float32", 2, 3)
 
 
 def _span(most):
@@ -45,7 +45,7 @@ def test_what_is_asked_for_is_put_together_or_known_to_be_missing(held, wanted, 
 
 
 def test_rows_are_dropped_after_the_last_read():
-    store = RowStore({0: FORM, 1: Form("u", (3,), "float32", None, None)}, {0: 2})
+    store = RowStore({0: FORM, 1: TensorForm("u", (3,), "float32", None, None)}, {0: 2})
     store.put(Rows(0, 0, 7), WHOLE)
     store.put(Rows(1, 0, 1), np.zeros(3, np.float32))  # nobody reads it
     assert store.nbytes == WHOLE.nbytes

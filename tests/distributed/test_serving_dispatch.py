@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.dispatch import Dispatch
-from downset.distributed.serving.work import Work, joined, work_of
+from downset.distributed.serving.work import RunTables, joined, work_of
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.effort import cases
@@ -75,7 +75,7 @@ def _steps(work, instances):
 
 def test_chains_are_joined_and_nothing_else():
     """Tasks 0 to 4 compute, 5 is a transfer. 0, 1, 2 are a chain; both 3 and 5 wait for 2; 4 waits for 3 elsewhere."""
-    work = Work(
+    work = RunTables(
         window=1, after=((), (0,), (1,), (2,), (3,), (2,)), followers=((1,), (2,), (3, 5), (4,), (), ()),
         place=tuple((0, k) for k in range(6)), transfers=(False,) * 5 + (True,), lanes=(1,) * 3,
         held=((0,), (0,), (0,), (0,), (1,), (2,)), written=((0,), (1,), (2,), (3,), (), ()),
@@ -111,7 +111,7 @@ def test_a_medium_has_room_for_every_pair_of_devices(devices, tmp_path):
     assert work.lanes[medium] == devices // 2
     assert {lanes for resource, lanes in enumerate(work.lanes) if resource != medium} == {1}
     many = 2 * devices
-    free = Work(
+    free = RunTables(
         window=many, after=((),), followers=((),), place=((0, 0),), transfers=(True,), lanes=(work.lanes[medium],),
         held=((0,),), written=((),), read=((),), slots=(), readers=(), planned_s=(1.0,), steps=((0,),),
     )  # fmt: skip
@@ -126,7 +126,7 @@ def test_of_what_can_begin_the_plans_order_decides(first):
     """Two tasks of one processor, the second after the first. When the first is done for a frame, the second of this
     frame and the first of the next one can begin: the cyclic order says which."""
     place = {0: ((0, 1), (1, 0)), 1: ((0, 0), (1, 1))}[first]
-    work = Work(
+    work = RunTables(
         window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), lanes=(1,),
         held=((0,), (0,)), written=((), ()), read=((), ()), slots=(), readers=(), planned_s=(1.0, 1.0),
         steps=((0,), (1,)),

@@ -1,4 +1,4 @@
-"""Devices that die, stop, slow down and come back: no frame is lost, none comes twice, and their order is kept. Engine
+"""Devices that die, stop, slow down and come back: no frame is lost, none comes twice, and their order is kept. Driver
 and devices without Ray; what a cluster does in the same cases is in test_cluster.py."""
 
 from __future__ import annotations
@@ -96,26 +96,26 @@ def test_the_last_device_dies(model, tmp_path):
 
 
 def _later(monkeypatch, waits_for, device, seconds):
-    """Put the health's clock forward by so many seconds once `waits_for(known)` holds of this device, while no other
+    """Put the health's clock forward by so many seconds once `waits_for(state)` holds of this device, while no other
     has a question or a computation open: on a busy machine a healthy one may be late as well."""
     lost = health.Health.lost
 
     def later(self, now):
-        known = dict(self._known)
-        disturbed = device in known and waits_for(known.pop(device))
-        others_rest = all(other.asked_s is None and not other.queue for other in known.values())
+        states = dict(self._states)
+        disturbed = device in states and waits_for(states.pop(device))
+        others_rest = all(other.asked_s is None and not other.queue for other in states.values())
         return lost(self, now + (seconds if disturbed and others_rest else 0.0))
 
     monkeypatch.setattr(health.Health, "lost", later)
 
 
 def test_a_stopped_device(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("downset.distributed.serving.engine.PING_S", 0.1)
+    monkeypatch.setattr("downset.distributed.serving.driver.PING_S", 0.1)
 
     def disturb(fleet, count, pipeline):
         if count == 20:
             fleet.stall("d1")
-            _later(monkeypatch, lambda known: known.asked_s is not None, "d1", health.SILENCE_S)
+            _later(monkeypatch, lambda state: state.asked_s is not None, "d1", health.SILENCE_S)
 
     report, _ = _served(model, tmp_path, disturb)
     lost = next(event for event in report.events if event.kind == "lost")
@@ -130,7 +130,7 @@ def test_a_device_that_answers_and_computes_nothing(model, tmp_path, monkeypatch
         if count == 20:
             device = fleet.processes["d2"].device
             device.compute = lambda *arguments: gate.wait(60)
-            _later(monkeypatch, lambda known: known.queue, "d2", health.LEAST_DEADLINE_S)
+            _later(monkeypatch, lambda state: state.queue, "d2", health.LEAST_DEADLINE_S)
 
     report, _ = _served(model, tmp_path, disturb)
     gate.set()
@@ -181,21 +181,21 @@ def test_a_device_dies_again_while_its_return_is_prepared(model, tmp_path):
     killed = []
 
     def disturb(fleet, count, pipeline):
-        engine = pipeline._engine
+        driver = pipeline._driver
         if count == 20:
             fleet.kill("d0")
-            begin = engine._move_to
+            begin = driver._move_to
 
             def move_to(deployment, event):
                 if "d0" in deployment.programs and not killed:
                     killed.append("d0")
-                    engine._better = deployment
+                    driver._better = deployment
                     fleet.kill("d0")
-                    time.sleep(0.2)  # the engine's thread: the loss is the next event
+                    time.sleep(0.2)  # the driver's thread: the loss is the next event
                     return
                 begin(deployment, event)
 
-            engine._move_to = move_to
+            driver._move_to = move_to
         if count == 30:
             wait_for(lambda: len([e for e in pipeline.report().events if e.kind == "back"]) == 2)
 
@@ -217,21 +217,21 @@ def test_a_device_that_becomes_slow_is_relieved(model, tmp_path):
 
 
 def test_twice_as_slow_is_noticed_within_five_frames_and_once(model, tmp_path):
-    """Counted where the engine notices: frames that the slow device has computed wholly, and that have left. Then its
+    """Counted where the driver notices: frames that the slow device has computed wholly, and that have left. Then its
     pace is what it is planned with: it is noticed again only when it is fast again."""
     noticed = []
 
     def disturb(fleet, count, pipeline):
-        engine = pipeline._engine
+        driver = pipeline._driver
         if count == 1:
-            note = engine._note
+            note = driver._note
 
             def noted(kind, device, detail):
                 if device == "d0" and kind != "replanned":
-                    noticed.append((kind, engine._run.number, engine._delivered))
+                    noticed.append((kind, driver._run.number, driver._delivered))
                 note(kind, device, detail)
 
-            engine._note = noted
+            driver._note = noted
         if count == 20:
             fleet.slow("d0", 2.0)
         if count == 60:
@@ -244,12 +244,12 @@ def test_twice_as_slow_is_noticed_within_five_frames_and_once(model, tmp_path):
     assert [kind for kind, _, _ in noticed] == ["slow", "recovered"]
 
 
-def _placed(engine):
-    """Whether the engine knows that every device has the shards of all plans that were made ahead."""
-    known = engine._carrier._known
+def _placed(driver):
+    """Whether the driver knows that every device has the shards of all plans that were made ahead."""
+    held = driver._carrier._shards_of
     return all(
-        known[name] >= set(shards)
-        for deployment in tuple(engine._ready_for.values())
+        held[name] >= set(shards)
+        for deployment in tuple(driver._ready_for.values())
         for name, shards in deployment.shards.items()
     )
 
@@ -260,11 +260,11 @@ def test_shards_for_losses_are_placed_before(model, tmp_path):
     plan, given = plan_pipeline(graph, THREE), frames_of(graph, 60)
     fleet = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01)
     with running(graph, plan, tmp_path, fleet=fleet, prepares=True) as pipeline:
-        engine, found = pipeline._engine, []
+        driver, found = pipeline._driver, []
         for outputs in pipeline.run(given):
             found.append(outputs)
             if len(found) == 20:
-                wait_for(lambda: len(engine._ready_for) == 3 and _placed(engine))
+                wait_for(lambda: len(driver._ready_for) == 3 and _placed(driver))
                 fleet.names.discard("d1")
                 fleet.kill("d1")
         report = pipeline.report()

@@ -1,4 +1,4 @@
-"""Every method's plan executes, and gives the outputs of the unsplit model: engine and devices without Ray."""
+"""Every method's plan executes, and gives the outputs of the unsplit model: driver and devices without Ray."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_spare_frames_are_as_many_as_asked_for(squeezenet, tmp_path):
         with running(graph, plan, tmp_path, spare_frames=spare) as pipeline:
             most = 0
             for _ in pipeline.run(frames_of(graph, 12)):
-                most = max(most, pipeline._engine._run._dispatch.work.window)
+                most = max(most, pipeline._driver._run._dispatch.work.window)
         assert most == plan.schedule.window + spare
 
 

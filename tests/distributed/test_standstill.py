@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from downset.distributed.serving import engine, standstill
-from downset.distributed.serving.run import Run
+from downset.distributed.serving import driver, standstill
+from downset.distributed.serving.run import PipelineRun
 from downset.distributed.serving.standstill import STANDSTILL_S, Standstill, Wait
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
@@ -133,7 +133,7 @@ def test_the_log_names_the_step_that_a_pipeline_waits_for(method, model, tmp_pat
 ])  # fmt: skip
 def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_path, caplog, monkeypatch):
     """Time is put forward when nothing else is under way: no healthy device is late on a busy machine."""
-    overdue, blamed, frame_1 = Run.overdue, [], threading.Event()
+    overdue, blamed, frame_1 = PipelineRun.overdue, [], threading.Event()
 
     def later(run, now):
         waits = run.waits()
@@ -143,7 +143,7 @@ def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_
             return overdue(run, waits[0].begun_s + 30.1)
         return []
 
-    monkeypatch.setattr(Run, "overdue", later)
+    monkeypatch.setattr(PipelineRun, "overdue", later)
     with stood_still(method, model, tmp_path, caplog) as (pipeline, stuck):
         frame_1.set()
         wait_for(lambda: any(event.kind == "lost" for event in pipeline.report().events))
@@ -153,9 +153,9 @@ def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_
 
 
 def test_the_log_says_that_a_call_keeps_the_driver(model, tmp_path, caplog, monkeypatch):
-    """Frames are handed to Ray on the engine's thread: where that does not return, nothing goes on."""
+    """Frames are handed to Ray on the driver's thread: where that does not return, nothing goes on."""
     monkeypatch.setattr(standstill, "STANDSTILL_S", 0.4)
-    monkeypatch.setattr(engine, "_BUSY_S", 0.1)
+    monkeypatch.setattr(driver, "_BUSY_S", 0.1)
     graph = load(model)
     plan, given = plan_pipeline(graph, THREE), frames_of(graph, 1)
     fleet, gate = ThreadFleet(["d0", "d1", "d2"], tmp_path / "devices"), threading.Event()

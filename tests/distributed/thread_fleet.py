@@ -13,7 +13,7 @@ import onnxruntime
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost
-from downset.distributed.serving.serve import Settings, run_on
+from downset.distributed.serving.serve import ServingSettings, run_on
 
 GROUP = {"compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive",
          "keep": "setup", "place": "setup", "begin": "setup"}  # fmt: skip
@@ -143,7 +143,7 @@ def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=60.0, s
     fleet = fleet or ThreadFleet(names, folder / "devices")
     shards = Shards(graph, folder / "made")
     try:
-        settings = Settings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        settings = ServingSettings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
         with run_on(fleet, graph, plan, shards, settings) as pipeline:
             yield pipeline
     finally:

@@ -104,7 +104,7 @@ def test_every_segment_in_strips_is_proven(tmp_path, stride, strips, even):
     model.graph.output[0].type.tensor_type.ClearField("shape")  # `Net` knows no strides
     onnx.save(model, str(tmp_path / "m.onnx"))
     graph = load(tmp_path / "m.onnx")
-    form = row_form(graph, strict=False)
+    form = row_form(graph, halos_required=False)
     segments = [segment for segment in find_segments(graph, form, most_crossing=2) if segment.stop - segment.first > 1]
     assert len(segments) > 5
     for segment in segments:
@@ -152,7 +152,7 @@ def rewritten_onnx(folder, how):
     if how == "strips":
         path = image_network(folder / "m.onnx", 1)
         graph = load(path)
-        last = list(find_segments(graph, row_form(graph, strict=False)))[-1]
+        last = list(find_segments(graph, row_form(graph, halos_required=False)))[-1]
         made = in_strips(graph, [InStrips(last.first, last.stop, 2)])
     else:
         net = Net(5)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
-from downset.formats.onnx.fitted import write_metadata
+from downset.formats.onnx.metadata import write_metadata
 from downset.formats.reading import load
 from downset.results import Proof
 from downset.runtimes.compare import compare, compare_outputs

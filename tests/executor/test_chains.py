@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.cuda import CudaEngine
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.formats.reading import load
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
 from downset.stages.prepared import prepare
-from downset.stages.unit_graph import blocks, group_units
+from downset.stages.unit_graph import group_units, search_blocks
 from downset.stages.variants import VARIANTS
 from downset.tuning.timer import block_problem, merge_families, renamed
 from tests.cuda_stand_in import standing_in
@@ -44,7 +44,7 @@ def prices(seed):
 
 def chain(graph, units, planner, seed, *, largest=12):
     families, found = merge_families(graph, units), []
-    for block in blocks(units.predecessors, largest=largest):
+    for block in search_blocks(units.predecessors, largest=largest):
         problem = block_problem(units, families, block)
         found += renamed(PLANNERS[planner](problem, prices(seed), max_ops=5, max_groups=4).stages, block)
     return tuple(found)

@@ -9,8 +9,8 @@ from downset.errors import UnsupportedError
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.device import open_device
-from downset.executor.plain import network_function
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
+from downset.executor.plain_function import network_function
 from downset.formats.reading import load
 from downset.graph.core import Graph, Op, Tensor
 from downset.runtimes import ort

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from downset.executor.binder import Call
+from downset.executor.binder import KernelCall
 from downset.executor.cpu import CpuEngine
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph, group_units
@@ -44,7 +44,7 @@ class Terms:
             self._during(step)
             return [hash((op.name, at, *values)) for at in range(len(op.outputs))]
 
-        return Call(reads, op.outputs, run)
+        return KernelCall(reads, op.outputs, run)
 
     def _is_computed(self, tensor):
         return tensor != ABSENT and self.graph.tensors[tensor].role == "activation"
@@ -172,7 +172,7 @@ def test_what_nobody_reads_any_more_is_let_go_of():
                 alive[graph.ops[index].name] = weakref.ref(made)
                 return [made]
 
-            return Call(call.inputs, call.outputs, run)
+            return KernelCall(call.inputs, call.outputs, run)
 
     binder = Values(graph, units, program)
     with CpuEngine(binder, units, program, inputs=(0,), outputs=(4,), threads=2) as engine:

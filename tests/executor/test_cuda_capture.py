@@ -13,7 +13,7 @@ from downset.errors import UnsupportedError
 from downset.executor import cuda
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.program import lower, possibly_live_bytes
+from downset.executor.lane_program import lower, possibly_live_bytes
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.greedy import greedy
@@ -168,7 +168,7 @@ def test_lanes_hold_no_more_than_every_tensor_and_let_go_of_some(tmp_path, stand
     path = random_network(tmp_path / "m.onnx", seed=seed) if seed else branchy(tmp_path / "m.onnx")
     engine, _ = engine_of(path, all_at_once, copies=2)
     with monkeypatch.context() as patch:
-        patch.setattr(cuda._Held, "let_go", lambda held, at: None)
+        patch.setattr(cuda._CapturedStorages, "let_go", lambda held, at: None)
         holding, _ = engine_of(path, all_at_once, copies=2)
     assert engine.captured_bytes < holding.captured_bytes
 
@@ -198,13 +198,13 @@ def test_views_on_other_lanes_keep_what_they_show(tmp_path, stand_in, monkeypatc
     path, stages_of = viewing(tmp_path, seed)
     graph = prepare(load(path))
     tables = []
-    let_go = cuda._Held.let_go
+    let_go = cuda._CapturedStorages.let_go
 
     def seen(held, at):
         tables.append(dict(held._table))
         let_go(held, at)
 
-    monkeypatch.setattr(cuda._Held, "let_go", seen)
+    monkeypatch.setattr(cuda._CapturedStorages, "let_go", seen)
     engine, program = engine_of(path, stages_of)
     table = {tensor: value for one in tables for tensor, value in one.items()}
     elsewhere = views_elsewhere(graph, program, engine._calls, table)
@@ -262,14 +262,14 @@ RULES = [by_issue, on_any_lane, without_views, by_the_last_view, on_the_lane_of_
 
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_let_go_too_early_is_spoilt(tmp_path, stand_in, monkeypatch, rule):
-    class TooEarly(cuda._Held):
+    class TooEarly(cuda._CapturedStorages):
         def let_go(self, at):
             for storage in [storage for storage in self._lanes if rule(self, storage, self._tensors[storage], at)]:
                 tensors = self._tensors.pop(storage)
                 del self._lanes[storage]
                 stand_in.free([self._table[tensor] for tensor in tensors])  # the table keeps them: a replay shall tell
 
-    monkeypatch.setattr(cuda, "_Held", TooEarly)
+    monkeypatch.setattr(cuda, "_CapturedStorages", TooEarly)
     noticed = 0
     for seed in range(7):
         path, stages_of = viewing(tmp_path, seed)

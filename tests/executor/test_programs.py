@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from downset.arenas.constrained.conflicts import check_conflicts, records_of_conflicts
 from downset.arenas.planners import ARENAS
-from downset.executor.program import concurrent_arena, concurrent_conflicts, lower, possibly_live_bytes
+from downset.executor.lane_program import concurrent_arena, concurrent_conflicts, lower, possibly_live_bytes
 from downset.graph.core import Graph, Op, Tensor
 from downset.lattice import bits
 from downset.memory.liveness import lifetimes

@@ -7,8 +7,8 @@ from downset.errors import UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.device import open_device
-from downset.executor.program import lower
-from downset.executor.staged import check_plan, stage_engine
+from downset.executor.lane_program import lower
+from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.lattice import bits, ready
@@ -17,7 +17,7 @@ from downset.runtimes import ort
 from downset.stages.greedy import greedy
 from downset.stages.prepared import prepare
 from downset.stages.problem import Stage, StageProblem
-from downset.stages.unit_graph import blocks, group_units
+from downset.stages.unit_graph import group_units, search_blocks
 from downset.stages.variants import VARIANTS
 from downset.tuning.timer import merge_families
 from tests.models import installed_model
@@ -235,7 +235,7 @@ def test_units_of_the_paper_s_networks():
         units = group_units(graph)
         assert sorted(op for ops in units.units for op in ops) == list(range(len(graph.ops)))
         found[name] = len(units.units)
-        parts = blocks(units.predecessors)
+        parts = search_blocks(units.predecessors)
         done = 0
         for part in parts:
             assert len(part) <= 40

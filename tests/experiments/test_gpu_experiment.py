@@ -11,7 +11,7 @@ import torch
 
 from downset.errors import UnsupportedError
 from downset.executor import cuda, device
-from downset.executor.staged import stage_engine
+from downset.executor.stage_engine import stage_engine
 from downset.formats.reading import load
 from downset.stages.prepared import prepare
 from experiments import rows as committed

@@ -11,15 +11,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
-from downset.fitting.candidates import Job, Planned
+from downset.fitting.candidates import Job, PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.strips import files_of, search_strips
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
 from downset.reports.next_steps import next_steps
+from downset.reports.page.elements import ChartGroup
 from downset.reports.page.fit_page import fit_page
-from downset.reports.page.parts import Figure
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
 from tests.strip_networks import SAME, StripNet
@@ -139,7 +139,7 @@ def test_the_front_is_measured(plain):
     weighed = [(row.arena_bytes, row.measured["total_bytes"], row.extra_macs, row.file_bytes) for row in rows]
     for row, others in zip(rows, weighed, strict=True):
         assert row.ships or not any(all(map(int.__lt__, other, others)) for other in weighed)
-    figures = [part for section in fit_page(shipped).sections for part in section.parts if isinstance(part, Figure)]
+    figures = [part for section in fit_page(shipped).sections for part in section.parts if isinstance(part, ChartGroup)]
     (drawn,) = [figure for figure in figures if figure.name.startswith("Memory against arithmetic")]
     ((_, chart),), (behind,) = drawn.charts, drawn.tables
     heights = {mark.row: mark.y + mark.height / 2 for mark in chart.marks}
@@ -174,7 +174,7 @@ def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
     job = Job(path, TARGETS["ort"], shapes, 0, tmp_path)
     planned = load(path, shapes=shapes)
-    plan = Planned(planned, plan_together(planned, memory="ort", time_limit_s=1))
+    plan = PlannedGraph(planned, plan_together(planned, memory="ort", time_limit_s=1))
     search = search_strips(job, plan, PartialLimits(work_limit=100))
     assert search.front.least.segments
     for file in files_of(job, search, search.front.least, "strips"):

@@ -18,7 +18,7 @@ import downset as ds
 from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Job
 from downset.fitting.measuring import front_of, least, without_slower
-from downset.formats.onnx.fitted import fitted_metadata, write_metadata
+from downset.formats.onnx.metadata import fitted_metadata, write_metadata
 from downset.runtimes import ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code

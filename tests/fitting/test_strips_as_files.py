@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.fitting.candidates import Job, Planned
+from downset.fitting.candidates import Job, PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.strips import StripSearch, cheapest_within, search_strips
 from downset.formats.reading import load
@@ -43,7 +43,7 @@ def networks(draw) -> Graph:
 def searched(graph: Graph, work: int, share: float | None, memory: MemoryName = "tflm") -> tuple[Job, StripSearch]:
     target = replace(TARGETS["tflm"], memory=memory)
     job = Job(Path("m.tflite"), target, None, 0, Path(), time_limit_s=math.inf, work_limit=work)
-    plan = Planned(graph, plan_together(graph, memory="tflm", work_limit=1000, time_limit_s=math.inf))
+    plan = PlannedGraph(graph, plan_together(graph, memory="tflm", work_limit=1000, time_limit_s=math.inf))
     return job, search_strips(job, plan, PartialLimits(share, work_limit=work, time_limit_s=math.inf))
 
 

@@ -13,11 +13,11 @@ from downset.commands.fit import fit as fit_command
 from downset.commands.order import order as order_command
 from downset.commands.verify import verify as verify_command
 from downset.errors import UnsupportedError, UsageError
-from downset.fitting.candidates import Candidate, Job, Planned
+from downset.fitting.candidates import Candidate, Job, PlannedGraph
 from downset.fitting.fit import RewriteName, fit
 from downset.fitting.measuring import measure
-from downset.formats.reading import READERS, Reader
-from downset.formats.writing import WRITERS, Writer
+from downset.formats.reading import READERS, FileReader
+from downset.formats.writing import WRITERS, FileWriter
 from downset.memory.models import MEMORY_MODELS, MemoryName
 from downset.methods import EngineName
 from downset.plans import Rewrite
@@ -63,8 +63,8 @@ def test_a_format_is_a_line_in_two_tables(tmp_path, monkeypatch):
     graph = ds.load(branchy(tmp_path / "m.onnx"))
     order = ds.plan_order(graph, method="kahn")
     written = []
-    monkeypatch.setitem(READERS, ".toy", Reader(lambda path: replace(graph, name=path.stem)))
-    monkeypatch.setitem(WRITERS, ".toy", Writer(lambda *given: written.append(given), needs_arena=True))
+    monkeypatch.setitem(READERS, ".toy", FileReader(lambda path: replace(graph, name=path.stem)))
+    monkeypatch.setitem(WRITERS, ".toy", FileWriter(lambda *given: written.append(given), needs_arena=True))
     path = tmp_path / "net.TOY"
     path.write_bytes(b"toy")
     assert ds.load(path).name == "net"
@@ -107,7 +107,7 @@ def job(tmp_path):
 
 
 def rewritten(name):
-    return Candidate(name, Path(name), 5, Planned(None, None, (Rewrite("concat", (), "channel-wise", 1),)))
+    return Candidate(name, Path(name), 5, PlannedGraph(None, None, (Rewrite("concat", (), "channel-wise", 1),)))
 
 
 def test_measure_returns_what_it_measured_and_changes_nothing(job):

@@ -54,7 +54,7 @@ def write(path, nodes, constants, *, outputs=("y",), opset=17):
 
 def plain_blocks(graph, axis):
     """A stage for the first operator, one for the others, each in three strips of unequal height (or width)."""
-    form, count = row_form(graph, axis=axis, strict=False), len(graph.ops)
+    form, count = row_form(graph, axis=axis, halos_required=False), len(graph.ops)
     halves = [tuple(range(count - 1)), (count - 1,)] if count > 1 else [(0,)]
     blocks = []
     for number, ops in enumerate(halves):
@@ -242,7 +242,7 @@ CUT = {
 def test_operators_that_mix_rows_are_computed_whole(case, tmp_path):
     nodes, constants, how = WHOLE[case]
     graph = write(tmp_path / "whole.onnx", nodes, constants, **how)
-    form = row_form(graph, strict=False)
+    form = row_form(graph, halos_required=False)
     assert any(op.whole for op in form.ops)
     compare(tmp_path, graph)
 

@@ -32,7 +32,7 @@ SEEDS = st.integers(0, 10**6)
 
 def _blocks(graph, axis, random):
     """Up to three blocks of up to three strips, some of them empty."""
-    form, count = row_form(graph, axis=axis, strict=False), len(graph.ops)
+    form, count = row_form(graph, axis=axis, halos_required=False), len(graph.ops)
     blocks = []
     for number, (first, stop) in enumerate(pairwise(sorted({0, count, *random.integers(0, count + 1, 2).tolist()}))):
         later = {t for op in graph.ops[stop:] for t in op.inputs} | {*graph.outputs}

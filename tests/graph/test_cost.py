@@ -75,7 +75,7 @@ def test_unknown_kind():
     _, network = _one("acme::Blur", 10, 10)
     with pytest.raises(UnsupportedError, match=r"'op' of kind acme::Blur has no known halo"):
         row_form(network)
-    assert row_form(network, strict=False).ops[0].whole
+    assert row_form(network, halos_required=False).ops[0].whole
 
 
 @pytest.mark.parametrize("kind", ["Celu", "Mish", "Shrink", "Swish", "ThresholdedRelu"])

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from downset.errors import UnsupportedError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
-from downset.executor.staged import stage_engine
+from downset.executor.stage_engine import stage_engine
 from downset.formats.reading import load
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.graph.core import ABSENT

@@ -65,7 +65,7 @@ def test_nothing_that_reads_kinds_trips(seed):
         graph = with_lawful_kinds(graph_of(kind, inputs, outputs, chosen, constants))
         inspect(graph)
         for axis in (0, 1):
-            form = row_form(graph, axis=axis, strict=False)
+            form = row_form(graph, axis=axis, halos_required=False)
             assert len(form.ops) == 2
 
 
@@ -124,7 +124,7 @@ def test_a_file_with_weights_of_another_rank_is_planned_and_not_run(tmp_path):
     graph = load(tmp_path / "odd.onnx")
     assert "malformed::Conv" in {op.kind for op in graph.ops}
     inspect(graph)
-    assert any(op.whole for op in row_form(graph, strict=False).ops)
+    assert any(op.whole for op in row_form(graph, halos_required=False).ops)
     with pytest.raises(UnsupportedError, match=r"no kernel for operator .* of kind malformed::Conv"):
         check_kernels(graph)
 

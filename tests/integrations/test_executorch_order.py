@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule
 
 from downset.errors import UnsupportedError
 from downset.integrations.executorch import order_pass
-from downset.integrations.executorch_offsets import Settings
+from downset.integrations.executorch_offsets import PlacementSettings
 from downset.integrations.executorch_order import Dialect, reordered
 from tests.effort import cases
 
@@ -73,7 +73,7 @@ def outputs(module):
 def test_the_same_is_computed_in_fewer_bytes_or_as_many(module):
     expected = outputs(module)
     before = list(module.graph.nodes)
-    told = reordered(module, Dialect.edge(), Settings(), 2_000)
+    told = reordered(module, Dialect.edge(), PlacementSettings(), 2_000)
     assert sorted(node.name for node in module.graph.nodes) == sorted(node.name for node in before)
     for ours, theirs in zip(outputs(module), expected, strict=True):
         assert torch.equal(ours, theirs)
@@ -81,7 +81,7 @@ def test_the_same_is_computed_in_fewer_bytes_or_as_many(module):
         return
     assert told.chosen == (told.ordered_bytes < told.given_bytes)
     assert told.order.evidence.bound <= min(told.given_bytes, told.ordered_bytes)
-    again = reordered(module, Dialect.edge(), Settings(), 2_000)
+    again = reordered(module, Dialect.edge(), PlacementSettings(), 2_000)
     assert again.given_bytes == min(told.given_bytes, told.ordered_bytes)
 
 
@@ -129,4 +129,4 @@ def test_a_graph_of_open_sizes_keeps_its_order_and_says_so():
         assert not order_pass()(module).modified
     assert list(module.graph.nodes) == before
     with pytest.raises(UnsupportedError):
-        reordered(module, Dialect.edge(), Settings(), 100)
+        reordered(module, Dialect.edge(), PlacementSettings(), 100)

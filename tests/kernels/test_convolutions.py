@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.convolutions import Convolutions, Geometry, geometry_of
+from downset.executor.convolutions import ConvolutionGeometry, Convolutions, geometry_of
 from downset.executor.device import open_device
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.formats.reading import load
 from downset.runtimes import litert
 from downset.stages.greedy import greedy
@@ -151,7 +151,7 @@ def fused_by(monkeypatch, stand_in):
     monkeypatch.setattr(torch, "cudnn_convolution_relu", stand_in)
     before = torch.backends.cudnn.enabled
     weights, bias = torch.randn(5, 3, 3, 3), torch.randn(5)
-    geometry = Geometry((1, 3, 8, 8), (1, 1, 1, 1), (2, 2), (1, 1), 1, (0.0, float("inf")))
+    geometry = ConvolutionGeometry((1, 3, 8, 8), (1, 1, 1, 1), (2, 2), (1, 1), 1, (0.0, float("inf")))
     bound = Convolutions("stand-in")
     run = bound.bind(("w",), weights, bias, geometry, threads=1)
     image = torch.randn(1, 3, 8, 8)

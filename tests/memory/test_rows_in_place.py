@@ -12,7 +12,7 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.memory.bounds import breadth_bound
 from downset.memory.liveness import lifetimes, live_bytes, order_problem, peak_bytes, profile
 from downset.memory.models import memory_model
-from downset.memory.storages import share
+from downset.memory.storages import map_storages
 from downset.orders.plan import plan_order
 from tests.effort import cases
 from tests.plain_graphs import every_order
@@ -116,10 +116,10 @@ def test_parts_are_made_in_the_result_and_cuts_need_no_place():
         Op("joined", "Concat", (3, 4), (5,), {"axis": 1, "in_place": (1,)}),
     )
     graph = Graph("rows", (*tensors[:5], tensor(5, 4)), ops, (0,), (5,)).check()
-    sharing = share(graph, memory_model("tflm"))
-    assert sharing.storages_of[1] == sharing.storages_of[0] and sharing.begin_of[1] == 14
-    assert sharing.storages_of[4] == sharing.storages_of[5] and sharing.begin_of[4] == 7
-    assert sharing.storages_of[3] != sharing.storages_of[5]
+    storage_map = map_storages(graph, memory_model("tflm"))
+    assert storage_map.storages_of[1] == storage_map.storages_of[0] and storage_map.begin_of[1] == 14
+    assert storage_map.storages_of[4] == storage_map.storages_of[5] and storage_map.begin_of[4] == 7
+    assert storage_map.storages_of[3] != storage_map.storages_of[5]
     arena = plan_arena(graph, range(5), memory="tflm")
     assert arena.tensor_offsets[4] == arena.tensor_offsets[5] + 7
     # 28 bytes of the input, 14 of the first part, 7 that are kept: each in whole multiples of 16

@@ -13,7 +13,7 @@ from downset.errors import InvalidPlan
 from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import MEMORY_MODELS
-from downset.memory.storages import share
+from downset.memory.storages import map_storages
 from downset.orders.plan import plan_order
 from tests.effort import cases
 from tests.oracles_sharing import Mixed, run
@@ -53,19 +53,19 @@ def sharing_graphs(draw):
 @given(graph=sharing_graphs())
 @settings(max_examples=cases(300))
 def test_in_no_order_does_anybody_read_bytes_that_hold_something_else(model, graph):
-    sharing, problem = share(graph, model), order_problem(graph, model)
-    for tensor, held in enumerate(sharing.storages_of):
-        assert sum(sharing.nbytes[storage] for storage in held) == graph.tensors[tensor].nbytes
+    storage_map, problem = map_storages(graph, model), order_problem(graph, model)
+    for tensor, held in enumerate(storage_map.storages_of):
+        assert sum(storage_map.nbytes[storage] for storage in held) == graph.tensors[tensor].nbytes
     for steps in every_order(graph):
-        assert run(graph, steps, sharing.storages_of, sharing.nbytes) == profile(problem, steps)
+        assert run(graph, steps, storage_map.storages_of, storage_map.nbytes) == profile(problem, steps)
 
 
 @MODELS
 @given(graph=sharing_graphs())
 @settings(max_examples=cases(300))
 def test_the_proven_peak_is_the_least_of_all_orders_and_has_an_arena(model, graph):
-    sharing = share(graph, model)
-    peaks = [max(run(graph, steps, sharing.storages_of, sharing.nbytes)) for steps in every_order(graph)]
+    storage_map = map_storages(graph, model)
+    peaks = [max(run(graph, steps, storage_map.storages_of, storage_map.nbytes)) for steps in every_order(graph)]
     plan = plan_order(graph, method="optimal", memory=model)
     assert plan.evidence.proven
     assert plan.peak_bytes == max(min(peaks), graph.tensors[0].nbytes)  # all inputs lie there before the first operator
@@ -107,15 +107,15 @@ def test_a_concatenation_of_one_tensor_is_that_tensor():
 def test_nothing_is_added_to_bytes_that_somebody_reads_as_they_are(why, ops, outputs):
     count = max(op[2][0] for op in ops) + 1
     graph = graph_of([2] * count, ops, [0], outputs)
-    sharing = share(graph, SERENITY)
+    storage_map = map_storages(graph, SERENITY)
     last = next(op for op in reversed(graph.ops) if op.kind == "Sum")
-    assert sharing.storages_of[last.outputs[0]] not in [sharing.storages_of[part] for part in last.inputs], why
+    assert storage_map.storages_of[last.outputs[0]] not in [storage_map.storages_of[part] for part in last.inputs], why
     # and were it done all the same, somebody would read something else
-    summed = {sharing.storages_of[tensor] for tensor in (*last.inputs, *last.outputs)}
-    careless = [(0,) if held in summed else held for held in sharing.storages_of]
+    summed = {storage_map.storages_of[tensor] for tensor in (*last.inputs, *last.outputs)}
+    careless = [(0,) if held in summed else held for held in storage_map.storages_of]
     with pytest.raises(Mixed):
         for steps in every_order(graph):
-            run(graph, steps, careless, [2] * len(sharing.nbytes))
+            run(graph, steps, careless, [2] * len(storage_map.nbytes))
 
 
 def test_the_check_refuses_an_arena_that_adds_to_what_another_reads():

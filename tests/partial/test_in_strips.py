@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import ABSENT
 from downset.graph.cost import macs, row_form
-from downset.partial.program import MOST_JOINED, most_strips
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import computed_whole, find_segment, find_segments
+from downset.partial.strip_program import MOST_JOINED, most_strips
 from tests.effort import cases
 from tests.spatial import Builder, execute, spatial_graphs
 from zoo import graph as zoo
@@ -116,9 +116,9 @@ def test_what_cannot_be_cut_is_refused_in_one_line():
 
 def test_operators_that_mix_rows_are_named():
     graph = zoo("mobilenet_v2", weights=False, image=64)
-    whole = computed_whole(graph, row_form(graph, strict=False))
+    whole = computed_whole(graph, row_form(graph, halos_required=False))
     kinds = {graph.ops[index].kind for index in whole}
     assert kinds & {"GlobalAveragePool", "ReduceMean", "Flatten", "Gemm"} or not whole
-    for segment in find_segments(graph, row_form(graph, strict=False)):
+    for segment in find_segments(graph, row_form(graph, halos_required=False)):
         assert not set(whole) & set(segment.operators)
         assert all(tensor != ABSENT for tensor in segment.inputs)

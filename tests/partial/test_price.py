@@ -13,9 +13,9 @@ from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MEMORY_MODELS
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Pricing
-from downset.partial.program import most_strips, strip_program
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
+from downset.partial.strip_program import most_strips, strip_program
 from tests.effort import cases
 from tests.spatial import in_int8, spatial_graphs
 

@@ -18,7 +18,7 @@ from downset.formats.reading import load
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_without_graph
 from downset.pipelines.device_order import canonical, fastest_first, sub_cluster
-from downset.pipelines.direct.bound import direct_space, least_period
+from downset.pipelines.direct.least_period import direct_space, least_period
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS

@@ -16,7 +16,7 @@ from downset.graph.cost import row_form
 from downset.joint.check import verify
 from downset.pipelines import buffers, memory
 from downset.pipelines.best_fit import best_fit
-from downset.pipelines.network import Chain, block_units, priced_chain, split_problem
+from downset.pipelines.network import UnitChain, block_units, priced_chain, split_problem
 from downset.pipelines.plan import plan_pipeline
 from tests.cluster_toml import cluster_toml
 from tests.effort import cases
@@ -111,7 +111,7 @@ def test_strips_of_very_many_operators_hold_what_the_check_derives(graph):
 
 def test_a_chain_of_cuts_follows_from_the_network_alone():
     graph = chain(20)
-    fine = Chain(tuple((op,) for op in range(20)), tuple(range(21)))
+    fine = UnitChain(tuple((op,) for op in range(20)), tuple(range(21)))
     assert priced_chain(graph, fine) is fine
     long = chain(20, shape=(1, 1, 1 << 20, 1))
     assert len(priced_chain(long, fine).units) == 5  # each pair of cuts has a table of prices for every row

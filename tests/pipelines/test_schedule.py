@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from downset.pipelines.scheduling.events import (
-    Buffer,
     Deadlock,
     Schedule,
+    TimedBuffer,
     TimedTask,
     check_live,
     earliest_starts,
@@ -191,9 +191,9 @@ def test_one_slot_holds_the_writer_back():
     found = cyclic_schedule(tasks, 2)
     assert found.period_s == 1
     assert found.schedule.window == 2
-    one = event_graph(tasks, found.schedule, [Buffer(1, (0,), (1,), 1)])
+    one = event_graph(tasks, found.schedule, [TimedBuffer(1, (0,), (1,), 1)])
     assert period_s(one) == 2
-    assert period_s(event_graph(tasks, found.schedule, [Buffer(1, (0,), (1,), 2)])) == 1
+    assert period_s(event_graph(tasks, found.schedule, [TimedBuffer(1, (0,), (1,), 2)])) == 1
     assert one_at_a_time(tasks, 2, sequence(tasks)).window == 1
 
 

@@ -10,7 +10,7 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.cuda import CudaEngine
 from downset.executor.device import open_device
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.rewrites.merge.units import why_not_merged
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import group_units

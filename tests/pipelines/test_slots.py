@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from downset.pipelines.scheduling.clocks import frames_between
-from downset.pipelines.scheduling.events import Buffer, Schedule, TimedTask, event_graph, period_s
+from downset.pipelines.scheduling.events import Schedule, TimedBuffer, TimedTask, event_graph, period_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, one_at_a_time, sequence
 from downset.pipelines.scheduling.slots import conflicts, fewest_slots
 from tests.oracles_schedule import run
@@ -20,7 +20,7 @@ def random_buffers(draw, tasks):
     for index in range(len(tasks)):
         readers = tuple(other for other, task in enumerate(tasks) if index in task.after)
         if readers:
-            found.append(Buffer(draw.randint(1, 9), (index,), readers))
+            found.append(TimedBuffer(draw.randint(1, 9), (index,), readers))
     return found
 
 
@@ -116,8 +116,8 @@ def convolution(*, leader):
         tasks.append(TimedTask(4.0, (0, 5), (*computed, *gathered)))
         scatters = [index - 2 for index in gathered]
         buffers[0] = [
-            Buffer(whole, (0,), (1, *scatters)),
-            Buffer(whole, (1, *gathered), (len(tasks) - 1,)),
+            TimedBuffer(whole, (0,), (1, *scatters)),
+            TimedBuffer(whole, (1, *gathered), (len(tasks) - 1,)),
         ]
     else:
         for device in range(4):
@@ -127,7 +127,10 @@ def convolution(*, leader):
                 TimedTask(1.0, (device,), (first,)),
                 TimedTask(1.0, (device, 5), (first + 1,)),
             ]
-            buffers[device] = [Buffer(strip, (first,), (first + 1,)), Buffer(strip, (first + 1,), (first + 2,))]
+            buffers[device] = [
+                TimedBuffer(strip, (first,), (first + 1,)),
+                TimedBuffer(strip, (first + 1,), (first + 2,)),
+            ]
     return tasks, buffers
 
 
@@ -148,7 +151,7 @@ def test_one_convolution_over_four_workers():
 
 def test_buffers_in_turn_share_their_bytes():
     tasks = [TimedTask(1, (0,)), TimedTask(1, (0,), (0,)), TimedTask(1, (0,), (1,)), TimedTask(1, (0,), (2,))]
-    buffers = [Buffer(5, (0,), (1,), 1), Buffer(5, (2,), (3,), 1)]
+    buffers = [TimedBuffer(5, (0,), (1,), 1), TimedBuffer(5, (2,), (3,), 1)]
     schedule = Schedule(one_at_a_time(tasks, 1, range(4)).orders, 1)
     assert apart(buffers, frames_between(tasks, schedule, buffers)) == {(0, 1)}
     assert run(tasks, schedule.orders, 1, 3)[-1] == 12

@@ -14,8 +14,8 @@ from playwright.sync_api import sync_playwright
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
+from downset.reports.page.elements import Page, Section, Verdict
 from downset.reports.page.memory_figure import memory_figure
-from downset.reports.page.parts import Page, Section, Verdict
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
 from tests.models import branchy_model

@@ -18,8 +18,8 @@ from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
 from downset.reports.charts import Axis, chart_svg, tick_text, ticks
 from downset.reports.memory_map import arena_chart, kind_styles, moved_steps
+from downset.reports.page.elements import Table
 from downset.reports.page.memory_figure import largest_tensors
-from downset.reports.page.parts import Table
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import trade_figure
@@ -112,8 +112,8 @@ def test_a_thousand_operators_make_less_than_a_megabyte():
     arena = ds.plan_arena(graph, order, method="greedy_by_size")
     before = arena_view("before", graph, range(1000), ds.plan_arena(graph, range(1000), method="greedy_by_size"))
     after = arena_view("after", graph, order.steps, arena)
+    from downset.reports.page.elements import Page, Section, Verdict
     from downset.reports.page.memory_figure import memory_figure
-    from downset.reports.page.parts import Page, Section, Verdict
 
     page = Page("t", "", Verdict("plain", "h"), (Section("Memory", (memory_figure([before, after]),)),))
     assert 200_000 < len(render(page).encode()) < 1_000_000

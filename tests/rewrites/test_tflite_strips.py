@@ -63,7 +63,7 @@ def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
     graph = load(path)
     windows = [index for index, op in enumerate(graph.ops) if kind_of(op.kind).rows == "window"]
     cut_off = [index for index in windows if data.draw(st.booleans())]
-    form = writable_rows(graph, row_form(graph, strict=False), cut_off=cut_off)
+    form = writable_rows(graph, row_form(graph, halos_required=False), cut_off=cut_off)
     segments = sorted(find_segments(graph, form), key=lambda segment: segment.first - segment.stop)
     assume(segments)
     segment = data.draw(st.sampled_from(segments))
@@ -118,7 +118,7 @@ def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
     graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", outputs))
     windows = [index for index, op in enumerate(graph.ops) if kind_of(op.kind).rows == "window"]
     form = writable_rows(
-        graph, row_form(graph, strict=False), cut_off=[at for at in windows if data.draw(st.booleans())]
+        graph, row_form(graph, halos_required=False), cut_off=[at for at in windows if data.draw(st.booleans())]
     )
     segments = sorted(find_segments(graph, form), key=lambda segment: segment.first - segment.stop)
     assume(segments)

@@ -13,7 +13,7 @@ from downset.commands.stage import _print_table
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
-from downset.executor.staged import check_plan, stage_engine
+from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.reports.json_form import stage_result_json
@@ -152,14 +152,14 @@ def test_patterns_of_units_can_be_replaced(tmp_path):
 
 
 def test_sequential_is_timed_once_whatever_its_order(tmp_path, monkeypatch):
-    from downset.tuning.search import Search
+    from downset.tuning.search import StageSearch
 
     graph = prepare(load(branchy(tmp_path / "m.onnx")))
     predecessors = group_units(graph).predecessors
     order = list(range(len(predecessors)))
     at = next(at for at in order[:-1] if not predecessors[at + 1] >> at & 1)
     order[at], order[at + 1] = order[at + 1], order[at]
-    monkeypatch.setattr(Search, "stages", lambda *_: tuple(Stage(((unit,),)) for unit in order))
+    monkeypatch.setattr(StageSearch, "stages", lambda *_: tuple(Stage(((unit,),)) for unit in order))
     result = tune_stages(graph, open_device("cpu", threads=2), runs=1)
     flat = [c for c in result.candidates if not c.variant and all(len(s.units) == 1 for s in c.stages)]
     assert [candidate.name for candidate in flat] == ["sequential"]

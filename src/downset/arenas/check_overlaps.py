@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.graph.core import Graph, Op
-from downset.memory.overlaps import Geometry, Walk, geometry, walk_of
+from downset.memory.overlaps import Walk, WindowGeometry, geometry, walk_of
 
 __all__ = ["reads_before_it_writes"]
 
@@ -31,7 +31,7 @@ def reads_before_it_writes(graph: Graph, op: Op, kernels: str, read_at: int, wri
     return bool((read[begin - read_at : end - read_at] <= written[begin - written_at : end - written_at]).all())
 
 
-def _writes(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
+def _writes(window: WindowGeometry, walk: Walk) -> npt.NDArray[np.int64]:
     """By element of the output, the tick at which it is written: position times channels plus channel."""
     positions, channels = int(np.prod(window.written[:3])), window.written[3]
     ticks = np.arange(positions * channels, dtype=np.int64).reshape(positions, channels)
@@ -44,7 +44,7 @@ def _writes(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
     return ticks.reshape(-1)
 
 
-def _last_reads(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
+def _last_reads(window: WindowGeometry, walk: Walk) -> npt.NDArray[np.int64]:
     """By element of the input, the last tick at which it is read; -1 where it never is."""
     batches, rows, columns, depth = window.read
     _, made_rows, made_columns, channels = window.written
@@ -71,7 +71,7 @@ def _last_reads(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
     return last.reshape(-1)
 
 
-def _last_windows(window: Geometry, axis: int) -> npt.NDArray[np.int64]:
+def _last_windows(window: WindowGeometry, axis: int) -> npt.NDArray[np.int64]:
     """By row (or column) of the input, the last of the output whose window holds it; -1 where none does."""
     last_read = np.full(window.read[axis + 1], -1, np.int64)
     for place in range(window.written[axis + 1]):

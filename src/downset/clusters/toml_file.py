@@ -35,11 +35,11 @@ _MOST_DOTS = 200
 """The most dots in a line: the time of Python's TOML reader grows with the square of a key's parts."""
 
 
-class _Form(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _TomlForm(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The file as written; unknown fields are refused."""
 
 
-class _NetworkForm(_Form, frozen=True):
+class _NetworkForm(_TomlForm, frozen=True):
     kind: Literal["shared", "links"]
     rate_mbps: Positive
     latency_ms: NotNegative = 0.0
@@ -47,13 +47,13 @@ class _NetworkForm(_Form, frozen=True):
     duplex: Duplex = "half"
 
 
-class _LinkForm(_Form, frozen=True):
+class _LinkForm(_TomlForm, frozen=True):
     between: tuple[str, str]
     rate_mbps: Positive
     latency_ms: NotNegative = 0.0
 
 
-class _MessagesForm(_Form, frozen=True):
+class _MessagesForm(_TomlForm, frozen=True):
     send_ms: NotNegative = 0.0
     send_ms_per_mb: NotNegative = 0.0
     receive_ms: NotNegative = 0.0
@@ -72,7 +72,7 @@ class _MessagesForm(_Form, frozen=True):
         )
 
 
-class _DeviceForm(_Form, frozen=True):
+class _DeviceForm(_TomlForm, frozen=True):
     name: DeviceName
     mac_per_s: Positive
     alpha: Positive = 1.0
@@ -86,7 +86,7 @@ class _DeviceForm(_Form, frozen=True):
     messages: _MessagesForm | None = None
 
 
-class _ClusterForm(_Form, frozen=True):
+class _ClusterForm(_TomlForm, frozen=True):
     network: _NetworkForm
     device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=MOST_DEVICES)]
     link: list[_LinkForm] = []

@@ -11,7 +11,7 @@ import rich_click as click
 
 if TYPE_CHECKING:
     from downset.reports.arena_view import ArenaView
-    from downset.reports.page.parts import Page
+    from downset.reports.page.elements import Page
     from downset.reports.timeline import Timeline
 
 __all__ = [

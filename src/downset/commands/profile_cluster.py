@@ -95,7 +95,7 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
     names = [device.name for device in measured.devices]
     return {
         "path": output,
-        "measured_at": measured.at,
+        "measured_at": measured.unix_s,
         "what": measured.what,
         "network": {
             "kind": measured.kind, "duplex": measured.duplex,

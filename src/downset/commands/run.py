@@ -57,7 +57,7 @@ def run(
     """Run MODEL as the plan says; print how long it took."""
     from downset.commands.frames import check_names
     from downset.errors import InvalidPlan, UsageError
-    from downset.executor.staged import run_stages
+    from downset.executor.stage_engine import run_stages
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import read_plan
     from downset.formats.reading import load

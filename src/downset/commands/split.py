@@ -116,7 +116,7 @@ def split(
         plan = plan_pipeline(graph, cluster, method=method, **shared)
         verify(graph, plan)
         progress("planning by every other method")
-        compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}
+        compared = plan_by_every_method(graph, cluster, plan=plan, **shared) if compare else {}
         progress("planning with one device more, and with faster links")
         upgraded = plan_upgraded(graph, cluster, method=method, **shared) if wants_more else {}
         progress("writing shards and pictures")

@@ -205,20 +205,20 @@ def _check_private(folder: Path, names: Sequence[str]) -> None:
     """Raise LoadError for files that are missing, that belong to somebody else, or that others can read or write."""
     for path in (folder, *(folder / name for name in names)):
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError as error:
             raise LoadError(f"cannot read {path}: {error.strerror}; downset keys makes such folders") from None
         folder_expected = path == folder
-        if stat.S_ISDIR(found.st_mode) != folder_expected:
+        if stat.S_ISDIR(status.st_mode) != folder_expected:
             raise LoadError(f"{path} is {'no' if folder_expected else 'a'} folder")
-        if not folder_expected and not stat.S_ISREG(found.st_mode):  # reading it may wait without end
+        if not folder_expected and not stat.S_ISREG(status.st_mode):  # reading it may wait without end
             raise LoadError(f"{path} is a pipe or a device, not a file of keys")
-        if found.st_uid != os.geteuid():
+        if status.st_uid != os.geteuid():
             raise LoadError(f"{path} belongs to another user; keys belong to the user who runs downset")
         forbidden = 0o022 if folder_expected else 0o077
-        if found.st_mode & forbidden:
+        if status.st_mode & forbidden:
             mode = "go-w" if folder_expected else "600"
-            raise LoadError(f"{path} is open to other users (mode {found.st_mode & 0o777:o}); chmod {mode} {path}")
+            raise LoadError(f"{path} is open to other users (mode {status.st_mode & 0o777:o}); chmod {mode} {path}")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def run_paper(
     """Run `frames` frames that arrive every `arrival_s` seconds; None: one is always waiting, and so many are inside
     that the busiest stage always has one, `jitters` or not. `progress` is called when a frame leaves."""
     record = RunRecord(len(plan.cluster.devices), _inside(plan, jitters=jitters))
-    run = _Run(plan, conditions, frames, progress, record)
+    run = _PaperRun(plan, conditions, frames, progress, record)
     run.go(arrival_s)
     return run.record
 
@@ -56,7 +56,7 @@ _Steps = Iterator["float | tuple[int, bool]"]
 """A frame on its way: yields a time that it waits until, or the station that it needs next."""
 
 
-class _Run:
+class _PaperRun:
     def __init__(
         self, plan: Pipeline, conditions: Conditions, frames: int, progress: Callable[[], None], record: RunRecord
     ) -> None:
@@ -180,13 +180,13 @@ class _Run:
 def _rounds(plan: Pipeline) -> list[list[tuple[bool, list[int]]]]:
     """By stage: (whether it transfers, tasks) of each round. Tasks of a round follow each other in the plan, belong to
     one block, and do not wait for each other."""
-    found: list[list[tuple[bool, list[int]]]] = [[] for _ in plan.stages]
+    rounds: list[list[tuple[bool, list[int]]]] = [[] for _ in plan.stages]
     block = -1
     for index, task in enumerate(plan.tasks):
-        own, transfers = found[task.stage], task.transfer is not None
+        own, transfers = rounds[task.stage], task.transfer is not None
         alike = bool(own) and own[-1][0] == transfers and block == task.block and not set(own[-1][1]) & set(task.after)
         if not alike:
             own.append((transfers, []))
         own[-1][1].append(index)
         block = task.block
-    return found
+    return rounds

@@ -41,15 +41,19 @@ def run_plan(
 
     `progress` is called when a frame leaves, `observe` with (frame, task, begin, end) when a task ends. Raises
     InvalidPlan for orders that miss a task or deadlock."""
-    run = _Run(
-        _Work(plan, schedule), conditions, frames, arrival_s, RunRecord(len(plan.cluster.devices), schedule.window)
+    run = _PlanRun(
+        _PlanTables(plan, schedule),
+        conditions,
+        frames,
+        arrival_s,
+        RunRecord(len(plan.cluster.devices), schedule.window),
     )
     run.progress, run.observe = progress, observe
     run.go()
     return run.record
 
 
-class _Work:
+class _PlanTables:
     """The plan as lists by task, resource and buffer."""
 
     def __init__(self, plan: Pipeline, schedule: PipelineSchedule) -> None:
@@ -82,12 +86,12 @@ class _Work:
                 self.read[index].append(number)
 
 
-class _Frame:
+class _SimulatedFrame:
     """A number of the orders that is inside. `real`: the frame that has it, None for an empty one."""
 
     __slots__ = ("left", "real", "state", "taken", "unread", "waits")
 
-    def __init__(self, work: _Work, real: int | None) -> None:
+    def __init__(self, work: _PlanTables, real: int | None) -> None:
         self.real = real
         self.state = bytearray(len(work.seconds))
         self.waits = [len(before) for before in work.after]
@@ -96,9 +100,9 @@ class _Frame:
         self.taken: set[int] = set()
 
 
-class _Run:
+class _PlanRun:
     def __init__(
-        self, work: _Work, conditions: Conditions, frames: int, arrival_s: float | None, record: RunRecord
+        self, work: _PlanTables, conditions: Conditions, frames: int, arrival_s: float | None, record: RunRecord
     ) -> None:
         self.work, self.conditions, self.record = work, conditions, record
         self.frames, self.arrival_s = frames, arrival_s
@@ -108,7 +112,7 @@ class _Run:
         self.turns = [Turns(order) for order in work.orders]
         self.busy = [False] * len(work.orders)
         self.read = [0] * len(work.buffers)  # so many numbers have been read to the end
-        self.inside: dict[int, _Frame] = {}
+        self.inside: dict[int, _SimulatedFrame] = {}
         self.admitted = self.finished = self.real_inside = 0
         self.arrived = self.let_in = 0
         self.closed = False
@@ -122,7 +126,7 @@ class _Run:
             self.arrived = self.frames
             self.settle()
         else:
-            self.at(0.0, self.arrive)
+            self.schedule(0.0, self.arrive)
         while self.events:
             self.now = self.events[0][0]
             while self.events and self.events[0][0] == self.now:
@@ -134,7 +138,7 @@ class _Run:
         if self.real_inside:
             raise InvalidPlan(f"the orders deadlock after {len(self.record.left)} frames")
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
+    def schedule(self, when: float, what: Callable[[], None]) -> None:
         self.count += 1
         heapq.heappush(self.events, (when, self.count, what))
 
@@ -142,7 +146,7 @@ class _Run:
         self.record.came.append(self.now)
         self.arrived += 1
         if self.arrived < self.frames and self.arrival_s is not None and not self.closed:
-            self.at(self.arrived * self.arrival_s, self.arrive)
+            self.schedule(self.arrived * self.arrival_s, self.arrive)
 
     def settle(self) -> None:
         """Begin all that can begin now."""
@@ -156,7 +160,7 @@ class _Run:
             self.let_in += 1
 
     def admit(self, real: int | None) -> None:
-        self.inside[self.admitted] = frame = _Frame(self.work, real)
+        self.inside[self.admitted] = frame = _SimulatedFrame(self.work, real)
         self.real_inside += real is not None
         self.due.update((self.admitted, index) for index, count in enumerate(frame.waits) if not count)
         self.admitted += 1
@@ -174,7 +178,7 @@ class _Run:
         if all(not self.busy[other] and self.turns[other].front == front for other in work.held[index]):
             self.begin(number, index, frame)
 
-    def begin(self, number: int, index: int, frame: _Frame) -> None:
+    def begin(self, number: int, index: int, frame: _SimulatedFrame) -> None:
         self.due.discard((number, index))
         if frame.real is None:
             self.done(number, index, frame)
@@ -195,9 +199,9 @@ class _Run:
         lost = stop == math.inf
         if lost:
             stop = max(begin, self.conditions.died_at(ends))
-        self.at(stop, lambda: self.end(number, index, frame, begin, lost))
+        self.schedule(stop, lambda: self.end(number, index, frame, begin, lost))
 
-    def end(self, number: int, index: int, frame: _Frame, begin: float, lost: bool) -> None:
+    def end(self, number: int, index: int, frame: _SimulatedFrame, begin: float, lost: bool) -> None:
         ends = self.work.ends[index]
         self.record.end(ends, begin, self.now, transfers=len(ends) > 1)
         for resource in self.work.held[index]:
@@ -211,7 +215,7 @@ class _Run:
             frame.real = None
         self.done(number, index, frame)
 
-    def done(self, number: int, index: int, frame: _Frame) -> None:
+    def done(self, number: int, index: int, frame: _SimulatedFrame) -> None:
         work = self.work
         frame.state[index] = _DONE
         for resource in work.held[index]:
@@ -230,7 +234,7 @@ class _Run:
         if not frame.left:
             self.leave(number, frame)
 
-    def give_back(self, buffer: int, frame: _Frame) -> None:
+    def give_back(self, buffer: int, frame: _SimulatedFrame) -> None:
         """All readers are done with the frame's slot. They are so frame after frame."""
         described = self.work.buffers[buffer]
         self.read[buffer] += 1
@@ -238,7 +242,7 @@ class _Run:
             self.record.take(described.device, -described.nbytes)
         self.touched.update(self.work.held[index][0] for index in described.writers)
 
-    def leave(self, number: int, frame: _Frame) -> None:
+    def leave(self, number: int, frame: _SimulatedFrame) -> None:
         del self.inside[number]
         self.finished += 1
         for buffer, described in enumerate(self.work.buffers):

@@ -49,7 +49,7 @@ class Turns:
         number = instance[0] + self._order[place][1]
         while (number, place) > (self._round, self._place):
             place, number = (place - 1, number) if place else (len(self._order) - 1, number - 1)
-            at = self._at(place, number)
-            if 0 <= at[0] < below:
-                return at
+            turn = self._at(place, number)
+            if 0 <= turn[0] < below:
+                return turn
         return None

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from downset.equivalence.effects import order_difference
-from downset.equivalence.network import ABSENT, Body, Network
+from downset.equivalence.file_network import ABSENT, Body, FileNetwork
 
 __all__ = ["Bijection", "check_bijection", "find_bijection"]
 
@@ -28,7 +28,7 @@ class Bijection:
     values: Mapping[int, int] = field(default_factory=dict)
 
 
-def find_bijection(first: Network, second: Network) -> Bijection:
+def find_bijection(first: FileNetwork, second: FileNetwork) -> Bijection:
     """The only correspondence that can hold, as far as it goes. It may be wrong: `check_bijection` says."""
     pairing = _Pairing(first, second)
     for one, other in zip(first.bodies, second.bodies, strict=False):
@@ -39,7 +39,7 @@ def find_bijection(first: Network, second: Network) -> Bijection:
 
 
 class _Pairing:
-    def __init__(self, first: Network, second: Network) -> None:
+    def __init__(self, first: FileNetwork, second: FileNetwork) -> None:
         self.first, self.second = first, second
         self.nodes: dict[int, int] = {}
         self.values: dict[int, int] = {}
@@ -86,11 +86,11 @@ class _Pairing:
                 self.follow()
 
 
-def _producers(network: Network) -> dict[int, int]:
+def _producers(network: FileNetwork) -> dict[int, int]:
     return {value: index for index, node in enumerate(network.nodes) for value in node.outputs if value != ABSENT}
 
 
-def _sinks(network: Network, consumed: set[int]) -> list[int]:
+def _sinks(network: FileNetwork, consumed: set[int]) -> list[int]:
     read = {value for node in network.nodes for value in (*node.inputs, *node.captured)}
     return [index for index, node in enumerate(network.nodes) if index not in consumed and not read & set(node.outputs)]
 
@@ -98,7 +98,7 @@ def _sinks(network: Network, consumed: set[int]) -> list[int]:
 class _Colours:
     """Digests of what operators compute, each over all that the operator depends on. They only propose pairs."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: FileNetwork) -> None:
         self._network = network
         self._value: dict[int, bytes] = {}
         self._node: dict[int, bytes] = {}
@@ -145,7 +145,7 @@ def _digest(parts: Iterable[bytes]) -> bytes:
     return digest.digest()
 
 
-def check_bijection(first: Network, second: Network, bijection: Bijection) -> str | None:
+def check_bijection(first: FileNetwork, second: FileNetwork, bijection: Bijection) -> str | None:
     """The first way in which the two networks do not correspond under `bijection`; None: they are the same.
 
     Checked: everything corresponds one to one; kinds, settings, forms and contents agree; what reads what agrees, in
@@ -156,7 +156,7 @@ def check_bijection(first: Network, second: Network, bijection: Bijection) -> st
 
 
 class _Check:
-    def __init__(self, first: Network, second: Network, bijection: Bijection) -> None:
+    def __init__(self, first: FileNetwork, second: FileNetwork, bijection: Bijection) -> None:
         self.first, self.second, self.found = first, second, bijection
         self.alike: set[tuple[int, int]] = set()
 
@@ -239,7 +239,7 @@ class _Check:
         return None
 
 
-def _named(network: Network, index: int) -> str:
+def _named(network: FileNetwork, index: int) -> str:
     return f"{network.nodes[index].kind} {network.nodes[index].label!r}"
 
 

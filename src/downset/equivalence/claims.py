@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileValue
 from downset.equivalence.meaning import fused, number
-from downset.equivalence.network import ABSENT, Network, Value
 
 __all__ = ["Box", "Claim", "Padding", "Unproven", "Views", "array_of", "scales_of", "whole"]
 
@@ -38,17 +38,17 @@ class Claim:
     padding: Padding = ""
     """The values where the box reaches beyond the tensor: its zero point, or the lowest value of its type. Empty: the
     box does not reach there."""
-    known: Box | None = None
+    valid: Box | None = None
     """The positions that hold the tensor's values; None: all of the box. The others hold anything."""
 
 
-def whole(value: Value) -> Box:
+def whole(value: FileValue) -> Box:
     if value.shape is None:
         raise Unproven(f"the shape of {value.label!r} is not known")
     return tuple((0, extent) for extent in value.shape)
 
 
-def array_of(value: Value) -> npt.NDArray[np.generic]:
+def array_of(value: FileValue) -> npt.NDArray[np.generic]:
     """A constant as an array. Raises Unproven for packed, sparse and unknown types."""
     content = value.content() if value.content is not None else b""
     try:
@@ -57,7 +57,7 @@ def array_of(value: Value) -> npt.NDArray[np.generic]:
         raise Unproven(f"the constant {value.label!r} is of a type or form that cannot be cut") from None
 
 
-def scales_of(value: Value, box: Box) -> object:
+def scales_of(value: FileValue, box: Box) -> object:
     """The quantization of a box: where there is a scale for each channel, those of the channels in it."""
     if value.scales is None:
         return None
@@ -72,7 +72,7 @@ def scales_of(value: Value, box: Box) -> object:
 class Views:
     """The original, and the concatenations through which a part is a part of something larger too."""
 
-    network: Network
+    network: FileNetwork
     joined: Mapping[int, tuple[tuple[int, int, int], ...]] = field(init=False)
     """By value: (the concatenation's result, its axis, where the value begins)."""
 
@@ -96,7 +96,7 @@ class Views:
     def boxes(self, claim: Claim, target: int) -> Iterator[Box]:
         """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined. None
         where not all of it is the tensor's values."""
-        if claim.terms is not None or claim.padding or claim.known is not None:
+        if claim.terms is not None or claim.padding or claim.valid is not None:
             return
         stack = [(claim.of, claim.box)]
         while stack:

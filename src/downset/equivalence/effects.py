@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from downset.equivalence.network import ABSENT, Body, Effect, Network, Node
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode
 
 __all__ = ["EVERYTHING", "order_difference"]
 
@@ -13,7 +13,7 @@ EVERYTHING = "*"
 
 
 def order_difference(
-    first: Network, second: Network, nodes: Mapping[int, int], values: Mapping[int, int]
+    first: FileNetwork, second: FileNetwork, nodes: Mapping[int, int], values: Mapping[int, int]
 ) -> str | None:
     """The fault of the orders, or None. `nodes` and `values` correspond; operators of the first network without a
     counterpart have no effects."""
@@ -28,7 +28,7 @@ def order_difference(
     return None
 
 
-def _too_early(network: Network) -> str | None:
+def _too_early(network: FileNetwork) -> str | None:
     """An operator that runs before what it needs."""
     results = {value for node in network.nodes for value in node.outputs} - {ABSENT}
     for _, body in _bodies(network, None):
@@ -42,7 +42,7 @@ def _too_early(network: Network) -> str | None:
     return None
 
 
-def _bodies(network: Network, nodes: Mapping[int, int] | None) -> Iterator[tuple[object, Body]]:
+def _bodies(network: FileNetwork, nodes: Mapping[int, int] | None) -> Iterator[tuple[object, Body]]:
     """Every graph, under the number that it has in the second network."""
     yield from enumerate(network.bodies)
     for index, node in enumerate(network.nodes):
@@ -51,7 +51,7 @@ def _bodies(network: Network, nodes: Mapping[int, int] | None) -> Iterator[tuple
 
 
 def _histories(
-    network: Network, nodes: Mapping[int, int] | None, values: Mapping[int, int] | None
+    network: FileNetwork, nodes: Mapping[int, int] | None, values: Mapping[int, int] | None
 ) -> dict[object, list[object]]:
     """By graph and resource: who writes it in which order, and who reads it between. Numbers are the second
     network's."""
@@ -71,7 +71,7 @@ def _histories(
     return histories
 
 
-def _effects(node: Node) -> Iterator[Effect]:
+def _effects(node: FileNode) -> Iterator[Effect]:
     yield from node.effects
     if node.effects and all(resource != EVERYTHING for resource, _ in node.effects):
         yield EVERYTHING, False

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from downset.equivalence.claims import Box, Claim, Unproven, Views, array_of, scales_of, whole
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
 from downset.equivalence.meaning import fused, number, others
-from downset.equivalence.network import ABSENT, Network, Node, Value
 
 __all__ = [
     "Place",
@@ -40,13 +40,13 @@ Pads = list[tuple[int, int]]
 class Place:
     """An operator of the rewritten network, what is known of its inputs, and the original's side."""
 
-    node: Node
-    second: Network
-    first: Network
+    node: FileNode
+    second: FileNetwork
+    first: FileNetwork
     views: Views
     claims: dict[int, Claim]
 
-    def value(self, position: int) -> Value | None:
+    def value(self, position: int) -> FileValue | None:
         """The input at this position, or None."""
         given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
         return None if given == ABSENT else self.second.values[given]
@@ -79,14 +79,14 @@ class Place:
         claim = self.claims.get(given)
         if claim is None or claim.of != target or claim.terms is not None or claim.padding not in ("", padding):
             return []
-        return [(claim.box, claim.known or claim.box)] if claim.padding or claim.known is not None else []
+        return [(claim.box, claim.valid or claim.box)] if claim.padding or claim.valid is not None else []
 
 
 def said(box: Box) -> str:
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
 
 
-def _same_constant(value: Value, original: Value, box: Box) -> None:
+def _same_constant(value: FileValue, original: FileValue, box: Box) -> None:
     """A constant holds the box of another."""
     if value.content is None:
         raise Unproven(f"{value.label!r} is not a constant")
@@ -101,7 +101,7 @@ def _same_constant(value: Value, original: Value, box: Box) -> None:
         raise Unproven(f"the constant {value.label!r} is not {said(box)} of {original.label!r}")
 
 
-def kept(place: Place, node: Node) -> None:
+def kept(place: Place, node: FileNode) -> None:
     """The original's operator itself, on whole inputs."""
     mine = place.node
     if mine.kind != node.kind or mine.settings != node.settings or len(mine.inputs) != len(node.inputs):
@@ -113,7 +113,7 @@ def kept(place: Place, node: Node) -> None:
         place.holds(position, target, box)
 
 
-def elementwise(place: Place, node: Node, out: Box) -> None:
+def elementwise(place: Place, node: FileNode, out: Box) -> None:
     """Every element follows from the same element of each input, which is broadcast from the right."""
     _same_settings(place.node, node)
     if len(place.node.inputs) != len(node.inputs):
@@ -132,7 +132,7 @@ def elementwise(place: Place, node: Node, out: Box) -> None:
         place.holds(position, target, box)
 
 
-def normalised(place: Place, node: Node, out: Box) -> None:
+def normalised(place: Place, node: FileNode, out: Box) -> None:
     """A BatchNormalization that only scales and shifts each channel by constants."""
     _same_settings(place.node, node)
     if number(node, "training_mode", 0) or len(node.inputs) != 5:
@@ -142,13 +142,13 @@ def normalised(place: Place, node: Node, out: Box) -> None:
         place.holds(position, node.inputs[position], (out[1],))
 
 
-def global_pool(place: Place, node: Node, out: Box) -> None:
+def global_pool(place: Place, node: FileNode, out: Box) -> None:
     """Each channel by itself."""
     _same_settings(place.node, node)
     place.holds(0, node.inputs[0], (*out[:2], *whole(place.first.values[node.inputs[0]])[2:]))
 
 
-def undivided(place: Place, node: Node, out: Box) -> None:
+def undivided(place: Place, node: FileNode, out: Box) -> None:
     """A SPLIT into one part, which is all of its input, along whichever axis."""
     _same_settings(place.node, node)
     if len(node.outputs) != 1:
@@ -157,7 +157,7 @@ def undivided(place: Place, node: Node, out: Box) -> None:
     place.holds(1, node.inputs[1], out)
 
 
-def flattened(place: Place, node: Node, out: Box) -> None:
+def flattened(place: Place, node: FileNode, out: Box) -> None:
     """Rows are contiguous and channels come first: channels of an image are a stretch of its flattened row."""
     _same_settings(place.node, node)
     full = whole(place.first.values[node.inputs[0]])
@@ -205,7 +205,7 @@ def sliced(place: Place, out: Claim) -> None:
     raise Unproven(f"it does not cut {said(out.box)} out")
 
 
-def padded(place: Place, node: Node, out: Box) -> None:
+def padded(place: Place, node: FileNode, out: Box) -> None:
     """Padding with a constant: what the part adds lies outside the original too, and the other way round."""
     _same_settings(place.node, node, without=frozenset({"pads"}))
     if node.settings.get("mode", (3, b"constant")) != (3, b"constant") and node.kind != "PAD":
@@ -234,10 +234,10 @@ def _misplaced(out: Box, given: Box, full: Box, ours: Pads, theirs: Pads) -> str
     return None
 
 
-def pads_of(node: Node, network: Network, rank: int) -> Pads:
+def pads_of(node: FileNode, network: FileNetwork, rank: int) -> Pads:
     if len(node.inputs) < 2:
-        flat = node.settings.get("pads", (7, ()))
-        values = np.asarray(flat[1] if isinstance(flat, tuple) else ())
+        pads = node.settings.get("pads", (7, ()))
+        values = np.asarray(pads[1] if isinstance(pads, tuple) else ())
     else:
         values = array_of(network.values[node.inputs[1]])
     if values.size != 2 * rank or len(node.inputs) > 3:
@@ -251,19 +251,19 @@ def integers_of(place: Place, position: int) -> list[int] | None:
     return None if value is None else [int(item) for item in array_of(value).reshape(-1).tolist()]
 
 
-def _same_settings(mine: Node, original: Node, *, without: frozenset[str] = frozenset()) -> None:
+def _same_settings(mine: FileNode, original: FileNode, *, without: frozenset[str] = frozenset()) -> None:
     if mine.kind != original.kind or others(mine, without=without) != others(original, without=without):
         raise Unproven(f"{mine.kind} has other settings than {original.kind} {original.label!r}")
 
 
-def shape_is(value: Value, box: Box) -> None:
+def shape_is(value: FileValue, box: Box) -> None:
     """Where the file states a shape, it is the box's."""
     sizes = tuple(stop - start for start, stop in box)
     if value.shape is not None and value.shape != sizes:
         raise Unproven(f"{value.label!r} has the shape {list(value.shape)}, not {list(sizes)}")
 
 
-def same_type(value: Value, original: Value, box: Box) -> None:
+def same_type(value: FileValue, original: FileValue, box: Box) -> None:
     """A part has the element type and the scales of what it is a part of."""
     if value.dtype and original.dtype and value.dtype != original.dtype:
         raise Unproven(f"{value.label!r} has another element type")

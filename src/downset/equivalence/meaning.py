@@ -10,7 +10,7 @@ import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from downset.equivalence.network import Node
+from downset.equivalence.file_network import FileNode
 from downset.graph.kinds import FUSED_CONV
 
 __all__ = ["ELEMENTWISE", "Along", "base_kind", "channels_axis", "fused", "integers", "number", "others", "windows"]
@@ -59,20 +59,20 @@ class Along:
         return (self.size - 1) * self.dilation + 1
 
 
-def base_kind(node: Node) -> str:
+def base_kind(node: FileNode) -> str:
     """The kind, of a convolution whether or not something is fused to it."""
     return "Conv" if node.kind == FUSED_CONV else node.kind
 
 
-def windowed(node: Node) -> bool:
+def windowed(node: FileNode) -> bool:
     return base_kind(node) in _WINDOWED or node.kind in _TFLITE_WINDOWED
 
 
-def channels_axis(node: Node, rank: int) -> int:
+def channels_axis(node: FileNode, rank: int) -> int:
     return rank - 1 if node.kind in _TFLITE_WINDOWED else 1
 
 
-def fused(node: Node) -> Hashable:
+def fused(node: FileNode) -> Hashable:
     """The activation that an operator computes on its result; None where there is none."""
     if "fusedActivationFunction" in node.settings:
         return node.settings["fusedActivationFunction"] or None
@@ -80,12 +80,12 @@ def fused(node: Node) -> Hashable:
     return None if kind is None else (kind, node.settings.get("activation_params"))
 
 
-def others(node: Node, *, without: frozenset[str] = _PLACED) -> Mapping[str, Hashable]:
+def others(node: FileNode, *, without: frozenset[str] = _PLACED) -> Mapping[str, Hashable]:
     """The settings that have to be equal as they are written."""
     return {key: value for key, value in node.settings.items() if key not in without}
 
 
-def number(node: Node, name: str, default: int) -> int:
+def number(node: FileNode, name: str, default: int) -> int:
     """An integer setting. ONNX's carry the number of their type."""
     value = node.settings.get(name, default)
     if isinstance(value, tuple):
@@ -95,19 +95,19 @@ def number(node: Node, name: str, default: int) -> int:
     return int(value)
 
 
-def real(node: Node, name: str, default: float) -> float:
+def real(node: FileNode, name: str, default: float) -> float:
     """A float setting of ONNX."""
     value = node.settings.get(name)
     return default if not isinstance(value, tuple) else float(struct.unpack("<f", value[1])[0])
 
 
-def integers(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
+def integers(node: FileNode, name: str, default: Sequence[int]) -> tuple[int, ...]:
     """A setting of several integers of ONNX."""
     value = node.settings.get(name)
     return tuple(default) if not isinstance(value, tuple) else tuple(value[1])
 
 
-def windows(node: Node, size: Sequence[int], kernel: Sequence[int] | None) -> tuple[Along, ...]:
+def windows(node: FileNode, size: Sequence[int], kernel: Sequence[int] | None) -> tuple[Along, ...]:
     """A window for each spatial axis, of an input of these sizes. `kernel`: of the weights, where there are any. Raises
     ValueError for what is not understood."""
     rank = len(size)

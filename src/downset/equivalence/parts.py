@@ -16,19 +16,19 @@ from downset.equivalence import identities, rows, sums
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
+from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
-from downset.equivalence.network import ABSENT, Body, Network, Node
 from downset.equivalence.windows import window
 from downset.graph.parts import Part
 
 __all__ = ["check_parts"]
 
 
-def check_parts(first: Network, second: Network, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
+def check_parts(first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
     """(the first thing that cannot be proven, or None; whether every element is computed as before). `parts`: what the
     certificate says of tensors of `second`, by their labels."""
-    proof = _Proof(first, second, parts)
+    proof = _PartsProof(first, second, parts)
     try:
         proof.whole()
     except Unproven as reason:
@@ -36,8 +36,8 @@ def check_parts(first: Network, second: Network, parts: Mapping[str, Part]) -> t
     return None, not proof.summed
 
 
-class _Proof:
-    def __init__(self, first: Network, second: Network, parts: Mapping[str, Part]) -> None:
+class _PartsProof:
+    def __init__(self, first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> None:
         self.first, self.second, self.parts = first, second, parts
         self.views = Views(first)
         self.claims: dict[int, Claim] = {}
@@ -112,7 +112,7 @@ class _Proof:
     def _all_of(self, value: int) -> Claim:
         return Claim(value, whole(self.first.values[value]))
 
-    def _operator(self, index: int, node: Node) -> None:
+    def _operator(self, index: int, node: FileNode) -> None:
         place = Place(node, self.second, self.first, self.views, self.claims)
         stated = [None if value == ABSENT else self._stated(value) for value in node.outputs]
         original = self._original(node, stated)
@@ -143,7 +143,7 @@ class _Proof:
             box[axis] = (start, stop)
         return Claim(of, tuple(box), part.terms)
 
-    def _original(self, node: Node, stated: list[Claim | None]) -> Node | None:
+    def _original(self, node: FileNode, stated: list[Claim | None]) -> FileNode | None:
         """The original's operator, where this one seems to be it: the results are its whole results, and it is of its
         kind and reads as much."""
         first = next((claim for claim in stated if claim is not None), None)
@@ -166,7 +166,7 @@ class _Proof:
         mine, original = self.second.values[value], self.first.values[claim.of]
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
-        if self._reaches_out(claim) and not claim.padding and claim.known is None:
+        if self._reaches_out(claim) and not claim.padding and claim.valid is None:
             raise Unproven(
                 f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"
             )
@@ -196,16 +196,16 @@ class _Proof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
-        return Claim(out.of, out.box, known=None if claim == out.box else claim)
+        return Claim(out.of, out.box, valid=None if claim == out.box else claim)
 
-    def _sum(self, place: Place, original: Node, out: Claim) -> Claim:
+    def _sum(self, place: Place, original: FileNode, out: Claim) -> Claim:
         if base_kind(place.node) == base_kind(original) and windowed(original):
             return sums.partial_window(place, original, out)
         if place.node.kind in ("Gemm", "MatMul", "FULLY_CONNECTED"):
             return sums.partial_product(place, original, out)
         return sums.added(place, original, out)
 
-    def _identity(self, place: Place, original: Node, box: Box) -> Box:
+    def _identity(self, place: Place, original: FileNode, box: Box) -> Box:
         """The box as far as it is proven."""
         kind = base_kind(place.node)
         if windowed(original) and kind == base_kind(original):
@@ -234,15 +234,15 @@ _IDENTITIES = {
 }
 
 
-def _ends(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _ends(network: FileNetwork) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return network.bodies[0].inputs, network.bodies[0].outputs
 
 
-def _without_main(network: Network) -> Network:
+def _without_main(network: FileNetwork) -> FileNetwork:
     """The graphs of a file that its operators call by number."""
     kept = [index for body in network.bodies[1:] for index in body.nodes]
     new = {old: index for index, old in enumerate(kept)}
     bodies = tuple(replace(body, nodes=tuple(new[index] for index in body.nodes)) for body in network.bodies[1:])
     nothing = Body("", (), (), ())
     nodes = tuple(network.nodes[index] for index in kept)
-    return Network(network.label, network.values, nodes, bodies or (nothing,))
+    return FileNetwork(network.label, network.values, nodes, bodies or (nothing,))

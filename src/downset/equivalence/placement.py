@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.meaning import fused, number
-from downset.equivalence.network import ABSENT, Network, Node
 from downset.equivalence.read_tflite import Offline
 
 __all__ = ["May", "check_placement", "nothing"]
@@ -29,7 +29,7 @@ def nothing(output: int, offset: int, read: int, read_offset: int) -> bool:
     return False
 
 
-def check_placement(network: Network, offline: Offline, may: May = nothing) -> str | None:
+def check_placement(network: FileNetwork, offline: Offline, may: May = nothing) -> str | None:
     """The fault of the offsets, or None. Inputs live from the start, outputs to the end, everything else from the
     operator that makes it to the last that reads it."""
     if offline.tensors != offline.expected:
@@ -75,7 +75,7 @@ def check_placement(network: Network, offline: Offline, may: May = nothing) -> s
     return None
 
 
-def _element_bytes(network: Network, value: int) -> int:
+def _element_bytes(network: FileNetwork, value: int) -> int:
     try:
         return int(np.dtype(network.values[value].dtype).itemsize)
     except TypeError:
@@ -87,7 +87,7 @@ def _same_rows(one: dict[int, int], offset: int, other: dict[int, int], other_of
     return any(tensor in other and offset - begin == other_offset - other[tensor] for tensor, begin in one.items())
 
 
-def _holders(network: Network, offline: Offline) -> dict[int, dict[int, int]]:
+def _holders(network: FileNetwork, offline: Offline) -> dict[int, dict[int, int]]:
     """By tensor of the main graph: the tensors that it is bytes of, itself included, and where it begins in them."""
     main = network.bodies[0]
     direct: dict[int, list[tuple[int, int]]] = {}
@@ -109,7 +109,7 @@ def _holders(network: Network, offline: Offline) -> dict[int, dict[int, int]]:
     return holders
 
 
-def _stretches(network: Network, node: Node, offline: Offline) -> Iterator[tuple[int, int, int]]:
+def _stretches(network: FileNetwork, node: FileNode, offline: Offline) -> Iterator[tuple[int, int, int]]:
     """(value, holder, begin) where a node copies one stretch of bytes as it is."""
     if node.kind == "SLICE":
         source, result = network.values[node.inputs[0]], network.values[node.outputs[0]]

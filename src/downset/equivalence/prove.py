@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from downset.equivalence.bijection import check_bijection, find_bijection
-from downset.equivalence.network import Network
+from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.overlaps import allowed_overlaps
 from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import check_placement
@@ -59,7 +59,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    network: Network
+    network: FileNetwork
     offline: Offline | None
     certificate: bytes | None
 

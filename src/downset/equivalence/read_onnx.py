@@ -1,4 +1,4 @@
-"""`.onnx` -> Network: nodes with every attribute, bodies, functions, versions of operator sets, and weights by content.
+"""`.onnx` -> FileNetwork: nodes with every attribute, bodies, functions, versions of operator sets, weights by content.
 
 Left out: names of nodes and inner values, documentation, metadata, annotations, and what the file says of the shapes of
 inner values, which follow from the rest.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from downset.equivalence.network import ABSENT, Body, Effect, Network, Node, Value
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.errors import LoadError
 from downset.formats.certificates import METADATA_KEY
 from downset.formats.onnx.data_files import stored_value
@@ -27,21 +27,21 @@ __all__ = ["read_onnx", "with_shapes"]
 _GRAPH, _GRAPHS, _TENSOR, _TENSORS, _SPARSE, _SPARSES = 5, 10, 4, 9, 11, 12
 
 
-def read_onnx(path: str | os.PathLike[str]) -> tuple[Network, bytes | None]:
+def read_onnx(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
     """The network of the file, and the certificate that it carries. Raises LoadError for a damaged file,
     UnsupportedError without `downset[onnx]`."""
     onnx = onnx_library()
     model = read_unfixed(onnx, Path(path))
     carried = [entry.value.encode() for entry in model.metadata_props if entry.key == METADATA_KEY]
     try:
-        return _Reader(onnx, Path(path)).network(model), carried[0] if carried else None
+        return _OnnxNetworkReader(onnx, Path(path)).network(model), carried[0] if carried else None
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
 
 def with_shapes(
-    network: Network, path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]] | None
-) -> Network:
+    network: FileNetwork, path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]] | None
+) -> FileNetwork:
     """The same with the shapes and element types of the main graph's values, as ONNX infers them with its inputs fixed
     to `shapes`. Raises LoadError where they stay open."""
     onnx = onnx_library()
@@ -60,14 +60,14 @@ def with_shapes(
     return replace(network, values=tuple(values))
 
 
-class _Reader:
+class _OnnxNetworkReader:
     def __init__(self, onnx: Any, path: Path) -> None:
         self._onnx, self._path = onnx, path
-        self._values: list[Value] = []
-        self._nodes: list[Node | None] = []
+        self._values: list[FileValue] = []
+        self._nodes: list[FileNode | None] = []
         self._domains: set[str] = set()
 
-    def network(self, model: Any) -> Network:
+    def network(self, model: Any) -> FileNetwork:
         scope: dict[str, int] = {"": ABSENT}
         main = self._body(model.graph, scope, "the main graph")
         weights = {value.name for value in model.graph.initializer}
@@ -84,9 +84,9 @@ class _Reader:
         settings: dict[str, Hashable] = {f"version of operator set {name!r}": version for name, version in used.items()}
         nodes = tuple(node for node in self._nodes if node is not None)
         assert len(nodes) == len(self._nodes)
-        return Network(str(self._path), tuple(self._values), nodes, (main,), {**settings, **functions}, named)
+        return FileNetwork(str(self._path), tuple(self._values), nodes, (main,), {**settings, **functions}, named)
 
-    def _add(self, scope: dict[str, int], value: Value) -> int:
+    def _add(self, scope: dict[str, int], value: FileValue) -> int:
         self._values.append(value)
         scope[value.label] = len(self._values) - 1
         return scope[value.label]
@@ -99,21 +99,21 @@ class _Reader:
             self._add(scope, self._sparse(sparse))
         own = {weight.name for weight in graph.initializer}
         inputs = tuple(
-            self._add(scope, Value(value.name, ("type", _serialised(value.type))))
+            self._add(scope, FileValue(value.name, ("type", _serialised(value.type))))
             for value in graph.input
             if value.name not in own
         )
         outputs_of = [
-            [self._add(scope, Value(name)) if name else ABSENT for name in node.output] for node in graph.node
+            [self._add(scope, FileValue(name)) if name else ABSENT for name in node.output] for node in graph.node
         ]
         first = [self._node(node, tuple(out), scope) for node, out in zip(graph.node, outputs_of, strict=True)]
         outputs = tuple(scope[value.name] for value in graph.output)
         return Body(label, inputs, outputs, tuple(first))
 
-    def _weight(self, weight: Any) -> Value:
+    def _weight(self, weight: Any) -> FileValue:
         form = ("constant", weight.data_type, tuple(weight.dims))
         dtype = _numpy_name(self._onnx, weight.data_type)
-        return Value(
+        return FileValue(
             weight.name, form, lambda: self._bytes(weight), shape=tuple(weight.dims), dtype=dtype,
             stored=self._place(weight),
         )  # fmt: skip
@@ -129,9 +129,11 @@ class _Reader:
             return None  # it is read where it is needed, and missed there
         return held.st_dev, held.st_ino, entries.get("offset", "0"), entries.get("length", "")
 
-    def _sparse(self, sparse: Any) -> Value:
+    def _sparse(self, sparse: Any) -> FileValue:
         form = ("sparse", sparse.values.data_type, tuple(sparse.dims))
-        return Value(sparse.values.name, form, lambda: self._bytes(sparse.values) + b"|" + self._bytes(sparse.indices))
+        return FileValue(
+            sparse.values.name, form, lambda: self._bytes(sparse.values) + b"|" + self._bytes(sparse.indices)
+        )
 
     def _bytes(self, tensor: Any) -> bytes:
         value = stored_value(self._onnx, self._path, tensor)
@@ -159,7 +161,7 @@ class _Reader:
         overload = f" {node.overload}" if getattr(node, "overload", "") else ""
         label = node.name or next((name for name in node.output if name), f"node {index}")
         effects: tuple[Effect, ...] = (("random numbers", True),) if kind_of(node.op_type).draws != "never" else ()
-        self._nodes[index] = Node(
+        self._nodes[index] = FileNode(
             label, f"{domain}{node.op_type}{overload}", settings, _trimmed(inputs), _trimmed(outputs), tuple(bodies),
             tuple(captured), effects,
         )  # fmt: skip

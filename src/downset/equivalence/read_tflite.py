@@ -1,4 +1,4 @@
-"""`.tflite` -> Network: every field of the file that bears on what is computed, whatever the schema calls it.
+"""`.tflite` -> FileNetwork: every field of the file that bears on what is computed, whatever the schema calls it.
 
 Options, quantization and sparsity are taken field by field from the schema's own objects, so that a field that a later
 version of the format adds is compared too. Left out: names, descriptions, debugging records, and metadata.
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from downset.equivalence.effects import EVERYTHING
-from downset.equivalence.network import ABSENT, Body, Effect, Network, Node, Value
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.errors import LoadError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY
 from downset.formats.tflite.flatbuffer import read_flatbuffer
@@ -72,27 +72,27 @@ class Offline:
     """The library that it names for results that lie over inputs."""
 
 
-def read_tflite(path: str | os.PathLike[str]) -> tuple[Network, Offline | None, bytes | None]:
+def read_tflite(path: str | os.PathLike[str]) -> tuple[FileNetwork, Offline | None, bytes | None]:
     """The network of the file, and the offsets and the certificate that it carries. Raises LoadError for a damaged
     file, UnsupportedError without `downset[tflite]`."""
     model, _, schema = read_flatbuffer(path)
     try:
-        reader = _Reader(Path(path), model, schema)
+        reader = _TfliteNetworkReader(Path(path), model, schema)
         return reader.network(), reader.offline(), reader.metadata(METADATA_KEY)
     except (IndexError, TypeError, AttributeError, ValueError, KeyError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
 
-class _Reader:
+class _TfliteNetworkReader:
     def __init__(self, path: Path, model: Any, schema: Any) -> None:
         self._path, self._model = path, model
         self._operators = {number: name for name, number in vars(schema.BuiltinOperator).items() if name[0] != "_"}
-        self._values: list[Value] = []
-        self._nodes: list[Node] = []
+        self._values: list[FileValue] = []
+        self._nodes: list[FileNode] = []
         self._starts: list[int] = []
         self._resource: dict[int, str] = {}
 
-    def network(self) -> Network:
+    def network(self) -> FileNetwork:
         model = self._model
         for subgraph in model.subgraphs:
             self._starts.append(len(self._values))
@@ -112,9 +112,9 @@ class _Reader:
         }
         external = plain([_listed(model.externalBufferGroups), _listed(model.externalBuffers)])
         settings = {"version": model.version, "external buffers": external}
-        return Network(str(self._path), tuple(self._values), tuple(self._nodes), bodies, settings, named)
+        return FileNetwork(str(self._path), tuple(self._values), tuple(self._nodes), bodies, settings, named)
 
-    def _value(self, tensor: Any, label: str, fed: bool) -> Value:
+    def _value(self, tensor: Any, label: str, fed: bool) -> FileValue:
         content = self._content(tensor.buffer)
         keeps = bool(tensor.isVariable)
         form = (
@@ -128,7 +128,7 @@ class _Reader:
             ("start", content if keeps else b""),
         )
         constant = bool(content) and not fed and not keeps
-        return Value(
+        return FileValue(
             label, form, (lambda: content) if constant else None, keeps,
             tuple(int(extent) for extent in _listed(tensor.shape)), _TYPES.get(tensor.type, ""),
             _scales(tensor.quantization),
@@ -154,7 +154,7 @@ class _Reader:
             _text(subgraph.name) or f"subgraph {number}", inputs, outputs, tuple(range(first, len(self._nodes)))
         )
 
-    def _node(self, operator: Any, start: int) -> Node:
+    def _node(self, operator: Any, start: int) -> FileNode:
         code = self._model.operatorCodes[operator.opcodeIndex]
         name = self._operators.get(max(code.builtinCode, code.deprecatedBuiltinCode), "?")
         if name == "CUSTOM":
@@ -175,7 +175,7 @@ class _Reader:
         inputs, outputs = (tuple(self._at(start, t) for t in _listed(s)) for s in (operator.inputs, operator.outputs))
         label = self._values[outputs[0]].label if outputs and outputs[0] != ABSENT else f"operator {len(self._nodes)}"
         effects = self._effects(name, settings, inputs, outputs)
-        return Node(label, name, settings, inputs + intermediates, outputs, effects=effects)
+        return FileNode(label, name, settings, inputs + intermediates, outputs, effects=effects)
 
     def _at(self, start: int, tensor: int) -> int:
         return start + int(tensor) if tensor >= 0 else ABSENT

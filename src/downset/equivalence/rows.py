@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from downset.equivalence.claims import Box, Claim, Padding, Unproven, array_of, whole
+from downset.equivalence.file_network import FileNode
 from downset.equivalence.identities import Place, integers_of, pads_of, said
 from downset.equivalence.meaning import others
-from downset.equivalence.network import Node
 
 __all__ = ["cut_out", "resized", "surrounded"]
 
@@ -27,7 +27,7 @@ def cut_out(place: Place, out: Claim) -> Claim:
         box_cut = tuple(
             (low + begin, low + begin + size) for (low, _), begin, size in zip(box, begins, sizes, strict=True)
         )
-        if box_cut == out.box and _within(box_cut, box) and (claim.known is None or _within(box_cut, claim.known)):
+        if box_cut == out.box and _within(box_cut, box) and (claim.valid is None or _within(box_cut, claim.valid)):
             return Claim(
                 out.of, out.box, padding="" if _within(box_cut, whole(place.first.values[out.of])) else padding
             )
@@ -50,7 +50,7 @@ def surrounded(place: Place, out: Claim) -> Claim:
         (low if start <= 0 else start, high if stop >= extent else stop)
         for (low, high), (start, stop), (_, extent) in zip(out.box, inner, full, strict=True)
     )
-    return Claim(out.of, out.box, padding=_padding(place), known=None if box_around == out.box else box_around)
+    return Claim(out.of, out.box, padding=_padding(place), valid=None if box_around == out.box else box_around)
 
 
 def _padding(place: Place) -> Padding:
@@ -66,7 +66,7 @@ def _padding(place: Place) -> Padding:
     return "lowest"
 
 
-def resized(place: Place, node: Node, out: Box) -> Box:
+def resized(place: Place, node: FileNode, out: Box) -> Box:
     """A resize of rows by a power of two, for which the fixed-point scale is exact. Returns the rows that are right:
     those next to a cut may need the row behind it."""
     source, full = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))

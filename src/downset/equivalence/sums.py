@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from downset.equivalence.claims import Box, Claim, Unproven, array_of, whole
+from downset.equivalence.file_network import ABSENT, FileNode, FileValue
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import base_kind, channels_axis, fused, number, others, real
-from downset.equivalence.network import ABSENT, Node, Value
 from downset.equivalence.windows import check_window, hold_weights, same_window_kind
 
 __all__ = ["added", "partial_product", "partial_window"]
@@ -26,7 +26,7 @@ class _Sum:
     biased: bool
 
 
-def added(place: Place, node: Node, out: Claim) -> Claim:
+def added(place: Place, node: FileNode, out: Claim) -> Claim:
     """Sums of products with neighbouring channels, added up."""
     mine = place.node
     if mine.kind not in _ADDS:
@@ -38,7 +38,7 @@ def added(place: Place, node: Node, out: Claim) -> Claim:
     return _finished(place, node, out, total)
 
 
-def partial_window(place: Place, node: Node, out: Claim) -> Claim:
+def partial_window(place: Place, node: FileNode, out: Claim) -> Claim:
     """A convolution of some input channels; ONNX Runtime's FusedConv adds a sum so far to it."""
     mine, first = place.node, place.first
     _floats(place, node)
@@ -62,7 +62,7 @@ def partial_window(place: Place, node: Node, out: Claim) -> Claim:
     return _finished(place, node, out, _first_that_holds(place, node, out, axis, tried))
 
 
-def partial_product(place: Place, node: Node, out: Claim) -> Claim:
+def partial_product(place: Place, node: FileNode, out: Claim) -> Claim:
     """A matrix product over some of the columns; ONNX's Gemm adds a sum so far to it."""
     mine, first = place.node, place.first
     _floats(place, node)
@@ -94,7 +94,7 @@ def partial_product(place: Place, node: Node, out: Claim) -> Claim:
     return _finished(place, node, out, _first_that_holds(place, node, out, -1, tried))
 
 
-def _first_that_holds(place: Place, node: Node, out: Claim, axis: int, tried: Callable[[Box], _Sum]) -> _Sum:
+def _first_that_holds(place: Place, node: FileNode, out: Claim, axis: int, tried: Callable[[Box], _Sum]) -> _Sum:
     """The proof for the first box of the summed input that allows one; the stated box comes before others: a part may
     lie in a concatenation twice."""
     stated = out.terms[1] if out.terms is not None else -1
@@ -107,13 +107,13 @@ def _first_that_holds(place: Place, node: Node, out: Claim, axis: int, tried: Ca
     raise reason
 
 
-def _floats(place: Place, node: Node) -> None:
+def _floats(place: Place, node: FileNode) -> None:
     for value in (*node.inputs[:2], *node.outputs):
         if place.first.values[value].dtype not in _FLOATS:
             raise Unproven(f"{place.first.values[value].label!r} holds no floats: each part is rounded")
 
 
-def _biased(place: Place, node: Node, box: Box) -> bool:
+def _biased(place: Place, node: FileNode, box: Box) -> bool:
     """Whether the original's bias is added here; zeros and no bias add nothing."""
     given = place.value(2)
     if given is None or _is_zero(given):
@@ -128,7 +128,7 @@ def _biased(place: Place, node: Node, box: Box) -> bool:
     raise Unproven("it adds a value that is neither the original's bias nor zero")
 
 
-def _is_zero(value: Value) -> bool:
+def _is_zero(value: FileValue) -> bool:
     return value.content is not None and not array_of(value).any()
 
 
@@ -149,7 +149,7 @@ def _joined(one: _Sum, other: _Sum) -> _Sum:
     return _Sum((low[0], high[1]), one.biased or other.biased)
 
 
-def _finished(place: Place, node: Node, out: Claim, total: _Sum) -> Claim:
+def _finished(place: Place, node: FileNode, out: Claim, total: _Sum) -> Claim:
     """The value itself where all channels and the bias are in and what is fused to the original is computed."""
     axis = channels_axis(node, len(out.box)) if base_kind(node) in ("Conv", "CONV_2D") else -1
     channels = whole(place.first.values[node.inputs[0]])[axis]

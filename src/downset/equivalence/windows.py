@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from downset.equivalence.claims import Box, Unproven, whole
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import Along, base_kind, channels_axis, fused, number, others, windows
-from downset.equivalence.network import ABSENT, Network, Node, Value
 
 __all__ = ["check_window", "hold_weights", "right_of_window", "same_window_kind", "window"]
 
@@ -13,7 +13,7 @@ Stretch = tuple[int, int]
 """Positions along one axis, half-open."""
 
 
-def window(place: Place, node: Node, out: Box) -> Box:
+def window(place: Place, node: FileNode, out: Box) -> Box:
     """A convolution or pool makes some channels and rows of what the original's makes. Returns those that are right: of
     the rows at a cut some may read padding where the original reads rows."""
     if fused(place.node) != fused(node):
@@ -30,12 +30,12 @@ def window(place: Place, node: Node, out: Box) -> Box:
     return claim
 
 
-def same_window_kind(mine: Node, original: Node) -> None:
+def same_window_kind(mine: FileNode, original: FileNode) -> None:
     if base_kind(mine) != base_kind(original) or others(mine) != others(original):
         raise Unproven(f"{mine.kind} has other settings than {original.kind} {original.label!r}")
 
 
-def hold_weights(place: Place, node: Node, channels: tuple[int, int], summed: tuple[int, int] | None) -> None:
+def hold_weights(place: Place, node: FileNode, channels: tuple[int, int], summed: tuple[int, int] | None) -> None:
     """The weights are those for these output channels, and (`summed`) for these input channels."""
     weights = place.first.values[node.inputs[1]]
     box = list(whole(weights))
@@ -45,15 +45,15 @@ def hold_weights(place: Place, node: Node, channels: tuple[int, int], summed: tu
     place.holds(1, node.inputs[1], tuple(box))
 
 
-def out_axis(node: Node) -> int:
+def out_axis(node: FileNode) -> int:
     return 3 if node.kind == "DEPTHWISE_CONV_2D" else 0
 
 
-def in_axis(node: Node) -> int:
+def in_axis(node: FileNode) -> int:
     return 3 if node.kind == "CONV_2D" else 1
 
 
-def _groups(node: Node, network: Network, axis: int) -> int:
+def _groups(node: FileNode, network: FileNetwork, axis: int) -> int:
     if len(node.inputs) < 2:
         return 0
     channels = (network.values[node.inputs[0]].shape or ())[axis]
@@ -66,7 +66,7 @@ def _groups(node: Node, network: Network, axis: int) -> int:
     return groups
 
 
-def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, weights: Value | None) -> Box:
+def _window_input(place: Place, node: FileNode, out: Box, axis: int, groups: int, weights: FileValue | None) -> Box:
     """The part of this box of the result that the operator makes right, from a box of the input that is proven."""
     source = place.first.values[node.inputs[0]]
     size = whole(source)
@@ -81,14 +81,14 @@ def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, we
     return right_of_window(place, node, out, fitting[0], size, axis, weights)
 
 
-def _padding(node: Node) -> str:
+def _padding(node: FileNode) -> str:
     """The values that a kernel takes where a window reaches beyond its input; an average leaves them out."""
     if node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         return "zero"
     return "lowest" if node.kind == "MAX_POOL_2D" else ""
 
 
-def _channels_read(place: Place, node: Node, channels: tuple[int, int], axis: int, groups: int) -> tuple[int, int]:
+def _channels_read(place: Place, node: FileNode, channels: tuple[int, int], axis: int, groups: int) -> tuple[int, int]:
     total = (place.first.values[node.inputs[0]].shape or ())[axis]
     if groups == 0:  # a pool
         return channels
@@ -106,14 +106,16 @@ def _channels_read(place: Place, node: Node, channels: tuple[int, int], axis: in
     return (read[0] * in_of_group, read[1] * in_of_group)
 
 
-def check_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis: int, weights: Value | None) -> None:
+def check_window(
+    place: Place, node: FileNode, out: Box, given: Box, size: Box, axis: int, weights: FileValue | None
+) -> None:
     """Along every other axis the windows meet the same positions, and padding where the original's do."""
     if right_of_window(place, node, out, (given, given), size, axis, weights) != out:
         raise Unproven("its windows need positions that it does not read")
 
 
 def right_of_window(
-    place: Place, node: Node, out: Box, given: tuple[Box, Box], size: Box, axis: int, weights: Value | None
+    place: Place, node: FileNode, out: Box, given: tuple[Box, Box], size: Box, axis: int, weights: FileValue | None
 ) -> Box:
     """The part of a box of the result whose windows meet what the original's meet. `given`: the box that is read, and
     the positions in it that are right."""

@@ -59,7 +59,7 @@ def run_in_arena(graph: Graph, order: Order, arena: Arena, inputs: Sequence[npt.
     if len(inputs) != len(graph.inputs):
         raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs, but {len(inputs)} were given")
     with torch_library().no_grad():
-        run = _Run(graph, arena)
+        run = _PoisonedArena(graph, arena)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if tuple(value.shape) != graph.tensors[tensor].shape:
                 wanted = list(graph.tensors[tensor].shape)
@@ -72,7 +72,7 @@ def run_in_arena(graph: Graph, order: Order, arena: Arena, inputs: Sequence[npt.
     return ArenaRun(outputs, run.high_water_bytes)
 
 
-class _Run:
+class _PoisonedArena:
     def __init__(self, graph: Graph, arena: Arena) -> None:
         torch = torch_library()
         self._graph, self._arena = graph, arena

@@ -21,13 +21,13 @@ from downset.isolation import machine_bytes
 from downset.kernels.table import check_kernels, compute
 from downset.text import format_bytes
 
-__all__ = ["DTYPES", "Binder", "Call"]
+__all__ = ["DTYPES", "Binder", "KernelCall"]
 
 DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """`run(values of inputs) -> values of outputs`; `inputs` and `outputs` are tensors of the graph."""
 
     inputs: tuple[int, ...]
@@ -99,7 +99,7 @@ class Binder:
         """Weights that were made here, as the kernels want them."""
         return self._torch.from_numpy(np.array(value, order="C")).to(self.device, self._float)
 
-    def bind(self, ops: Sequence[int], *, threads: int = 1) -> tuple[Call, ...]:
+    def bind(self, ops: Sequence[int], *, threads: int = 1) -> tuple[KernelCall, ...]:
         """The calls of these operators, in the order given; a convolution takes the ReLU behind it along."""
         calls = []
         taken: set[int] = set()
@@ -131,7 +131,7 @@ class Binder:
         constants = [tensor for tensor in outputs if tensor in self.graph.constants]
         return {tensor: self.constant(tensor).to(self.device) for tensor in constants}
 
-    def _call(self, op: Op, threads: int) -> Call:
+    def _call(self, op: Op, threads: int) -> KernelCall:
         for tensor in op.inputs:
             if tensor != ABSENT and self.graph.tensors[tensor].role == "state":
                 name = self.graph.tensors[tensor].name
@@ -140,7 +140,7 @@ class Binder:
         if kind_of(op.kind).category == "convolution" and len(inputs) == 1 and inputs[0] == op.inputs[0]:
             fast = self._convolution_of(op, threads)
             if fast is not None:
-                return Call(inputs, op.outputs[:1], fast)
+                return KernelCall(inputs, op.outputs[:1], fast)
         fixed = [
             None if tensor == ABSENT or tensor in inputs else self.argument(op, place)
             for place, tensor in enumerate(op.inputs)
@@ -162,7 +162,7 @@ class Binder:
                 raise UnsupportedError(f"operator {op.name!r} ({op.kind}) makes {len(results)} of its results only")
             return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
 
-        return Call(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)
+        return KernelCall(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)
 
     def dtype_of(self, tensor: int) -> Any:
         """The element type a tensor is computed in: floats in the engine's, everything else in its own. (A cast is no

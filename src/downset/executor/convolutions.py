@@ -19,7 +19,7 @@ from downset.extras import torch_library
 from downset.graph.core import Op
 from downset.kernels.nn import spatial_geometry
 
-__all__ = ["Convolutions", "Geometry", "geometry_of", "weights_first"]
+__all__ = ["ConvolutionGeometry", "Convolutions", "geometry_of", "weights_first"]
 
 Run = Callable[[list[Any]], Sequence[Any]]
 _RELU = (0.0, math.inf)
@@ -31,7 +31,7 @@ _DIFFERENCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class ConvolutionGeometry:
     """The geometry of a two-dimensional convolution. `pads`: top, left, bottom, right. `limits`: what results are
     clamped to, (0, infinity) for a ReLU. `last`: images come and go as NHWC; `shape` is NCHW all the same."""
 
@@ -53,7 +53,7 @@ class Geometry:
         return self.pads[:2] if self.pads[:2] == self.pads[2:] else (0, 0)
 
 
-def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> Geometry | None:
+def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> ConvolutionGeometry | None:
     """The geometry of an operator that reads an image of this shape, as the graph has it; None for another rank or
     activation, which the kernel table computes."""
     name = op.attrs.get("activation")
@@ -64,7 +64,7 @@ def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> Geometry
     channels, size = (image[2], image[:2]) if last else (image[0], image[1:])
     strides, dilations, pads = spatial_geometry(op, kernel, size)
     groups = int(op.attrs.get("group", 1))
-    return Geometry(
+    return ConvolutionGeometry(
         (batch, channels, *size), tuple(pads), tuple(strides), tuple(dilations), groups, _LIMITS[name], last
     )
 
@@ -87,7 +87,9 @@ class Convolutions:
         self._packed: dict[tuple[Any, ...], Any] = {}
         self._fusing: dict[tuple[Any, ...], bool] = {}
 
-    def bind(self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, *, threads: int) -> Run:
+    def bind(
+        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: ConvolutionGeometry, *, threads: int
+    ) -> Run:
         """`weights` are (out, in, height, width) on the device; `threads`: of the CPU."""
         padded = _with_pads_done(geometry)
         if self._device == "cpu":
@@ -109,7 +111,7 @@ class Convolutions:
         return run
 
     def _packed_for(
-        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, threads: int
+        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: ConvolutionGeometry, threads: int
     ) -> Callable[[Any], Any]:
         torch = self._torch
         lists = [list(values) for values in (geometry.padding, geometry.strides, geometry.dilations)]
@@ -141,7 +143,7 @@ class Convolutions:
         return lambda image: convolve(image, packed, bias, *rest)
 
     def _of_the_library(
-        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry
+        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: ConvolutionGeometry
     ) -> Callable[[Any], Any]:
         torch = self._torch
         if key not in self._packed:
@@ -156,7 +158,7 @@ class Convolutions:
         convolve, limits = torch.nn.functional.conv2d, geometry.limits
         return lambda image: _limited(convolve(image, packed, bias, stride, pad, dilation, groups), limits)
 
-    def _fuses(self, weights: Any, bias: Any, geometry: Geometry) -> bool:
+    def _fuses(self, weights: Any, bias: Any, geometry: ConvolutionGeometry) -> bool:
         """Whether cuDNN has this convolution with the ReLU inside, and gives what the two give one after another.
 
         PyTorch hands cuDNN the uninitialised result as a summand times zero: what is left there must not show, so it is
@@ -190,7 +192,7 @@ class Convolutions:
             cudnn.enabled = before
 
 
-def _misread(geometry: Geometry, taps: int) -> bool:
+def _misread(geometry: ConvolutionGeometry, taps: int) -> bool:
     """Whether oneDNN computes wrong values from packed weights (PyTorch 2.13): of an image of one channel that becomes
     a single column, with a stride across columns."""
     reach = geometry.dilations[1] * (taps - 1) + 1
@@ -205,7 +207,7 @@ def _limited(result: Any, limits: tuple[float, float] | None) -> Any:
     return result.relu_() if limits == _RELU else result.clamp_(*limits)
 
 
-def _with_pads_done(geometry: Geometry) -> Geometry:
+def _with_pads_done(geometry: ConvolutionGeometry) -> ConvolutionGeometry:
     """Unequal pads are added to the image before, and are part of its shape then."""
     top, left, bottom, right = geometry.pads
     if (top, left) == (bottom, right):

@@ -16,9 +16,9 @@ from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
 
-from downset.executor.binder import Binder, Call
+from downset.executor.binder import Binder, KernelCall
+from downset.executor.lane_program import LaneProgram
 from downset.executor.merged import bind_merged
-from downset.executor.program import Program
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 
@@ -26,8 +26,8 @@ __all__ = ["CpuEngine"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    calls: tuple[Call, ...]
+class _LaneTask:
+    calls: tuple[KernelCall, ...]
     receive: tuple[SimpleQueue[None], ...]
     send: tuple[SimpleQueue[None], ...]
     drop: tuple[int, ...]  # tensors that nobody reads any more once this task has ended
@@ -36,7 +36,7 @@ class _Task:
 @dataclass(frozen=True, slots=True)
 class _Region:
     threads: int
-    lanes: tuple[tuple[_Task, ...], ...]
+    lanes: tuple[tuple[_LaneTask, ...], ...]
 
 
 class CpuEngine:
@@ -49,7 +49,7 @@ class CpuEngine:
         self,
         binder: Binder,
         units: UnitGraph,
-        program: Program,
+        program: LaneProgram,
         *,
         inputs: Sequence[int],
         outputs: Sequence[int],
@@ -59,7 +59,7 @@ class CpuEngine:
         self._inputs, self._outputs, self._threads = tuple(inputs), tuple(outputs), threads
         self._regions = _regions(binder, units, program, set(outputs), threads)
         self._fixed = binder.fixed_outputs(outputs)
-        self._workers = [_Worker(lane) for lane in range(1, max((len(r.lanes) for r in self._regions), default=1))]
+        self._workers = [_LaneThread(lane) for lane in range(1, max((len(r.lanes) for r in self._regions), default=1))]
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         torch = self._torch
@@ -94,7 +94,7 @@ class CpuEngine:
         self.close()
 
 
-def _execute(tasks: Sequence[_Task], table: dict[int, Any], failures: list[BaseException]) -> None:
+def _execute(tasks: Sequence[_LaneTask], table: dict[int, Any], failures: list[BaseException]) -> None:
     """After a failure on any lane nothing more is computed, but tokens are sent: nobody may wait for ever."""
     for task in tasks:
         for queue in task.receive:
@@ -111,16 +111,18 @@ def _execute(tasks: Sequence[_Task], table: dict[int, Any], failures: list[BaseE
             queue.put(None)
 
 
-class _Worker:
+class _LaneThread:
     def __init__(self, lane: int) -> None:
-        self._orders: SimpleQueue[tuple[Sequence[_Task], dict[int, Any], list[BaseException], int] | None] = (
+        self._orders: SimpleQueue[tuple[Sequence[_LaneTask], dict[int, Any], list[BaseException], int] | None] = (
             SimpleQueue()
         )
         self._done: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"downset-lane-{lane}", daemon=True)
         self._thread.start()
 
-    def start(self, tasks: Sequence[_Task], table: dict[int, Any], failures: list[BaseException], threads: int) -> None:
+    def start(
+        self, tasks: Sequence[_LaneTask], table: dict[int, Any], failures: list[BaseException], threads: int
+    ) -> None:
         self._orders.put((tasks, table, failures, threads))
 
     def wait(self) -> None:
@@ -141,7 +143,7 @@ class _Worker:
 
 
 def _regions(
-    binder: Binder, units: UnitGraph, program: Program, outputs: set[int], threads: int
+    binder: Binder, units: UnitGraph, program: LaneProgram, outputs: set[int], threads: int
 ) -> tuple[_Region, ...]:
     drops = _drops(binder, units, program, outputs)
     regions = []
@@ -152,7 +154,7 @@ def _regions(
             sorted({program.steps[position].lane for position in span}) if parallel else [program.steps[span[0]].lane]
         )
         each = max(1, threads // len(used))
-        lanes: dict[int, list[_Task]] = {lane: [] for lane in used}
+        lanes: dict[int, list[_LaneTask]] = {lane: [] for lane in used}
         edges = {
             (waited, position): SimpleQueue[None]()
             for position in span
@@ -167,16 +169,16 @@ def _regions(
                 calls = binder.bind(units.units[step.units[0]], threads=each)
             receive = tuple(queue for (_, target), queue in edges.items() if target == position)
             send = tuple(queue for (source, _), queue in edges.items() if source == position)
-            lanes[step.lane if parallel else used[0]].append(_Task(calls, receive, send, drops[position]))
+            lanes[step.lane if parallel else used[0]].append(_LaneTask(calls, receive, send, drops[position]))
         regions.append(_Region(each, tuple(tuple(lanes[lane]) for lane in used)))
     return tuple(regions)
 
 
-def _in_a_row(program: Program, steps: Sequence[int]) -> bool:
+def _in_a_row(program: LaneProgram, steps: Sequence[int]) -> bool:
     return all(program.before[later] >> earlier & 1 for earlier, later in pairwise(steps))
 
 
-def _spans(program: Program) -> list[range]:
+def _spans(program: LaneProgram) -> list[range]:
     """Steps by region: cut where all steps that follow wait for all before, but steps one after another in every run
     stay together."""
     common = [0] * len(program.steps)  # steps that all from this one on wait for
@@ -194,7 +196,7 @@ def _spans(program: Program) -> list[range]:
     return spans
 
 
-def _drops(binder: Binder, units: UnitGraph, program: Program, outputs: set[int]) -> Mapping[int, tuple[int, ...]]:
+def _drops(binder: Binder, units: UnitGraph, program: LaneProgram, outputs: set[int]) -> Mapping[int, tuple[int, ...]]:
     """By step: what it may drop when it ends. A tensor goes with the first step that is its last reader, or that waits
     for all its readers, in every run."""
     graph = binder.graph

@@ -2,7 +2,7 @@
 
 Lanes are streams. Only the edges of the program survive the capture, as events; they are the transitive reduction of
 what its steps wait for. PyTorch's allocator knows the order of issue, not which lanes run side by side: an intermediate
-is let go only where what may get its memory runs after everybody who reads it (`_Held`).
+is let go only where what may get its memory runs after everybody who reads it (`_CapturedStorages`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.executor.binder import Binder, Call
+from downset.executor.binder import Binder, KernelCall
+from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
-from downset.executor.program import Program, critical_lane
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 
@@ -50,7 +50,7 @@ class CudaEngine:
         self,
         binder: Binder,
         units: UnitGraph,
-        program: Program,
+        program: LaneProgram,
         *,
         inputs: Sequence[int],
         outputs: Sequence[int],
@@ -84,7 +84,7 @@ class CudaEngine:
         finally:
             self._held.clear()
 
-    def _bind(self, binder: Binder, units: UnitGraph, step: int) -> tuple[Call, ...]:
+    def _bind(self, binder: Binder, units: UnitGraph, step: int) -> tuple[KernelCall, ...]:
         self._now = self._names[step]
         members = self._program.steps[step].units
         if len(members) > 1:
@@ -132,7 +132,7 @@ class CudaEngine:
     def _issue(self, main: Any) -> list[Any]:
         torch = self._torch
         table: dict[int, Any] = {**self._fixed, **dict(zip(self._given, self.static, strict=True))}
-        held = _Held(self._program, self._calls, table, self._outputs)
+        held = _CapturedStorages(self._program, self._calls, table, self._outputs)
         begin = torch.cuda.Event()
         begin.record(main)
         self._started = [main]
@@ -165,7 +165,7 @@ class CudaEngine:
                 main.wait_event(event)
 
 
-class _Held:
+class _CapturedStorages:
     """The tensors of a capture by the storage that they lie in; each storage is let go as soon as that is safe.
 
     The allocator gives a freed block to later work of the stream that it was allocated on, and to no other. So a
@@ -175,7 +175,7 @@ class _Held:
     """
 
     def __init__(
-        self, program: Program, calls: Sequence[Sequence[Call]], table: dict[int, Any], outputs: Sequence[int]
+        self, program: LaneProgram, calls: Sequence[Sequence[KernelCall]], table: dict[int, Any], outputs: Sequence[int]
     ) -> None:
         self._program, self._calls, self._table = program, calls, table
         self._touched: dict[int, int] = {}  # tensor -> mask of the steps that make or read it
@@ -243,6 +243,6 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _run(calls: Sequence[Call], table: dict[int, Any]) -> None:
+def _run(calls: Sequence[KernelCall], table: dict[int, Any]) -> None:
     for call in calls:
         table.update(zip(call.outputs, call.run([table[tensor] for tensor in call.inputs]), strict=False))

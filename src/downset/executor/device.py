@@ -15,7 +15,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.executor.binder import DTYPES, Binder
 from downset.executor.cpu import CpuEngine
 from downset.executor.cuda import CudaEngine, need_cuda
-from downset.executor.program import Program
+from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 
@@ -55,7 +55,7 @@ class TorchDevice:
         self,
         binder: Binder,
         units: UnitGraph,
-        program: Program,
+        program: LaneProgram,
         *,
         inputs: Sequence[int],
         outputs: Sequence[int],
@@ -68,7 +68,7 @@ class TorchDevice:
         return CpuEngine(binder, units, program, inputs=inputs, outputs=outputs, threads=self.threads)
 
     def time_stage(
-        self, binder: Binder, units: UnitGraph, program: Program, inputs: Sequence[int], outputs: Sequence[int]
+        self, binder: Binder, units: UnitGraph, program: LaneProgram, inputs: Sequence[int], outputs: Sequence[int]
     ) -> float:
         """Median seconds of a program too short to be timed by one run, on random values. Measured."""
         values = [self.random(binder, tensor) for tensor in inputs]

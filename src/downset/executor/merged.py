@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.executor.binder import Binder, Call
-from downset.executor.convolutions import Geometry
+from downset.executor.binder import Binder, KernelCall
+from downset.executor.convolutions import ConvolutionGeometry
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph
 from downset.graph.edit import Edit
@@ -22,7 +22,7 @@ def _relu(graph: Graph, ops: Sequence[int]) -> bool:
     return len(ops) == 2 or graph.ops[ops[0]].attrs.get("activation") == "Relu"
 
 
-def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int) -> tuple[Call, ...]:
+def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int) -> tuple[KernelCall, ...]:
     """One call that makes the results of all units. Raises UnsupportedError where they cannot be merged.
 
     Units with a ReLU come first: where only some have one it runs over their channels together."""
@@ -38,7 +38,7 @@ def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int)
     joined = joined_conv(edit, graph, ops, source, ABSENT)
     weights, *bias = (binder.place_weights(edit.constants[tensor]()) for tensor in joined.inputs[1:])
     relus = [_relu(graph, unit) for unit in units]
-    geometry = Geometry(
+    geometry = ConvolutionGeometry(
         graph.tensors[source].shape,
         tuple(joined.attrs["pads"]),
         tuple(joined.attrs["strides"]),
@@ -58,4 +58,4 @@ def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int)
             whole.narrow(1, 0, behind).relu_()
         return list(torch.split(whole, parts, dim=1))
 
-    return (Call((source,), results, run),)
+    return (KernelCall((source,), results, run),)

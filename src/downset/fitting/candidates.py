@@ -27,7 +27,7 @@ __all__ = [
     "NOT_MEASURED",
     "Candidate",
     "Job",
-    "Planned",
+    "PlannedGraph",
     "arena_as_placed",
     "compare",
     "differences_elsewhere",
@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedGraph:
     """A graph, how it shall run, and what was rewritten in it."""
 
     graph: Graph
@@ -83,7 +83,7 @@ class Candidate:
     """original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips."""
     path: Path
     arena_bytes: int
-    plan: Planned | None = None
+    plan: PlannedGraph | None = None
     measured: Mapping[str, int] | None = None
     settings: SessionSettings | None = None
     process_bytes: int | None = None
@@ -116,7 +116,7 @@ def arena_as_placed(graph: Graph, steps: Sequence[int], target: Target, time_lim
     return plan_arena(graph, steps, method="best", memory=target.memory, time_limit_s=0.2 * time_limit_s)
 
 
-def list_candidates(job: Job, executed: Path, plan: Planned, before: Arena) -> list[Candidate]:
+def list_candidates(job: Job, executed: Path, plan: PlannedGraph, before: Arena) -> list[Candidate]:
     """The original first, then the files we could ship instead without rewriting."""
     candidates = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
     if executed != job.path:
@@ -124,7 +124,7 @@ def list_candidates(job: Job, executed: Path, plan: Planned, before: Arena) -> l
     return candidates
 
 
-def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
+def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
     """The files that hold a plan: its graph in its order, and with its offsets too where the target follows them."""
     order, arena, writer = plan.together.order, plan.together.arena, WRITERS[job.form]
     candidates = []

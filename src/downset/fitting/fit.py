@@ -19,7 +19,7 @@ from downset.fitting.candidates import (
     NOT_MEASURED,
     Candidate,
     Job,
-    Planned,
+    PlannedGraph,
     arena_as_placed,
     compare,
     differences_elsewhere,
@@ -208,15 +208,15 @@ def _jobs(job: Job, graph: Graph) -> list[Job]:
     return [job, replace(job, target=apart, kernels=None)]
 
 
-def _plans(jobs: Sequence[Job], graph: Graph, time_limit_s: float) -> list[Planned]:
+def _plans(jobs: Sequence[Job], graph: Graph, time_limit_s: float) -> list[PlannedGraph]:
     """The plan of each job, the least arena first; without those in the order of one before."""
-    plans = [Planned(graph, _plan(job, graph, time_limit_s)) for job in jobs]
+    plans = [PlannedGraph(graph, _plan(job, graph, time_limit_s)) for job in jobs]
     ranked = sorted(plans, key=lambda plan: plan.together.arena.arena_bytes)
     return list({plan.together.order.steps: plan for plan in reversed(ranked)}.values())[::-1]
 
 
 def _rewritten(
-    jobs: Sequence[Job], plan: Planned, time_limit_s: float, *, inexact: bool
+    jobs: Sequence[Job], plan: PlannedGraph, time_limit_s: float, *, inexact: bool
 ) -> tuple[list[Candidate], list[str]]:
     """Files of the network with concatenations taken apart, where that lowers the peak and the plan; and notes."""
     planned = []
@@ -236,7 +236,7 @@ def _rewritten(
         return [], [f"not rewritten: {error}"]
 
 
-def _in_strips(job: Job, plans: Sequence[Planned], limits: PartialLimits) -> tuple[list[Candidate], list[str]]:
+def _in_strips(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -> tuple[list[Candidate], list[str]]:
     """Files that compute segments in strips, where that lowers the peak; and notes."""
     try:
         files = least_in_strips(job, _searches(job, plans, limits))
@@ -247,14 +247,14 @@ def _in_strips(job: Job, plans: Sequence[Planned], limits: PartialLimits) -> tup
     return files, said or ["not computed in strips: that lowers no peak"]
 
 
-def _searches(job: Job, plans: Sequence[Planned], limits: PartialLimits) -> list[StripSearch]:
+def _searches(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -> list[StripSearch]:
     """One for each order."""
     share = replace(limits, time_limit_s=limits.time_limit_s / len(plans))
     return [search_strips(job, plan, share) for plan in plans]
 
 
 def _within(
-    job: Job, plans: Sequence[Planned], limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
+    job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
 ) -> tuple[list[Candidate], list[str], StripSearch | None]:
     """(the candidates; where none fits, strips that do, beside the original; notes; what was searched for that)."""
     original = candidates[0]
@@ -272,7 +272,7 @@ def _within(
 
 
 def _with_front(
-    job: Job, plan: Planned, limits: PartialLimits, searched: StripSearch | None, original: Candidate,
+    job: Job, plan: PlannedGraph, limits: PartialLimits, searched: StripSearch | None, original: Candidate,
     chosen: Candidate, result: Fit,
 ) -> Fit:  # fmt: skip
     """The result with the front of plans in strips, a few of them measured."""
@@ -284,15 +284,15 @@ def _with_front(
 
 
 def _planned_better(
-    job: Job, plan: Planned, graph: Graph, rewrites: tuple[Rewrite, ...], time_limit_s: float
-) -> Planned | None:
+    job: Job, plan: PlannedGraph, graph: Graph, rewrites: tuple[Rewrite, ...], time_limit_s: float
+) -> PlannedGraph | None:
     """The rewritten graph planned, if its arena is smaller than that of the plan without rewriting."""
     if not rewrites:
         return None
     together = _plan(job, graph, time_limit_s)
     verify(graph, together.order, together.arena)
     smaller = together.arena.arena_bytes < plan.together.arena.arena_bytes
-    return Planned(graph, together, rewrites) if smaller else None
+    return PlannedGraph(graph, together, rewrites) if smaller else None
 
 
 def _plan(job: Job, graph: Graph, time_limit_s: float) -> Together:

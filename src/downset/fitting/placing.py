@@ -18,7 +18,7 @@ from downset.partial.rewrite import in_strips
 from downset.plans import Arena
 from downset.rewrites.tflite_form import IN_PLACE, tflite_form
 
-__all__ = ["Forms", "Placing", "forms_of", "nothing_overlaps", "placed", "without_overlaps"]
+__all__ = ["Forms", "OrderPlacing", "forms_of", "nothing_overlaps", "placed", "without_overlaps"]
 
 Memory = MemoryName | MemoryModel
 Forms = Sequence[tuple[int, Graph]]
@@ -85,7 +85,7 @@ Cost = Callable[[int, int], int]
 
 
 @dataclass(slots=True)
-class Placing:
+class OrderPlacing:
     """Plans of one network in its order, as files: what each needs is found once.
 
     `forms`: the rows of the network that a plan was priced with. `kept`: what the runtime keeps beside the arena for a

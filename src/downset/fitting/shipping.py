@@ -9,7 +9,7 @@ from downset import __version__
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Job
 from downset.formats.onnx.data_files import bring_weights
-from downset.formats.onnx.fitted import foreign_operators, write_metadata
+from downset.formats.onnx.metadata import foreign_operators, write_metadata
 from downset.formats.writing import WRITERS
 from downset.results import Fit
 from downset.runtimes.ort_script import session_program

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, Job, Planned, write_planned
+from downset.fitting.candidates import Candidate, Job, PlannedGraph, write_planned
 from downset.fitting.measuring import measure
-from downset.fitting.placing import Placing
-from downset.formats.onnx.fitted import fix_sizes
+from downset.fitting.placing import OrderPlacing
+from downset.formats.onnx.metadata import fix_sizes
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
@@ -56,7 +56,7 @@ class StripSearch:
     limits: PartialLimits
     memory: MemoryName
     persistent: Persistent | None
-    placing: Placing
+    placing: OrderPlacing
     left_s: float
 
     @property
@@ -76,7 +76,7 @@ class StripSearch:
         return self.found or (not self.front.complete and self.front.bound_bytes < peak)
 
 
-def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch:
+def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
     """Raises UnsupportedError where the file's format cannot hold a network in strips."""
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
@@ -84,7 +84,7 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     started = time.perf_counter()
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
-    rows = row_form(graph, strict=False)
+    rows = row_form(graph, halos_required=False)
     # Padded strips compute nothing twice; windows with SAME need no copy of their input.
     forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
     forms = forms[: 1 + (forms[0] != forms[1])]
@@ -106,7 +106,7 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     )
     left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
-    placing = Placing(graph, form_of, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
+    placing = OrderPlacing(graph, form_of, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
     return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, left_s)
 
 
@@ -196,14 +196,14 @@ def _less(one: list[Candidate], other: list[Candidate]) -> list[Candidate]:
     return min(one, other, key=lambda files: min(file.cost() for file in files))
 
 
-def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> Planned:
+def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> PlannedGraph:
     graph, arena = search.placing.placed(plan)
     steps = tuple(range(len(graph.ops)))
     verify_steps(graph.predecessors(), steps)
     peak = peak_bytes(order_problem(graph, arena.memory), steps)
     bound = min(peak, search.front.bound_bytes)
     evidence = Evidence("strips", peak, bound, False, search.front.priced)
-    return Planned(graph, Together(Order(steps, arena.memory, evidence), arena), _rewrites(job, search, plan))
+    return PlannedGraph(graph, Together(Order(steps, arena.memory, evidence), arena), _rewrites(job, search, plan))
 
 
 def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite, ...]:
@@ -224,7 +224,7 @@ def files_of(job: Job, search: StripSearch, plan: PartialPlan, name: str) -> lis
     return _written(job, _planned(job, search, plan), name)
 
 
-def _written(job: Job, planned: Planned, name: str) -> list[Candidate]:
+def _written(job: Job, planned: PlannedGraph, name: str) -> list[Candidate]:
     files = write_planned(job, planned, name)
     if job.form == ".onnx":
         for file in files:

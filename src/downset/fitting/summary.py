@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
-from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, Planned
+from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, PlannedGraph
 from downset.fitting.strips import StripSearch, remedies
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
@@ -29,8 +29,8 @@ BLOCK_BYTES = 1024
 
 
 def summarise(
-    job: Job, plan: Planned, before: Arena, candidates: Sequence[Candidate], chosen: Candidate, outputs: Comparison,
-    notes: Sequence[str],
+    job: Job, plan: PlannedGraph, before: Arena, candidates: Sequence[Candidate], chosen: Candidate,
+    outputs: Comparison, notes: Sequence[str],
 ) -> Fit:  # fmt: skip
     """Before and after, of what is shipped; the first of the candidates is the original. Its own note follows those
     given."""

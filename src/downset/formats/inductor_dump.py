@@ -18,7 +18,7 @@ from downset.graph.core import Graph, Op, Source, Tensor
 __all__ = ["is_dump", "read_dump"]
 
 
-class _Buffer(msgspec.Struct):
+class _DumpedBuffer(msgspec.Struct):
     name: str
     size_alloc: int
     size_free: int
@@ -27,14 +27,14 @@ class _Buffer(msgspec.Struct):
     deps: list[str]
 
 
-class _Node(msgspec.Struct):
+class _DumpedNode(msgspec.Struct):
     name: str
     buffer_names: list[str]
 
 
 class _Dump(msgspec.Struct):
-    nodes: list[_Node]
-    buffers: list[_Buffer]
+    nodes: list[_DumpedNode]
+    buffers: list[_DumpedBuffer]
 
 
 def is_dump(content: bytes) -> bool:
@@ -84,7 +84,7 @@ def _tensor(name: str, nbytes: int) -> Tensor:
     return Tensor(name, (), "opaque", nbytes)
 
 
-def _made_with(path: Path, buffers: Mapping[str, _Buffer]) -> dict[str, str]:
+def _made_with(path: Path, buffers: Mapping[str, _DumpedBuffer]) -> dict[str, str]:
     """Part -> the buffer of several outputs that it was allocated with."""
     whole_of: dict[str, str] = {}
     for name, buffer in buffers.items():
@@ -104,8 +104,8 @@ def _made_with(path: Path, buffers: Mapping[str, _Buffer]) -> dict[str, str]:
 
 def _op(
     path: Path,
-    node: _Node,
-    buffers: Mapping[str, _Buffer],
+    node: _DumpedNode,
+    buffers: Mapping[str, _DumpedBuffer],
     number: Mapping[str, int],
     made_with: Mapping[str, str],
 ) -> Op:

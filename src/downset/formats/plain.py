@@ -17,21 +17,21 @@ from downset.text import read_file
 __all__ = ["load_plain"]
 
 
-class _Tensor(msgspec.Struct):
+class _PlainTensor(msgspec.Struct):
     size: int
     name: str = ""
     shape: list[int] = []
 
 
-class _Op(msgspec.Struct):
+class _PlainOp(msgspec.Struct):
     ins: list[int]
     outs: list[int]
     name: str = ""
 
 
 class _Plain(msgspec.Struct):
-    tensors: list[_Tensor]
-    ops: list[_Op]
+    tensors: list[_PlainTensor]
+    ops: list[_PlainOp]
     inputs: list[int]
     outputs: list[int]
     name: str = ""

@@ -17,11 +17,11 @@ from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.isolation import machine_bytes
 from downset.text import format_size
 
-__all__ = ["READERS", "Reader", "check_readable", "load", "not_read"]
+__all__ = ["READERS", "FileReader", "check_readable", "load", "not_read"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class FileReader:
     """`load(path)`, or `load(path, shapes=…)` where inputs can be `resized`, or `load(path, trust=…)` where files may
     bring code: files of one suffix to graphs."""
 
@@ -30,11 +30,11 @@ class Reader:
     brings_code: bool = False
 
 
-READERS: Mapping[str, Reader] = {
-    ".onnx": Reader(load_onnx, resized=True),
-    ".tflite": Reader(load_tflite, resized=True),
-    ".pt2": Reader(load_exported, brings_code=True),
-    ".json": Reader(load_plain),
+READERS: Mapping[str, FileReader] = {
+    ".onnx": FileReader(load_onnx, resized=True),
+    ".tflite": FileReader(load_tflite, resized=True),
+    ".pt2": FileReader(load_exported, brings_code=True),
+    ".json": FileReader(load_plain),
 }
 """By suffix, in small letters."""
 

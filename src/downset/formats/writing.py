@@ -18,13 +18,13 @@ from downset.memory.models import memory_model
 from downset.plans import Arena, Order
 from downset.whole_files import write_whole
 
-__all__ = ["WRITERS", "Writer", "export"]
+__all__ = ["WRITERS", "FileWriter", "export"]
 
 Named = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class FileWriter:
     """Writes files of one suffix: `write(path, graph, order, arena)`; only forms with `needs_arena` need the last.
 
     What a model's file can hold beside another order: `rewritten` networks, networks computed `in_strips`, and
@@ -64,12 +64,12 @@ def _write_header(path: Named, graph: Graph, order: Order, arena: Arena | None) 
     write_whole(path, c_header(graph, order, arena).encode())
 
 
-WRITERS: Mapping[str, Writer] = {
-    ".tflite": Writer(_write_tflite, rewritten=True, in_strips=True, offsets=True),
-    ".onnx": Writer(_write_onnx, rewritten=True, in_strips=True, weights_outside=True),
-    ".pt2": Writer(_write_torch),
-    ".json": Writer(_write_plan),
-    ".h": Writer(_write_header, needs_arena=True),
+WRITERS: Mapping[str, FileWriter] = {
+    ".tflite": FileWriter(_write_tflite, rewritten=True, in_strips=True, offsets=True),
+    ".onnx": FileWriter(_write_onnx, rewritten=True, in_strips=True, weights_outside=True),
+    ".pt2": FileWriter(_write_torch),
+    ".json": FileWriter(_write_plan),
+    ".h": FileWriter(_write_header, needs_arena=True),
 }
 """By suffix, in small letters."""
 

@@ -49,10 +49,10 @@ def macs(graph: Graph) -> int:
     return sum(op_macs(graph, op) for op in graph.ops)
 
 
-def row_form(graph: Graph, *, axis: int = 0, strict: bool = True) -> RowForm:
+def row_form(graph: Graph, *, axis: int = 0, halos_required: bool = True) -> RowForm:
     """The graph as integers along rows (axis 0) or columns (1): what pipeline planners read.
 
-    strict: raise UnsupportedError at an operator whose halo is not known; otherwise it is computed whole.
+    halos_required: raise UnsupportedError at an operator whose halo is not known; otherwise it is computed whole.
     """
     key = ("row form", axis)
     if key not in graph.facts:
@@ -60,7 +60,7 @@ def row_form(graph: Graph, *, axis: int = 0, strict: bool = True) -> RowForm:
     form: RowForm
     refused: str | None
     form, refused = graph.facts[key]
-    if strict and refused is not None:
+    if halos_required and refused is not None:
         raise UnsupportedError(refused)
     return form
 
@@ -171,7 +171,7 @@ def longest_axis(graph: Graph) -> int:
     of two with equal MACs has least bytes. That is the longer axis where all operators can be cut along both. Rows
     where both are the same.
     """
-    return min((0, 1), key=lambda axis: _finest_strip(row_form(graph, axis=axis, strict=False)))
+    return min((0, 1), key=lambda axis: _finest_strip(row_form(graph, axis=axis, halos_required=False)))
 
 
 def _finest_strip(form: RowForm) -> tuple[int, int]:

@@ -249,8 +249,8 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         case "reduction":
             return SAME if rows == output_rows and rows > 1 and _keeps(graph, op, dimension) else None
         case "space to depth":
-            block = int(op.attrs["blocksize"])
-            return AxisMap(block, 1, 0, block - 1)
+            block_size = int(op.attrs["blocksize"])
+            return AxisMap(block_size, 1, 0, block_size - 1)
         case "depth to space":
             return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
         case "resize":

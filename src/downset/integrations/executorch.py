@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from downset.extras import optional_library
-from downset.integrations.executorch_offsets import MemoryMap, Settings, Spec, plan_specs
+from downset.integrations.executorch_offsets import MemoryMap, PlacementSettings, Spec, plan_specs
 from downset.integrations.executorch_order import Dialect, GraphReport, reordered
 
 __all__ = ["GraphReport", "MemoryMap", "Spec", "algorithm", "order_pass", "planning_pass", "suite_member"]
@@ -46,7 +46,7 @@ def planning_pass(
     """
     passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
     settings = _settings(method, time_limit_s, banks, costs)
-    ordering = Settings(method, time_limit_s)
+    ordering = PlacementSettings(method, time_limit_s)
 
     class OrderingMemoryPlanningPass(passes.MemoryPlanningPass):  # type: ignore[misc, name-defined, unused-ignore]
         """Orders nodes, then plans memory as its parent does."""
@@ -79,7 +79,7 @@ def order_pass(*, work_limit: int = 20_000, report: Report | None = None) -> Cal
 
     def downset(graph_module: Any) -> Any:
         modules = _graph_modules(graph_module)
-        changed = [_reorder(inner, Dialect.edge(), Settings(), work_limit, report) for inner in modules]
+        changed = [_reorder(inner, Dialect.edge(), PlacementSettings(), work_limit, report) for inner in modules]
         return infra.PassResult(graph_module, any(changed))
 
     return downset
@@ -110,7 +110,7 @@ def algorithm(
 def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable[..., Any]:
     """A value for the list of `MemoryPlanningAlgorithmSuite`, which keeps the least of its members: beside ExecuTorch's
     own `greedy` the result is never above it."""
-    settings = Settings(method, time_limit_s)
+    settings = PlacementSettings(method, time_limit_s)
 
     def downset(
         alignment: int, specs: Iterable[Spec], graph_module: Any, graph_signature: Any, extra_padding: int = 0
@@ -126,11 +126,13 @@ def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable
     return downset
 
 
-def _settings(method: str, time_limit_s: float, banks: MemoryMap | None, costs: Sequence[int] | None) -> Settings:
-    return Settings(method, time_limit_s, banks, None if costs is None else tuple(costs))
+def _settings(
+    method: str, time_limit_s: float, banks: MemoryMap | None, costs: Sequence[int] | None
+) -> PlacementSettings:
+    return PlacementSettings(method, time_limit_s, banks, None if costs is None else tuple(costs))
 
 
-def _algorithm(settings: Settings) -> Callable[..., list[int]]:
+def _algorithm(settings: PlacementSettings) -> Callable[..., list[int]]:
     def downset(
         alignment: int, specs: Iterable[Spec], graph_module: Any, graph_signature: Any, extra_padding: int = 0
     ) -> list[int]:
@@ -150,7 +152,9 @@ def _graph_modules(graph_module: Any) -> list[Any]:
     return [inner for inner in graph_module.modules() if isinstance(inner, GraphModule)]
 
 
-def _reorder(graph_module: Any, dialect: Dialect, settings: Settings, work_limit: int, report: Report | None) -> bool:
+def _reorder(
+    graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int, report: Report | None
+) -> bool:
     """Whether nodes moved."""
     try:
         told = reordered(graph_module, dialect, settings, work_limit)

@@ -15,7 +15,7 @@ from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError, UsageError
 from downset.memory.records import Record, align_up
 
-__all__ = ["MemoryMap", "Placed", "Settings", "Spec", "arena_of", "plan_specs"]
+__all__ = ["MemoryMap", "Placed", "PlacementSettings", "Spec", "arena_of", "plan_specs"]
 
 
 class Spec(Protocol):
@@ -43,7 +43,7 @@ class MemoryMap(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlacementSettings:
     """How specs are placed. `costs`: of a byte in each bank of `banks`, rising."""
 
     method: str = "best"
@@ -66,7 +66,7 @@ Placed = list[tuple[Spec, int, int]]
 
 
 def plan_specs(
-    alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, settings: Settings
+    alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, settings: PlacementSettings
 ) -> tuple[Placed, list[int]]:
     """Where each spec lies, and the bytes of each memory; memory 0 is the constants', not ours."""
     if alignment < 1:
@@ -82,7 +82,7 @@ def plan_specs(
     return _in_arenas(alignment, memories, reserved, extra_padding, settings)
 
 
-def arena_of(records: Sequence[Record], settings: Settings) -> tuple[list[int], int]:
+def arena_of(records: Sequence[Record], settings: PlacementSettings) -> tuple[list[int], int]:
     """Offsets by record, and the bytes in all; tensors of no bytes lie at 0."""
     real = [index for index, record in enumerate(records) if record.nbytes]
     arena = plan_arena([records[i] for i in real], method=settings.method, time_limit_s=settings.time_limit_s)
@@ -122,12 +122,12 @@ class _Group:
 
 def _shared_bytes(specs: Sequence[Spec]) -> list[_Group]:
     """Each group is led by the spec that the others lie in."""
-    known = {id(spec) for spec in specs}
+    spec_ids = {id(spec) for spec in specs}
     groups: dict[int, _Group] = {}
     for spec in specs:
         root, inside = spec, 0
         while (base := _base_of(root)) is not None:
-            if id(base) not in known:
+            if id(base) not in spec_ids:
                 raise UnsupportedError(f"{spec!r} is in place of {base!r}, which is not planned in the same memory")
             inside += getattr(root, "storage_base_offset", 0)
             root = base
@@ -147,7 +147,7 @@ def _in_arenas(
     memories: dict[int, list[_Group]],
     reserved: Sequence[int],
     extra_padding: int,
-    settings: Settings,
+    settings: PlacementSettings,
 ) -> tuple[Placed, list[int]]:
     """Each memory is one arena above what is reserved there."""
     nbytes = [0] * max(2, len(reserved), *(memory + 1 for memory in memories))
@@ -162,7 +162,7 @@ def _in_arenas(
 
 
 def _in_banks(
-    alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: Settings
+    alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: PlacementSettings
 ) -> tuple[Placed, list[int]]:
     """Groups that name a memory go there; all others wherever they cost least, within what the banks hold."""
     assert settings.banks is not None
@@ -185,21 +185,25 @@ def _in_banks(
         Bank(bank.name, max(0, bank.size - floor - extra_padding), cost)
         for bank, floor, cost in zip(banks, floors, costs, strict=True)
     ]
-    place = {bank.mem_id: at for at, bank in enumerate(banks)}
+    place = {bank.mem_id: position for position, bank in enumerate(banks)}
     records = [group.record(i, unit) for i, group in enumerate(managed)]
     real = [index for index, record in enumerate(records) if record.nbytes]
-    only = {at: place[mem_id] for at, index in enumerate(real) if (mem_id := managed[index].mem_id) is not None}
+    only = {
+        position: place[mem_id] for position, index in enumerate(real) if (mem_id := managed[index].mem_id) is not None
+    }
     plan = plan_banks([records[i] for i in real], rooms, time_limit_s=settings.time_limit_s, only=only)
     bank_of = [place[group.mem_id] if group.mem_id is not None else 0 for group in managed]
     offsets = [0] * len(managed)
     for index, bank, offset in zip(real, plan.bank_of, plan.offsets, strict=True):
         bank_of[index], offsets[index] = bank, offset
-    for at, bank in enumerate(banks):
-        ends = [offsets[i] + records[i].nbytes for i in real if bank_of[i] == at]
+    for position, bank in enumerate(banks):
+        ends = [offsets[i] + records[i].nbytes for i in real if bank_of[i] == position]
         if ends:
-            nbytes[bank.mem_id] = floors[at] + max(ends) + extra_padding
-    memories = [banks[at].mem_id for at in bank_of]
-    return placed + _at(managed, memories, [floors[at] + o for at, o in zip(bank_of, offsets, strict=True)]), nbytes
+            nbytes[bank.mem_id] = floors[position] + max(ends) + extra_padding
+    memories = [banks[position].mem_id for position in bank_of]
+    return placed + _at(
+        managed, memories, [floors[position] + o for position, o in zip(bank_of, offsets, strict=True)]
+    ), nbytes
 
 
 def _at(groups: Sequence[_Group], memories: Sequence[int], offsets: Sequence[int]) -> Placed:

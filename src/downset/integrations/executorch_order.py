@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.executorch_offsets import Settings, arena_of
+from downset.integrations.executorch_offsets import PlacementSettings, arena_of
 from downset.integrations.scheduler_order import least_peak_order
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record, align_up
@@ -64,7 +64,7 @@ class Dialect:
 
     tensors: Tensors
     views: Callable[[Any], Iterable[tuple[object, object]]]
-    """A node to pairs of keys that are one block."""
+    """A node to pairs of keys that are one storage."""
     alignment: int
     inputs: bool
     outputs: bool
@@ -89,7 +89,7 @@ class Dialect:
         return Dialect(_values, _views, 16, False, True, False, lambda _: False)
 
 
-def reordered(graph_module: Any, dialect: Dialect, settings: Settings, work_limit: int) -> GraphReport | None:
+def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int) -> GraphReport | None:
     """Move the nodes of a graph into the order of least bytes; None where there is nothing to order. Raises
     UnsupportedError where a graph cannot be ordered, and leaves it as it is."""
     graph = graph_module.graph
@@ -113,8 +113,8 @@ def reordered(graph_module: Any, dialect: Dialect, settings: Settings, work_limi
 
 
 @dataclass(slots=True)
-class _Block:
-    """One block of bytes: who touches it."""
+class _SpecStorage:
+    """One storage: who touches it."""
 
     nbytes: int = 0
     memory: int = 1
@@ -136,29 +136,29 @@ class _Units:
         self.head = [node for node in nodes if node.op in ("placeholder", "get_attr")]
         self.members = _units(nodes)
         self._unit_of = {node: unit for unit, members in enumerate(self.members) for node in members}
-        self._blocks = _Blocks(nodes, dialect)
+        self._storages = _SpecStorages(nodes, dialect)
         for node in self.head:
-            for block in self._blocks.of(node):
-                block.given = True
-                block.kept = block.kept or dialect.always(node)
+            for storage in self._storages.of(node):
+                storage.given = True
+                storage.kept = storage.kept or dialect.always(node)
                 if not (dialect.buffers if dialect.always(node) else dialect.inputs):
-                    block.nbytes = 0
+                    storage.nbytes = 0
         for node, unit in self._unit_of.items():
-            for block in self._blocks.of(node):
-                if not block.given and block.made_by is None:
-                    block.made_by = unit
+            for storage in self._storages.of(node):
+                if not storage.given and storage.made_by is None:
+                    storage.made_by = unit
             for touched in (node, *node.all_input_nodes):
-                for block in self._blocks.of(touched):
-                    block.touched.add(unit)
+                for storage in self._storages.of(touched):
+                    storage.touched.add(unit)
             for target in _written(node):
-                for block in self._blocks.of(target):
-                    if block.made_by != unit:
-                        block.written.add(unit)
+                for storage in self._storages.of(target):
+                    if storage.made_by != unit:
+                        storage.written.add(unit)
         for source in next(node for node in nodes if node.op == "output").all_input_nodes:
-            for block in self._blocks.of(source):
-                block.kept = True
+            for storage in self._storages.of(source):
+                storage.kept = True
                 if not dialect.outputs:
-                    block.nbytes = 0
+                    storage.nbytes = 0
 
     def problem(self) -> OrderProblem:
         before: list[set[int]] = [set() for _ in self.members]
@@ -170,46 +170,48 @@ class _Units:
             if row is not None:
                 before[unit] |= {last[row]} if row in last else set()
                 last[row] = unit
-        for block in self._blocks.all():
-            for write in block.written:
-                for other in block.touched:
+        for storage in self._storages.all():
+            for write in storage.written:
+                for other in storage.touched:
                     before[max(write, other)].add(min(write, other))
         storages = []
-        for block in self._blocks.all():
-            makers = () if block.made_by is None else (block.made_by,)
-            readers = tuple(sorted(block.touched - set(makers))) or makers
-            if block.nbytes and (readers or block.kept):
-                storages.append(Storage(align_up(block.nbytes, self._dialect.alignment), makers, readers, block.kept))
+        for storage in self._storages.all():
+            makers = () if storage.made_by is None else (storage.made_by,)
+            readers = tuple(sorted(storage.touched - set(makers))) or makers
+            if storage.nbytes and (readers or storage.kept):
+                storages.append(
+                    Storage(align_up(storage.nbytes, self._dialect.alignment), makers, readers, storage.kept)
+                )
         return OrderProblem(tuple(tuple(sorted(w - {unit})) for unit, w in enumerate(before)), tuple(storages))
 
-    def arena_bytes(self, steps: Sequence[int], settings: Settings) -> int:
+    def arena_bytes(self, steps: Sequence[int], settings: PlacementSettings) -> int:
         """Bytes of all memories when the units run in this order."""
-        at = {unit: when for when, unit in enumerate(steps, start=1)}
+        step_of = {unit: when for when, unit in enumerate(steps, start=1)}
         unit = self._dialect.alignment
         memories: dict[int, list[Record]] = {}
-        for index, block in enumerate(self._blocks.all()):
-            if block.nbytes:
-                places = [at[toucher] for toucher in block.touched]
-                first = 0 if block.given else min(places)
-                last = len(steps) + 1 if block.kept else max(places, default=0)
-                record = Record(str(index), first, last + 1, align_up(block.nbytes, unit), unit)
-                memories.setdefault(block.memory, []).append(record)
+        for index, storage in enumerate(self._storages.all()):
+            if storage.nbytes:
+                places = [step_of[toucher] for toucher in storage.touched]
+                first = 0 if storage.given else min(places)
+                last = len(steps) + 1 if storage.kept else max(places, default=0)
+                record = Record(str(index), first, last + 1, align_up(storage.nbytes, unit), unit)
+                memories.setdefault(storage.memory, []).append(record)
         return sum(arena_of(records, settings)[1] for records in memories.values())
 
 
-class _Blocks:
-    """The blocks of bytes of a graph; keys of the same bytes are joined."""
+class _SpecStorages:
+    """The storages of a graph; keys of the same bytes are joined."""
 
     def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
         self._keys: dict[Any, list[object]] = {}
-        self._found: dict[object, _Block] = {}
+        self._storage_of: dict[object, _SpecStorage] = {}
         self._joined: dict[object, object] = {}
         for node in nodes:
             held = [] if node.op == "output" else list(dialect.tensors(node))
             self._keys[node] = [key for key, _, _ in held]
             for key, nbytes, memory in held:
-                block = self._found.setdefault(key, _Block())
-                block.nbytes, block.memory = max(block.nbytes, nbytes), memory
+                storage = self._storage_of.setdefault(key, _SpecStorage())
+                storage.nbytes, storage.memory = max(storage.nbytes, nbytes), memory
         for node in nodes:
             pairs = list(dialect.views(node))
             for result in _in_place(node):
@@ -224,13 +226,13 @@ class _Blocks:
         inner, outer = self._root(part), self._root(whole)
         if inner != outer:
             self._joined[inner] = outer
-            self._found[outer].nbytes = max(self._found[outer].nbytes, self._found.pop(inner).nbytes)
+            self._storage_of[outer].nbytes = max(self._storage_of[outer].nbytes, self._storage_of.pop(inner).nbytes)
 
-    def of(self, node: Any) -> list[_Block]:
-        return [self._found[key] for key in dict.fromkeys(map(self._root, self._keys[node]))]
+    def of(self, node: Any) -> list[_SpecStorage]:
+        return [self._storage_of[key] for key in dict.fromkeys(map(self._root, self._keys[node]))]
 
-    def all(self) -> Iterable[_Block]:
-        return self._found.values()
+    def all(self) -> Iterable[_SpecStorage]:
+        return self._storage_of.values()
 
     def _root(self, key: object) -> object:
         while key in self._joined:
@@ -240,7 +242,7 @@ class _Blocks:
 
 def _units(nodes: Sequence[Any]) -> list[list[Any]]:
     """An allocation goes with the first node that reads it, which is the call that writes there."""
-    position = {node: at for at, node in enumerate(nodes)}
+    position = {node: index for index, node in enumerate(nodes)}
     waiting: dict[Any, list[Any]] = {}
     units = []
     for node in nodes:
@@ -262,7 +264,7 @@ def _is_alloc(node: Any) -> bool:
 def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
     from executorch.exir.tensor import TensorSpec
 
-    for spec in _flat(_meta_spec(node)):
+    for spec in _leaves(_meta_spec(node)):
         if isinstance(spec, TensorSpec):
             if spec.is_dynamic_unbound_tensor:
                 raise UnsupportedError(f"the size of {node.name} is known only when it runs")
@@ -286,13 +288,13 @@ def _meta_spec(node: Any) -> Any:
 def _values(node: Any) -> Iterator[tuple[object, int, int]]:
     import torch
 
-    for at, value in enumerate(_flat(node.meta.get("val"))):
+    for number, value in enumerate(_leaves(node.meta.get("val"))):
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise UnsupportedError(f"the value of {node.name} is symbolic")
         if isinstance(value, torch.Tensor):
             if not all(isinstance(size, int) for size in value.shape):
                 raise UnsupportedError(f"the size of {node.name} is symbolic")
-            yield (node, at), value.numel() * value.element_size(), 1
+            yield (node, number), value.numel() * value.element_size(), 1
 
 
 def _views(node: Any) -> Iterator[tuple[object, object]]:
@@ -310,7 +312,7 @@ def _in_place(node: Any) -> Iterator[Any]:
         if returned.alias_info is not None and returned.alias_info.is_write:
             for argument, given in _arguments(node, schema):
                 if argument.alias_info is not None and argument.alias_info.before_set & returned.alias_info.before_set:
-                    yield from (source for source in _flat(given) if hasattr(source, "op") and not _is_alloc(source))
+                    yield from (source for source in _leaves(given) if hasattr(source, "op") and not _is_alloc(source))
     if (shares := node.meta.get(_SHARES)) is not None:
         yield node.args[shares]
 
@@ -320,14 +322,14 @@ def _written(node: Any) -> Iterator[Any]:
     if schema is not None:
         for argument, given in _arguments(node, schema):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from (target for target in _flat(given) if hasattr(target, "op") and not _is_alloc(target))
+                yield from (target for target in _leaves(given) if hasattr(target, "op") and not _is_alloc(target))
     if (shares := node.meta.get(_SHARES)) is not None:
         yield node.args[shares]
 
 
 def _arguments(node: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
-    for at, argument in enumerate(schema.arguments):
-        yield argument, node.args[at] if at < len(node.args) else node.kwargs.get(argument.name)
+    for number, argument in enumerate(schema.arguments):
+        yield argument, node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
 
 
 def _operator(node: Any) -> Any:
@@ -352,9 +354,9 @@ def _row(node: Any) -> Any:
     return None if node.users else "unread"
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, list | tuple):
         for part in value:
-            yield from _flat(part)
+            yield from _leaves(part)
     else:
         yield value

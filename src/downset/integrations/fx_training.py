@@ -33,13 +33,13 @@ class Traced:
 
 def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
     """The training graph of an fx graph whose backward pass are the nodes `late`."""
-    reader = _Reader()
+    reader = _NodeReader()
     for node in fx_graph.nodes:
         reader.take(node)
     return reader.result(late, apart=apart)
 
 
-class _Reader:
+class _NodeReader:
     """Keeps the known facts of the nodes read so far."""
 
     def __init__(self) -> None:
@@ -76,36 +76,39 @@ class _Reader:
             self._operator(node)
 
     def _operator(self, node: Any) -> None:
-        at = len(self.nodes)
+        number = len(self.nodes)
         self.nodes.append(node)
         self.reads.append({source for of in node.all_input_nodes for source in self.sources[of]})
         self.read_inputs.append(frozenset().union(*(self.inputs[of] for of in node.all_input_nodes)))
         shown = node.all_input_nodes[:1] if _is_copy(node) else node.all_input_nodes if self._is_view(node) else ()
         below = tuple(source for of in shown for source in self.sources[of])
-        self.sources[node] = tuple(dict.fromkeys((*below, at)))
+        self.sources[node] = tuple(dict.fromkeys((*below, number)))
         self.inputs[node] = frozenset()
         if _is_copy(node) and not self.sources[node.args[0]]:
-            self.written += [(into, node.args[1], at) for into in self.inputs[node.args[0]]]
+            self.written += [(into, node.args[1], number) for into in self.inputs[node.args[0]]]
 
     def _is_view(self, node: Any) -> bool:
         held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
         return any(tensor.untyped_storage()._cdata in held for tensor in _tensors(node))
 
     def result(self, late: Collection[Any], *, apart: bool) -> Traced:
-        behind = {at for at, node in enumerate(self.nodes) if node in late}
+        behind = {number for number, node in enumerate(self.nodes) if node in late}
         waits: list[set[int]] = [set() for _ in self.nodes]
-        nbytes = [self._nbytes(at) for at in range(len(self.nodes))]
-        early_written = self.changed | {into for into, _, at in self.written if at not in behind}
-        for into, made, at in self.written:
-            readers = {v for v, read in enumerate(self.read_inputs) if into in read and v != at}
-            writer = self._writes_in_place(made, readers)
-            waits[at if writer is None else writer] |= readers - {writer}
-            nbytes[at] = 0
+        nbytes = [self._nbytes(number) for number in range(len(self.nodes))]
+        early_written = self.changed | {into for into, _, number in self.written if number not in behind}
+        for into, value, number in self.written:
+            readers = {v for v, read in enumerate(self.read_inputs) if into in read and v != number}
+            writer = self._writes_in_place(value, readers)
+            waits[number if writer is None else writer] |= readers - {writer}
+            nbytes[number] = 0
             if writer is not None:
                 nbytes[writer] = 0
         may = [
-            at not in behind and not waits[at] and self._repeatable(node) and not self.read_inputs[at] & early_written
-            for at, node in enumerate(self.nodes)
+            number not in behind
+            and not waits[number]
+            and self._repeatable(node)
+            and not self.read_inputs[number] & early_written
+            for number, node in enumerate(self.nodes)
         ]
         graph = TrainingGraph(
             reads=tuple(tuple(sorted(read)) for read in self.reads),
@@ -121,29 +124,29 @@ class _Reader:
         smaller, new = contracted(graph)
         nodes = dict(zip(new, self.nodes, strict=True))  # of a kernel its last operator
         sources = {node: tuple(dict.fromkeys(new[v] for v in of)) for node, of in self.sources.items()}
-        return Traced(smaller, tuple(nodes[at] for at in range(len(nodes))), sources)
+        return Traced(smaller, tuple(nodes[number] for number in range(len(nodes))), sources)
 
-    def _writes_in_place(self, made: Any, readers: Collection[int]) -> int | None:
+    def _writes_in_place(self, value: Any, readers: Collection[int]) -> int | None:
         """The operator that may write its result straight into an input: it runs behind all who read what was there."""
-        if len(self.sources.get(made, ())) != 1 or self.inputs[made]:
+        if len(self.sources.get(value, ())) != 1 or self.inputs[value]:
             return None
-        (writer,) = self.sources[made]
+        (writer,) = self.sources[value]
         others = [reader for reader in readers if reader != writer]
         fusible = self._is_fusible(self.nodes[writer])
         return writer if fusible and all(r < writer for r in others) and writer not in self.kept else None
 
-    def _nbytes(self, at: int) -> int:
-        node = self.nodes[at]
-        if self._is_constant(at):
+    def _nbytes(self, number: int) -> int:
+        node = self.nodes[number]
+        if self._is_constant(number):
             return 0
         held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
         own = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors(node)}
         return sum(_bytes_of(tensor) for key, tensor in own.items() if key not in held)
 
-    def _is_constant(self, at: int) -> bool:
+    def _is_constant(self, number: int) -> bool:
         """Whether every reader makes it again: numbers that depend on nothing."""
-        node = self.nodes[at]
-        return not self.reads[at] and not self.read_inputs[at] and self._is_fusible(node)
+        node = self.nodes[number]
+        return not self.reads[number] and not self.read_inputs[number] and self._is_fusible(node)
 
     def _is_fusible(self, node: Any) -> bool:
         import torch
@@ -177,27 +180,27 @@ class _Reader:
 
         device = next((tensor.device.type for tensor in _tensors(node)), "cpu")
         operations_s, bytes_s = _RATES.get(device, _RATES["cuda"])
-        made = sum(_bytes_of(tensor) for tensor in _tensors(node))
+        written_bytes = sum(_bytes_of(tensor) for tensor in _tensors(node))
         if self._is_fusible(node):
-            return made / bytes_s  # part of the kernel that reads it, at most it is written once
+            return written_bytes / bytes_s  # part of the kernel that reads it, at most it is written once
         read = sum(_bytes_of(tensor) for of in node.all_input_nodes for tensor in _tensors(of))
         count = flop_registry.get(getattr(node.target, "overloadpacket", None))
         if count is None:
-            return (made + read) / bytes_s
+            return (written_bytes + read) / bytes_s
         arguments = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta["val"])
         try:
             operations = _hint(count(*arguments[0], **arguments[1], out_val=node.meta["val"]))
         except (TypeError, AssertionError, ValueError):  # a count that knows other arguments
-            operations = made
-        return max(operations / operations_s, (made + read) / bytes_s)
+            operations = written_bytes
+        return max(operations / operations_s, (written_bytes + read) / bytes_s)
 
 
-def sets_of(known: Traced, saved: Iterable[Any]) -> set[int]:
+def sets_of(trace: Traced, saved: Iterable[Any]) -> set[int]:
     """The operators that run again where exactly these fx nodes are saved for the backward pass."""
-    held = {source for node in saved for source in known.sources.get(node, ())[-1:]}
-    step = known.graph.step()
-    again = {at for at, may in enumerate(step.may) if may} - held
-    return set(needed(step, again, known.graph.late))
+    held = {source for node in saved for source in trace.sources.get(node, ())[-1:]}
+    step = trace.graph.step()
+    again = {number for number, may in enumerate(step.may) if may} - held
+    return set(needed(step, again, trace.graph.late))
 
 
 def _tensors(node: Any) -> Iterable[Any]:

@@ -99,11 +99,11 @@ def update_of(optimizer: Any) -> Update:
         )
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
-        at = 0
+        position = 0
         for parameters, rate, options in zip(groups, rates, settings, strict=True):
-            of_group = zip(parameters, gradients[at : at + len(parameters)], strict=True)
+            of_group = zip(parameters, gradients[position : position + len(parameters)], strict=True)
             pairs = [(parameter, gradient) for parameter, gradient in of_group if gradient is not None]
-            at += len(parameters)
+            position += len(parameters)
             (_sgd if sgd else _adam)(pairs, optimizer.state, dict(options), rate)
 
     def state() -> list[Any]:

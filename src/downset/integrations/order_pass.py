@@ -18,7 +18,7 @@ from typing import Any
 from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
-from downset.integrations.fingerprint import fingerprint
+from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import OrderProblem, profile
@@ -32,7 +32,7 @@ Report = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _SchedulerProblem:
     """The problem of a scheduler before it is ordered."""
 
     nodes: Sequence[Any]
@@ -106,26 +106,26 @@ def _again(uuid: str, work_limit: int) -> Any:
 
 @cache
 def _fingerprint() -> str:
-    return fingerprint(sorted(Path(__file__).parent.glob("*order*.py")))
+    return code_fingerprint(sorted(Path(__file__).parent.glob("*order*.py")))
 
 
 def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:
     """The nodes in the order that they run in, and what is told of it; nothing where there is nothing to order."""
     if len(nodes) < 2:
         return nodes, None
-    known = _planned(nodes)
-    peaks = {name: _inductor_peak(known, order) for name, order in known.orders.items()}
+    scheduler = _planned(nodes)
+    peaks = {name: _inductor_peak(scheduler, order) for name, order in scheduler.orders.items()}
     steps = tuple(range(len(nodes)))
-    counted = known.problem
+    counted = scheduler.problem
     order = least_peak_order(counted, work_limit=work_limit)
     ours = [nodes[step] for step in order.steps]
-    if (estimated := _inductor_peak(known, ours)) != order.peak_bytes:
+    if (estimated := _inductor_peak(scheduler, ours)) != order.peak_bytes:
         raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {order.peak_bytes}")
     best = min(peaks, key=lambda name: peaks[name])
     chosen = order.peak_bytes < peaks[best]
-    at = {node: step for step, node in enumerate(nodes)}
-    theirs = tuple(at[node] for node in known.orders[best])
-    devices = _devices(known)
+    step_of = {node: step for step, node in enumerate(nodes)}
+    theirs = tuple(step_of[node] for node in scheduler.orders[best])
+    devices = _devices(scheduler)
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
     chosen = chosen and not risen
     runs = order.steps if chosen else theirs
@@ -133,20 +133,20 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     told = OrderReport(
         _graph_name(nodes),
         len(nodes),
-        known.given_bytes,
+        scheduler.given_bytes,
         peaks[best],
         order,
         chosen,
         f"{nodes[peak].get_name()} {_source(nodes[peak])}".strip(),
-        tuple(_live_buffers(known, live)),
-        _needs(known, theirs),
-        _needs(known, runs),
+        tuple(_live_buffers(scheduler, live)),
+        _needs(scheduler, theirs),
+        _needs(scheduler, runs),
         _on_devices(devices, risen),
     )
     return (ours if chosen else nodes), told
 
 
-def _planned(nodes: list[Any]) -> _Planned:
+def _planned(nodes: list[Any]) -> _SchedulerProblem:
     from torch._inductor import memory
     from torch._inductor.virtualized import V
     from torch.utils._ordered_set import OrderedSet
@@ -165,22 +165,22 @@ def _planned(nodes: list[Any]) -> _Planned:
         "dfs": memory.topological_sort_dfs(nodes),
     }
     problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
-    return _Planned(nodes, inputs, outputs, problem, orders, peak)
+    return _SchedulerProblem(nodes, inputs, outputs, problem, orders, peak)
 
 
-def _inductor_peak(known: _Planned, order: list[Any]) -> int:
+def _inductor_peak(scheduler: _SchedulerProblem, order: list[Any]) -> int:
     from torch._inductor import memory
 
-    return int(memory.estimate_peak_memory(order, known.inputs, known.outputs)[0])
+    return int(memory.estimate_peak_memory(order, scheduler.inputs, scheduler.outputs)[0])
 
 
-def _devices(known: _Planned) -> list[str]:
+def _devices(scheduler: _SchedulerProblem) -> list[str]:
     """Where each storage of the problem lies."""
     from torch._inductor.virtualized import V
 
-    made = {buffer.get_name(): buffer.node for node in known.nodes for buffer in node.get_outputs()}
-    names = names_of_storages(known.nodes, known.inputs, known.outputs)
-    return [str((made.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
+    node_of = {buffer.get_name(): buffer.node for node in scheduler.nodes for buffer in node.get_outputs()}
+    names = names_of_storages(scheduler.nodes, scheduler.inputs, scheduler.outputs)
+    return [str((node_of.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
 
 
 def _on_devices(devices: Iterable[str], risen: Mapping[str, int]) -> str:
@@ -222,9 +222,9 @@ def _source(node: Any) -> str:
     for part in node.get_nodes():
         traces: Iterable[str] = part.node.get_stack_traces() if hasattr(part.node, "get_stack_traces") else ()
         for line in reversed([line.strip() for trace in traces for line in trace.splitlines()]):
-            found = re.match(r'File "(.+)", line (\d+)', line)
-            if found and Path(found[1]).parent != Path(__file__).parent:
-                return f"{found[1]}:{found[2]}"
+            match = re.match(r'File "(.+)", line (\d+)', line)
+            if match and Path(match[1]).parent != Path(__file__).parent:
+                return f"{match[1]}:{match[2]}"
     return _module(node)
 
 
@@ -245,12 +245,12 @@ def _module(node: Any) -> str:
     return ""
 
 
-def _needs(known: _Planned, steps: Sequence[int]) -> tuple[StepNeed, ...]:
+def _needs(scheduler: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed, ...]:
     """By step: the node and its first operator's kind, and the bytes that live while it runs."""
-    live = profile(known.problem, steps)
+    live = profile(scheduler.problem, steps)
     return tuple(
-        StepNeed(step, _kind(known.nodes[at]), known.nodes[at].get_name(), nbytes)
-        for step, (at, nbytes) in enumerate(zip(steps, live, strict=True))
+        StepNeed(step, _kind(scheduler.nodes[operator]), scheduler.nodes[operator].get_name(), nbytes)
+        for step, (operator, nbytes) in enumerate(zip(steps, live, strict=True))
     )
 
 
@@ -262,13 +262,13 @@ def _kind(node: Any) -> str:
     return ""
 
 
-def _live_buffers(known: _Planned, live: Sequence[int]) -> list[LiveBuffer]:
-    made_by = {name: node for node in known.nodes for name in node.get_buffer_names()}
-    names = names_of_storages(known.nodes, known.inputs, known.outputs)
+def _live_buffers(scheduler: _SchedulerProblem, live: Sequence[int]) -> list[LiveBuffer]:
+    made_by = {name: node for node in scheduler.nodes for name in node.get_buffer_names()}
+    names = names_of_storages(scheduler.nodes, scheduler.inputs, scheduler.outputs)
     return [
         LiveBuffer(
             names[index],
-            known.problem.storages[index].nbytes,
+            scheduler.problem.storages[index].nbytes,
             _source(made_by[names[index]]) if names[index] in made_by else "",
         )
         for index in live

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.compiled import RecomputeReport
-from downset.integrations.fingerprint import fingerprint
+from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
 from downset.text import format_bytes
@@ -32,7 +32,7 @@ _BUDGETS = (0.5, 0.2, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class _RecomputeSettings:
     peak_bytes: int
     choices: int | None
     report: Callable[[Any], None] | None
@@ -49,7 +49,7 @@ def recompute_options(
     peak_bytes: int, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
 ) -> dict[str, Any]:
     """Options of `torch.compile` that keep a step within `peak_bytes`: as one graph, or as forward and backward."""
-    settings = _Settings(peak_bytes, choices, report)
+    settings = _RecomputeSettings(peak_bytes, choices, report)
     passes = _pass_classes()
     if whole:
         return {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
@@ -60,7 +60,7 @@ def recompute_options(
 def _fingerprint() -> str:
     here = Path(__file__).parent
     names = ("fx_training.py", "recompute_pass.py", "training_graph.py", "../rewrites/recompute_search.py")
-    return fingerprint(here / name for name in names)
+    return code_fingerprint(here / name for name in names)
 
 
 @cache
@@ -70,7 +70,7 @@ def _pass_classes() -> dict[str, Any]:
     class Partitioner(CustomPartitionerFn):  # type: ignore[misc, unused-ignore]
         """PyTorch's own partitioner on a graph that is marked with our choice."""
 
-        def __init__(self, settings: _Settings) -> None:
+        def __init__(self, settings: _RecomputeSettings) -> None:
             self._settings = settings
 
         def uuid(self) -> str:
@@ -91,7 +91,7 @@ def _pass_classes() -> dict[str, Any]:
     class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
         """Puts the copies of our choice into the graph of a whole step."""
 
-        def __init__(self, settings: _Settings) -> None:
+        def __init__(self, settings: _RecomputeSettings) -> None:
             self._settings = settings
 
         def uuid(self) -> str:
@@ -127,15 +127,15 @@ def _pass_classes() -> dict[str, Any]:
 
 def _again(kind: str, uuid: str, *within: Any) -> Any:
     del uuid
-    made = _pass_classes()[kind]
-    return made(_Settings(within[0], within[1], None)) if within else made()
+    pass_class = _pass_classes()[kind]
+    return pass_class(_RecomputeSettings(within[0], within[1], None)) if within else pass_class()
 
 
 def _warn(error: Exception) -> None:
     warnings.warn(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}", stacklevel=3)
 
 
-def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
+def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> None:
     """Mark what runs again, and what does not, for PyTorch's partitioner; nothing where its own choice is ours."""
     from torch._functorch import partitioners
     from torch._functorch.compile_utils import fx_graph_cse
@@ -145,18 +145,18 @@ def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
         return  # the model says itself what runs again
     gm.graph.eliminate_dead_code()
     gm.graph = fx_graph_cse(gm.graph)
-    known = partitioners.classify_nodes(
+    node_info = partitioners.classify_nodes(
         gm, options.get("static_lifetime_input_indices") or [], options["num_fwd_outputs"]
     )
-    if not known.required_bw_nodes:
+    if not node_info.required_bw_nodes:
         return
-    graph = traced(gm.graph, _backward(gm.graph, known), apart=True)
-    theirs = _their_sets(gm, known, graph)
+    graph = traced(gm.graph, _backward(gm.graph, node_info), apart=True)
+    theirs = _their_sets(gm, node_info, graph)
     again = _chosen(graph, settings, theirs)
     if set(again) == theirs[0]:
         return
     for node in gm.graph.nodes:
-        if node.op != "call_function" or not known.is_required_fw(node):
+        if node.op != "call_function" or not node_info.is_required_fw(node):
             continue
         makers = graph.sources.get(node, ())
         if makers and graph.nodes[makers[-1]] is not node and node.target is not operator.getitem:
@@ -167,32 +167,32 @@ def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
-def _backward(graph: Any, known: Any) -> set[Any]:
+def _backward(graph: Any, node_info: Any) -> set[Any]:
     """The nodes of the backward pass, and those that it alone reads. What the forward pass writes in place is none."""
-    found = set(known.required_bw_nodes)
+    backward = set(node_info.required_bw_nodes)
     for node in reversed(graph.nodes):
-        if not known.is_required_fw(node) and any(user in found for user in node.users):
-            found.add(node)
-    return found
+        if not node_info.is_required_fw(node) and any(user in backward for user in node.users):
+            backward.add(node)
+    return backward
 
 
-def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
+def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
     """The operators that run again by PyTorch's own choice, and by its choices for smaller budgets."""
     from torch._functorch import config, partitioners
 
     for node in reversed(gm.graph.nodes):
-        node.dist_from_bw = 0 if node.op != "output" and not known.is_required_fw(node) else int(1e9)
+        node.dist_from_bw = 0 if node.op != "output" and not node_info.is_required_fw(node) else int(1e9)
         if node.dist_from_bw and node.op != "output":
             node.dist_from_bw = min([int(1e9), *(user.dist_from_bw + 1 for user in node.users)])
     budgets = (1.0, *_BUDGETS) if config.activation_memory_budget_runtime_estimator == "flops" else (1.0,)
-    saved = (partitioners.choose_saved_values_set(gm.graph, known, memory_budget=budget) for budget in budgets)
+    saved = (partitioners.choose_saved_values_set(gm.graph, node_info, memory_budget=budget) for budget in budgets)
     return [sets_of(graph, values) for values in saved]
 
 
-def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
+def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
     """The operators that run again, told to the receiver of reports; warns where the peak is above what was asked."""
     begin = time.perf_counter()
-    plan = plan_again(known.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
+    plan = plan_again(trace.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
     seconds = time.perf_counter() - begin
     peak = plan.chosen.judged.peak_bytes
     if not plan.within:
@@ -204,7 +204,7 @@ def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> t
             stacklevel=2,
         )
     if settings.report is not None:
-        pytorch = priced(known.graph, theirs[0]) if theirs else None
+        pytorch = priced(trace.graph, theirs[0]) if theirs else None
         settings.report(
             RecomputeReport(
                 settings.peak_bytes,
@@ -212,7 +212,7 @@ def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> t
                 plan.chosen.judged.cost,
                 plan.none.peak_bytes,
                 (pytorch.cost, pytorch.peak_bytes) if pytorch else None,
-                tuple(known.nodes[at].name for at in plan.chosen.again),
+                tuple(trace.nodes[operator].name for operator in plan.chosen.again),
                 tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in plan.front),
                 plan.tried,
                 seconds,
@@ -221,21 +221,21 @@ def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> t
     return plan.chosen.again
 
 
-def _copy(graph: Any, settings: _Settings) -> None:
+def _copy(graph: Any, settings: _RecomputeSettings) -> None:
     """Put copies of what runs again into the graph, each before the first of its late readers."""
     late = _behind_forward(graph)
     if not late:
         return
-    known = traced(graph, late.keys(), apart=False)
-    again = {known.nodes[at] for at in _chosen(known, settings, ())}
-    operators = set(known.nodes)
+    trace = traced(graph, late.keys(), apart=False)
+    again = {trace.nodes[operator] for operator in _chosen(trace, settings, ())}
+    operators = set(trace.nodes)
     copies: dict[Any, Any] = {}
 
     def late_one(node: Any, reader: Any) -> Any:
         """The value that a late reader reads in place of a node: its copy, or the same view of a copy."""
         if node in late or node in copies or node.op != "call_function":
             return copies.get(node, node)
-        if node not in again and (node in operators or not known.sources[node]):
+        if node not in again and (node in operators or not trace.sources[node]):
             return node
         changed = [of for of in node.all_input_nodes if late_one(of, reader) is not of]
         if node not in again and not changed:

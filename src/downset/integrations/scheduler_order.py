@@ -26,11 +26,11 @@ def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]
     """The operator at which an order first peaks, and the storages live then, the largest first."""
     transients = profile(problem, steps)
     step = transients.index(max(transients))
-    at = {operator: when for when, operator in enumerate(steps)}
+    step_of = {operator: when for when, operator in enumerate(steps)}
 
     def live(storage: Storage) -> bool:
-        begun = not storage.producers or min(at[v] for v in storage.producers) <= step
-        return begun and (storage.kept or max(at[v] for v in storage.consumers) >= step)
+        begun = not storage.producers or min(step_of[v] for v in storage.producers) <= step
+        return begun and (storage.kept or max(step_of[v] for v in storage.consumers) >= step)
 
     held = [index for index, storage in enumerate(problem.storages) if live(storage)]
     return steps[step], sorted(held, key=lambda index: (-problem.storages[index].nbytes, index))

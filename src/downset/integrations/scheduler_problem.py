@@ -36,30 +36,30 @@ def names_of_storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: 
 
 
 def _predecessors(nodes: Sequence[Any], in_sequence: Callable[[Any], bool]) -> tuple[tuple[int, ...], ...]:
-    index = {node: at for at, node in enumerate(nodes)}
-    made_by = {name: at for at, node in enumerate(nodes) for name in node.get_buffer_names()}
+    index = {node: position for position, node in enumerate(nodes)}
+    made_by = {name: position for position, node in enumerate(nodes) for name in node.get_buffer_names()}
     before = [{index[earlier] for earlier in node.mpi_node.pred_nodes} for node in nodes]
-    for at, node in enumerate(nodes):
-        before[at] |= {made_by[dep.name] for dep in node.unmet_dependencies if dep.name in made_by} - {at}
-    for earlier, later in pairwise(at for at, node in enumerate(nodes) if in_sequence(node)):
+    for position, node in enumerate(nodes):
+        before[position] |= {made_by[dep.name] for dep in node.unmet_dependencies if dep.name in made_by} - {position}
+    for earlier, later in pairwise(position for position, node in enumerate(nodes) if in_sequence(node)):
         before[later].add(earlier)
-    for at, earlier_ones in enumerate(before):
-        if any(earlier >= at for earlier in earlier_ones):
-            raise UnsupportedError(f"node {nodes[at].get_name()} stands before a node that it waits for")
+    for position, earlier_ones in enumerate(before):
+        if any(earlier >= position for earlier in earlier_ones):
+            raise UnsupportedError(f"node {nodes[position].get_name()} stands before a node that it waits for")
     return tuple(tuple(sorted(earlier_ones)) for earlier_ones in before)
 
 
 def _storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str]) -> list[tuple[str, Storage]]:
     """(name, storage) of every buffer that has bytes."""
-    index = {node: at for at, node in enumerate(nodes)}
-    made_by = {buffer.get_name(): at for at, node in enumerate(nodes) for buffer in node.get_outputs()}
+    index = {node: position for position, node in enumerate(nodes)}
+    made_by = {buffer.get_name(): position for position, node in enumerate(nodes) for buffer in node.get_outputs()}
     buffers = {buffer.get_name(): buffer for node in nodes for buffer in node.get_outputs()}
-    found: list[tuple[str, Storage]] = []
+    storages: list[tuple[str, Storage]] = []
 
     def add(name: str, nbytes: int, producers: set[int], readers: Collection[Any]) -> None:
         consumers = {index[reader] for reader in readers} or producers
         if nbytes:
-            found.append((name, Storage(nbytes, _listed(producers), _listed(consumers), kept=name in outputs)))
+            storages.append((name, Storage(nbytes, _listed(producers), _listed(consumers), kept=name in outputs)))
 
     for name, entry in inputs.items():
         add(name, entry.mpi_buffer.size_free, set(), entry.mpi_buffer.succ_nodes)
@@ -80,8 +80,8 @@ def _storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collecti
         if left < 0:
             raise UnsupportedError(f"the parts of buffer {name} have {-left} bytes more than it")
         if left:  # parts that nobody takes out are never freed
-            found.append((name, Storage(left, (made_by[name],), (), kept=True)))
-    return found
+            storages.append((name, Storage(left, (made_by[name],), (), kept=True)))
+    return storages
 
 
 def _allocated_with(part: Any, buffers: Mapping[str, Any], wholes: Collection[str]) -> str:

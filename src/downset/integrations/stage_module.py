@@ -9,7 +9,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
-from downset.executor.staged import PlannedEngine, check_plan, is_finite, stage_engine
+from downset.executor.stage_engine import PlannedEngine, check_plan, is_finite, stage_engine
 from downset.extras import optional_library, torch_library
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph

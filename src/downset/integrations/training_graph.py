@@ -12,9 +12,18 @@ from dataclasses import dataclass
 
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
-from downset.rewrites.recompute_search import Choice, Step, front, search
+from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
-__all__ = ["Planned", "Priced", "TrainingGraph", "affordable_choices", "contracted", "plan_again", "priced", "problems"]
+__all__ = [
+    "PlannedRecomputation",
+    "Priced",
+    "TrainingGraph",
+    "affordable_choices",
+    "contracted",
+    "plan_again",
+    "priced",
+    "problems",
+]
 
 _STATES = 1_000
 """States of the search for the order of one choice."""
@@ -45,8 +54,8 @@ class TrainingGraph:
     apart: bool
     """Whether forward and backward are two graphs: all of the first runs before the second."""
 
-    def step(self) -> Step:
-        return Step(self.reads, self.nbytes, self.costs, self.may)
+    def step(self) -> StepGraph:
+        return StepGraph(self.reads, self.nbytes, self.costs, self.may)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRecomputation:
     chosen: Choice[Priced]
     front: tuple[Choice[Priced], ...]
     """The choices that no other beats, the cheapest first."""
@@ -92,7 +101,7 @@ def affordable_choices(graph: TrainingGraph) -> int:
 
 def plan_again(
     graph: TrainingGraph, peak_bytes: int, *, choices: int | None = None, seeds: Sequence[Collection[int]] = ()
-) -> Planned:
+) -> PlannedRecomputation:
     """The cheapest set that keeps the step within `peak_bytes`, or that of least peak where none of those tried does.
 
     What is tried does not depend on `peak_bytes`, so more of it never costs more. `seeds` are tried among the first.
@@ -110,7 +119,9 @@ def plan_again(
     least = _least_needed(graph)
     if every and all(choice.judged.proven for choice in tried):
         least = best[-1].judged.peak_bytes
-    return Planned(within[0] if within else best[-1], tuple(best), tried[0].judged, bool(within), least, len(tried))
+    return PlannedRecomputation(
+        within[0] if within else best[-1], tuple(best), tried[0].judged, bool(within), least, len(tried)
+    )
 
 
 def _least_needed(graph: TrainingGraph) -> int:
@@ -133,7 +144,7 @@ def contracted(graph: TrainingGraph) -> tuple[TrainingGraph, tuple[int, ...]]:
         if copied.late[v]:
             last[copied.origin[v]] = copied.origin[kernel]
     stays = [v for v in range(len(last)) if last[v] == v]
-    number = {v: at for at, v in enumerate(stays)}
+    number = {v: position for position, v in enumerate(stays)}
     new = tuple(number[v] for v in last)
     reads: list[set[int]] = [set() for _ in stays]
     waits: list[set[int]] = [set() for _ in stays]
@@ -175,7 +186,7 @@ def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]
 def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
     count = len(graph.reads)
     early = [v for v in range(count) if v not in graph.late]
-    copy_of = {operator: count + at for at, operator in enumerate(sorted(again))}
+    copy_of = {operator: count + position for position, operator in enumerate(sorted(again))}
     ids = [*early, *copy_of.values(), *sorted(graph.late)]
     origin = {v: v for v in range(count)} | {copy: operator for operator, copy in copy_of.items()}
     late = {v: v in graph.late or v >= count for v in ids}
@@ -193,7 +204,7 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
             alive |= reads[v]
     behind = _last_early(graph, alive) if copy_of and not graph.apart else frozenset()
     order = [v for v in ids if v in alive]
-    number = {v: at for at, v in enumerate(order)}
+    number = {v: position for position, v in enumerate(order)}
 
     def waits(v: int) -> frozenset[int]:
         if v >= count:
@@ -256,7 +267,7 @@ def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], opera
     stays to the end."""
     inside = set(operators)
     lasts = sorted({kernel[v] for v in inside})
-    number = {last: at for at, last in enumerate(lasts)}
+    number = {last: position for position, last in enumerate(lasts)}
     before: list[set[int]] = [set() for _ in lasts]
     readers: dict[int, set[int]] = {}
     copies = {v for v, origin in enumerate(copied.origin) if copied.late[v] and origin not in graph.late}
@@ -289,17 +300,17 @@ def _in_place(
     graph: TrainingGraph, copied: _Copied, lasts: Sequence[int], storages: Sequence[Storage]
 ) -> tuple[tuple[int, ...], ...]:
     """By kernel: what it reads last and may write over, element by element."""
-    made: list[set[int]] = [set() for _ in lasts]
+    sizes_of: list[set[int]] = [set() for _ in lasts]
     for storage in storages:
         for producer in storage.producers:
-            made[producer].add(storage.nbytes)
-    found: list[list[int]] = [[] for _ in lasts]
+            sizes_of[producer].add(storage.nbytes)
+    sources: list[list[int]] = [[] for _ in lasts]
     for index, storage in enumerate(storages):
         for reader in storage.consumers if not storage.kept and storage.producers else ():
             if (
                 graph.loops[copied.origin[lasts[reader]]]
-                and storage.nbytes in made[reader] - {0}
+                and storage.nbytes in sizes_of[reader] - {0}
                 and reader not in storage.producers
             ):
-                found[reader].append(index)
-    return tuple(tuple(of) for of in found) if any(found) else ()
+                sources[reader].append(index)
+    return tuple(tuple(of) for of in sources) if any(sources) else ()

@@ -232,12 +232,12 @@ def _check_gradients(parts: _Parts, groups: Sequence[Sequence[Any]], inputs: Any
     import torch
     from torch.utils import _pytree as pytree
 
-    known = {id(parameter) for group in groups for parameter in group}
+    parameter_ids = {id(parameter) for group in groups for parameter in group}
     for module in (parts.model, parts.loss_fn):
         if not isinstance(module, torch.nn.Module):
             continue
         for name, parameter in module.named_parameters():
-            if parameter.requires_grad and id(parameter) not in known:
+            if parameter.requires_grad and id(parameter) not in parameter_ids:
                 raise UnsupportedError(
                     f"the optimiser does not hold {name!r}, which requires a gradient: freeze it, requires_grad_(False)"
                 )
@@ -290,8 +290,8 @@ def _apply_scaled(update: Update, gradients: Sequence[Any], settings: Settings, 
     number: 1.0 or 0.0."""
     import torch
 
-    found = [gradient.isfinite().all().logical_not() for gradient in gradients if gradient is not None]
-    overflow = torch.stack(found).any() if found else torch.zeros((), dtype=torch.bool)
+    not_finite = [gradient.isfinite().all().logical_not() for gradient in gradients if gradient is not None]
+    overflow = torch.stack(not_finite).any() if not_finite else torch.zeros((), dtype=torch.bool)
     inverse = scale.double().reciprocal().float()
     state = update.state()
     before = [tensor.clone() for tensor in state]

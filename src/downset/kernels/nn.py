@@ -58,8 +58,8 @@ def _padded(values: Any, pads: Sequence[int], fill: float) -> Any:
     if not any(pads):
         return values
     rank = len(pads) // 2
-    flat = [side for axis in reversed(range(rank)) for side in (pads[axis], pads[axis + rank])]
-    return torch_library().nn.functional.pad(values, flat, value=fill)
+    sides = [side for axis in reversed(range(rank)) for side in (pads[axis], pads[axis + rank])]
+    return torch_library().nn.functional.pad(values, sides, value=fill)
 
 
 def convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:

@@ -17,18 +17,18 @@ def pad(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     if given is not None and given.dim() == 2:
         pairs = given.tolist()
     else:
-        flat = given.tolist() if given is not None else list(op.attrs["pads"])
-        axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else range(len(flat) // 2)
+        pads = given.tolist() if given is not None else list(op.attrs["pads"])
+        axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else range(len(pads) // 2)
         pairs = [[0, 0] for _ in range(values.dim())]
         for position, axis in enumerate(axes):
-            pairs[axis] = [flat[position], flat[position + len(flat) // 2]]
+            pairs[axis] = [pads[position], pads[position + len(pads) // 2]]
     fill = inputs[2] if len(inputs) > 2 and inputs[2] is not None else op.attrs.get("value", 0.0)
     mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(op.attrs.get("mode", "constant"))
     if mode is None:
         raise UnsupportedError(f"operator {op.name!r}: padding mode {op.attrs['mode']} has no kernel")
     if mode == "constant":
-        flat = [side for pair in reversed(pairs) for side in pair]
-        return [torch_library().nn.functional.pad(values, flat, value=float(fill))]
+        sides = [side for pair in reversed(pairs) for side in pair]
+        return [torch_library().nn.functional.pad(values, sides, value=float(fill))]
     for axis, (begin, end) in enumerate(pairs):
         if begin or end:
             moved = values.movedim(axis, -1)
@@ -95,18 +95,18 @@ def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> A
 
 
 def depth_to_space(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values, block = to_first(op, inputs[0]), int(op.attrs["blocksize"])
+    values, size = to_first(op, inputs[0]), int(op.attrs["blocksize"])
     batch, channels, height, width = values.shape
-    out = channels // (block * block)
+    out = channels // (size * size)
     if op.attrs.get("mode", "DCR") == "CRD":
-        moved = values.reshape(batch, out, block, block, height, width).permute(0, 1, 4, 2, 5, 3)
+        moved = values.reshape(batch, out, size, size, height, width).permute(0, 1, 4, 2, 5, 3)
     else:
-        moved = values.reshape(batch, block, block, out, height, width).permute(0, 3, 4, 1, 5, 2)
-    return [to_last(op, moved.reshape(batch, out, height * block, width * block))]
+        moved = values.reshape(batch, size, size, out, height, width).permute(0, 3, 4, 1, 5, 2)
+    return [to_last(op, moved.reshape(batch, out, height * size, width * size))]
 
 
 def space_to_depth(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values, block = to_first(op, inputs[0]), int(op.attrs["blocksize"])
+    values, size = to_first(op, inputs[0]), int(op.attrs["blocksize"])
     batch, channels, height, width = values.shape
-    moved = values.reshape(batch, channels, height // block, block, width // block, block).permute(0, 3, 5, 1, 2, 4)
-    return [to_last(op, moved.reshape(batch, channels * block * block, height // block, width // block))]
+    moved = values.reshape(batch, channels, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
+    return [to_last(op, moved.reshape(batch, channels * size * size, height // size, width // size))]

@@ -1,6 +1,6 @@
 """THE definition of live bytes and peak: a graph and a memory model give storages, storages give everything else.
 
-A *storage* is a block of memory with one lifetime; tensors that share bytes (views, zero-copy concatenations,
+A *storage* is bytes of memory with one lifetime; tensors that share bytes (views, zero-copy concatenations,
 accumulated partial sums) share storages. For a downset D (the operators executed so far)
 
     live(D) = Σ nbytes over storages allocated in D and not yet freed in D,
@@ -26,7 +26,7 @@ from downset.graph.core import Graph
 from downset.isolation import machine_bytes
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Overlap, Record
-from downset.memory.storages import lagged, share, takeover
+from downset.memory.storages import lagged, map_storages, takeover
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -157,13 +157,13 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
     Raises LimitReached where they do not fit into this machine's memory."""
     _check_size(graph)
     model = memory_model(memory)
-    sharing = share(graph, model)
+    storage_map = map_storages(graph, model)
     number: dict[int, int] = {}
     storages: list[Storage] = []
     floor = 0
-    for index, nbytes in enumerate(sharing.nbytes):
-        producers, consumers = tuple(sharing.producers[index]), tuple(sharing.consumers[index])
-        kept = sharing.kept[index]
+    for index, nbytes in enumerate(storage_map.nbytes):
+        producers, consumers = tuple(storage_map.producers[index]), tuple(storage_map.consumers[index])
+        kept = storage_map.kept[index]
         floor += 0 if producers else nbytes
         if nbytes == 0 or not (producers or consumers or kept):
             continue  # an input that nobody reads weighs only before the start: that is the floor
@@ -172,8 +172,8 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
     candidates: list[tuple[int, ...]] = []
     taken: list[tuple[int, ...]] = []
     for step, op in enumerate(graph.ops):
-        over = lagged(graph, model, sharing, step)
-        reusable = [(index, sharing.nbytes[index]) for index in takeover(graph, model, sharing, op)]
+        over = lagged(graph, model, storage_map, step)
+        reusable = [(index, storage_map.nbytes[index]) for index in takeover(graph, model, storage_map, op)]
         reusable += [] if over is None else [(over.read, over.nbytes)]
         candidates.append(tuple(number[index] for index, _ in reusable if index in number))
         taken.append(tuple(nbytes for index, nbytes in reusable if index in number))
@@ -211,14 +211,17 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     by nobody, the inputs start at step -1, when they are filled in; it needs room then and never again.
     """
     model = memory_model(memory)
-    sharing = share(graph, model)
+    storage_map = map_storages(graph, model)
     step_of = {operator: step for step, operator in enumerate(steps)}
     steps_of = [
         (sorted(step_of[v] for v in produced), sorted(step_of[v] for v in consumed))
-        for produced, consumed in zip(sharing.producers, sharing.consumers, strict=True)
+        for produced, consumed in zip(storage_map.producers, storage_map.consumers, strict=True)
     ]
     idle = any(
-        not sharing.producers[i] and not sharing.consumers[i] and not sharing.kept[i] and sharing.nbytes[i]
+        not storage_map.producers[i]
+        and not storage_map.consumers[i]
+        and not storage_map.kept[i]
+        and storage_map.nbytes[i]
         for i in range(len(steps_of))
     )
     begin = -1 if idle else 0
@@ -226,33 +229,35 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     for index, (produced, consumed) in enumerate(steps_of):
         start[index] = produced[0] if produced else begin
         last = consumed[-1] if consumed else (produced[-1] if produced else begin)
-        stop[index] = max(len(steps), start[index] + 1) if sharing.kept[index] else last + 1
+        stop[index] = max(len(steps), start[index] + 1) if storage_map.kept[index] else last + 1
     owner = list(range(len(steps_of)))
     for operator in steps:
         op = graph.ops[operator]
-        for candidate in takeover(graph, model, sharing, op):
-            if sharing.nbytes[candidate] and stop[candidate] == step_of[operator] + 1:
-                (result,) = sharing.storages_of[op.outputs[0]]
+        for candidate in takeover(graph, model, storage_map, op):
+            if storage_map.nbytes[candidate] and stop[candidate] == step_of[operator] + 1:
+                (result,) = storage_map.storages_of[op.outputs[0]]
                 owner[result] = owner[candidate]
                 stop[owner[result]] = stop[result]
                 break
     names: dict[int, str] = {}
     # a tensor spread over several storages lends its name to none: the names of records are all different
-    for tensor, held in enumerate(sharing.storages_of):
+    for tensor, held in enumerate(storage_map.storages_of):
         for storage in held if len(held) == 1 else ():
             names.setdefault(owner[storage], graph.tensors[tensor].name)
     chosen = sorted(
-        (start[index], index) for index in set(owner) if owner[index] == index and sharing.nbytes[index] > 0
+        (start[index], index) for index in set(owner) if owner[index] == index and storage_map.nbytes[index] > 0
     )
     place = {index: position for position, (_, index) in enumerate(chosen)}
     records = tuple(
-        Record(names.get(index, f"storage {index}"), start[index], stop[index], sharing.nbytes[index], model.alignment)
+        Record(
+            names.get(index, f"storage {index}"), start[index], stop[index], storage_map.nbytes[index], model.alignment
+        )
         for _, index in chosen
     )
-    record_of = tuple(place.get(owner[held[0]], -1) if len(held) == 1 else -1 for held in sharing.storages_of)
+    record_of = tuple(place.get(owner[held[0]], -1) if len(held) == 1 else -1 for held in storage_map.storages_of)
     overlaps = []
     for operator in steps:
-        over = lagged(graph, model, sharing, operator)
+        over = lagged(graph, model, storage_map, operator)
         if over is not None and owner[over.written] == over.written and stop[owner[over.read]] == step_of[operator] + 1:
             overlaps.append(Overlap(place[owner[over.read]], place[over.written], over.lag))
-    return Lifetimes(records, record_of, tuple(sharing.begin_of), tuple(overlaps))
+    return Lifetimes(records, record_of, tuple(storage_map.begin_of), tuple(overlaps))

@@ -20,8 +20,19 @@ import numpy.typing as npt
 
 from downset.graph.core import ABSENT, Graph, Op
 
-__all__ = ["ELEMENTWISE", "KERNELS", "TABLE", "Geometry", "KernelsName", "Walk", "element_bytes", "geometry",
-           "lag_bytes", "least_lag", "walk_of"]  # fmt: skip
+__all__ = [
+    "ELEMENTWISE",
+    "KERNELS",
+    "TABLE",
+    "KernelsName",
+    "Walk",
+    "WindowGeometry",
+    "element_bytes",
+    "geometry",
+    "lag_bytes",
+    "least_lag",
+    "walk_of",
+]  # fmt: skip
 
 KernelsName = Literal["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]
 KERNELS: tuple[KernelsName, ...] = get_args(KernelsName)
@@ -92,7 +103,7 @@ _MVE_BLOCK = 124
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class WindowGeometry:
     """A sliding window over rows and columns of channels-last tensors; the pads are those at the begin."""
 
     read: tuple[int, int, int, int]
@@ -103,7 +114,7 @@ class Geometry:
     pads: tuple[int, int]
 
 
-def geometry(graph: Graph, op: Op) -> Geometry | None:
+def geometry(graph: Graph, op: Op) -> WindowGeometry | None:
     """The window of an operator that has one, and one result; None where attributes do not state kernel and pads."""
     if op.kind not in ("Conv", "AveragePool", "MaxPool") or op.attrs.get("layout") != "NHWC" or len(op.outputs) != 1:
         return None
@@ -117,10 +128,10 @@ def geometry(graph: Graph, op: Op) -> Geometry | None:
         for name in ("kernel_shape", "strides", "dilations")
     }
     pads = tuple(int(pad) for pad in op.attrs.get("pads", (0, 0))[:2])
-    return Geometry(read, written, pair["kernel_shape"], pair["strides"], pair["dilations"], pads)  # type: ignore[arg-type]
+    return WindowGeometry(read, written, pair["kernel_shape"], pair["strides"], pair["dilations"], pads)  # type: ignore[arg-type]
 
 
-def _operation(op: Op, window: Geometry) -> Operation | None:
+def _operation(op: Op, window: WindowGeometry) -> Operation | None:
     if op.kind != "Conv":
         return "average pool" if op.kind == "AveragePool" else "max pool"
     if op.attrs.get("depthwise"):
@@ -131,7 +142,7 @@ def _operation(op: Op, window: Geometry) -> Operation | None:
     return "pointwise" if plain and window.read[1:3] == window.written[1:3] else "convolution"
 
 
-def walk_of(graph: Graph, op: Op, kernels: str, window: Geometry | None = None) -> Walk | None:
+def walk_of(graph: Graph, op: Op, kernels: str, window: WindowGeometry | None = None) -> Walk | None:
     """How the library's kernel goes through this operator, or through one with another `window`; None where the table
     allows no overlap."""
     if kernels not in TABLE or not op.inputs or op.inputs[0] == ABSENT or ABSENT in op.outputs:
@@ -148,7 +159,7 @@ def walk_of(graph: Graph, op: Op, kernels: str, window: Geometry | None = None) 
     return TABLE[kernels].get(operation)  # type: ignore[index]
 
 
-def _is_main_kernel(kernels: str, operation: Operation, window: Geometry) -> bool:
+def _is_main_kernel(kernels: str, operation: Operation, window: WindowGeometry) -> bool:
     """Whether CMSIS-NN runs it by the function that the table was read from, not by a special one."""
     if operation == "depthwise":
         narrow = kernels == "cmsis-nn-dsp" or 1 < window.read[3] <= _MVE_BLOCK
@@ -157,7 +168,7 @@ def _is_main_kernel(kernels: str, operation: Operation, window: Geometry) -> boo
     return operation != "convolution" or (window.kernel[0] > 1 and window.read[1] > 1)
 
 
-def least_lag(graph: Graph, op: Op, kernels: str, window: Geometry | None = None) -> int | None:
+def least_lag(graph: Graph, op: Op, kernels: str, window: WindowGeometry | None = None) -> int | None:
     """The least number of bytes by which the first output has to begin below the first input where they overlap, or
     None where they must not. `window`: of some rows of the operator."""
     window = window or geometry(graph, op)
@@ -172,7 +183,7 @@ def element_bytes(graph: Graph, op: Op) -> int:
 
 
 @lru_cache(maxsize=4096)
-def lag_bytes(window: Geometry, walk: Walk, unit: int) -> int:
+def lag_bytes(window: WindowGeometry, walk: Walk, unit: int) -> int:
     """The lag of a window by this walk, for elements of `unit` bytes; 0 where no more is needed. O(positions).
 
     A write of output byte j is unsafe over input byte i if i is still to be read then: the input has to begin more than
@@ -201,7 +212,7 @@ def lag_bytes(window: Geometry, walk: Walk, unit: int) -> int:
     return unit * max(0, int(within.max(initial=0)), int(after.max(initial=0)))
 
 
-def _lowest_read(window: Geometry) -> npt.NDArray[np.int64]:
+def _lowest_read(window: WindowGeometry) -> npt.NDArray[np.int64]:
     """By position of the output, in the order of the bytes: the first position of the input that it reads."""
 
     def first(axis: int) -> npt.NDArray[np.int64]:

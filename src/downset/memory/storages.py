@@ -12,11 +12,11 @@ from downset.memory.models import MemoryModel
 from downset.memory.overlaps import least_lag
 from downset.memory.records import align_up
 
-__all__ = ["Lagged", "Sharing", "lagged", "share", "takeover"]
+__all__ = ["Lagged", "StorageMap", "lagged", "map_storages", "takeover"]
 
 
 @dataclass(slots=True)
-class Sharing:
+class StorageMap:
     """Storages by index: aligned bytes, producers (none: before the start) and consumers, each ascending and once, kept
     to the end."""
 
@@ -110,103 +110,105 @@ _MOST_LISTED = 1 << 20
 """Tensors inside concatenations that are views: of nested ones the square of their number."""
 
 
-def share(graph: Graph, model: MemoryModel) -> Sharing:
+def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
     """The storages of a graph. O(operators · inputs); where concatenations are views, their parts at any depth count as
     inputs. Raises UnsupportedError for more than `_MOST_LISTED` of these."""
     count, listed = len(graph.tensors), 0
-    sharing = Sharing([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
+    storage_map = StorageMap([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
     read_by = graph.consumers()
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
             if graph.tensors[tensor].role == "activation":
-                sharing.add(_aligned_bytes(graph, model, tensor), None, tensor)
+                storage_map.add(_aligned_bytes(graph, model, tensor), None, tensor)
     for index, op in enumerate(graph.ops):
         parts = [tensor for tensor in op.inputs if tensor != ABSENT]
         for tensor in parts:
-            for storage in sharing.storages_of[tensor]:
-                if sharing.consumers[storage][-1:] != [index]:
-                    sharing.consumers[storage].append(index)
+            for storage in storage_map.storages_of[tensor]:
+                if storage_map.consumers[storage][-1:] != [index]:
+                    storage_map.consumers[storage].append(index)
         for position, tensor in enumerate(op.outputs):
             if tensor == ABSENT or graph.tensors[tensor].role != "activation":
                 continue
-            if tensor in sharing.outputs and not model.outputs_counted:
+            if tensor in storage_map.outputs and not model.outputs_counted:
                 continue
-            if position == 0 and _is_view(graph, model, op, sharing):
+            if position == 0 and _is_view(graph, model, op, storage_map):
                 source = op.inputs[0]
-                sharing.storages_of[tensor] = sharing.storages_of[source]
-                if len(sharing.storages_of[source]) == 1:
-                    sharing.lay(tensor, sharing.storages_of[source][0], sharing.begin_of[source])
-                sharing.close(sharing.storages_of[tensor])
-            elif position == 0 and _is_concatenation_view(model, op, tensor, parts, sharing):
-                held = _held(parts, sharing)
+                storage_map.storages_of[tensor] = storage_map.storages_of[source]
+                if len(storage_map.storages_of[source]) == 1:
+                    storage_map.lay(tensor, storage_map.storages_of[source][0], storage_map.begin_of[source])
+                storage_map.close(storage_map.storages_of[tensor])
+            elif position == 0 and _is_concatenation_view(model, op, tensor, parts, storage_map):
+                held = _held(parts, storage_map)
                 listed += len(held)
                 if listed > _MOST_LISTED:
                     raise UnsupportedError(
                         f"{graph.name}: concatenations of concatenations name more than {_MOST_LISTED:,} tensors "
                         f"together, each of which memory {model.name} would follow; use memory live"
                     )
-                sharing.storages_of[tensor] = tuple(held)
+                storage_map.storages_of[tensor] = tuple(held)
                 for storage in held:
-                    sharing.exclusive[storage] = False
-                sharing.close(held)
-            elif position == 0 and _accumulates(graph, model, index, parts, sharing, read_by):
-                first, *others = _held(parts, sharing)
+                    storage_map.exclusive[storage] = False
+                storage_map.close(held)
+            elif position == 0 and _accumulates(graph, model, index, parts, storage_map, read_by):
+                first, *others = _held(parts, storage_map)
                 for other in others:
-                    sharing.merge(first, other)
-                sharing.storages_of[tensor] = (first,)
-            elif position == 0 and _is_cut(graph, model, op, sharing):
-                (storage,) = sharing.storages_of[op.inputs[0]]
-                sharing.lay(tensor, storage, sharing.begin_of[op.inputs[0]] + int(op.attrs["lies_at"]))
-                sharing.exclusive[storage] = False
-                sharing.close((storage,))
+                    storage_map.merge(first, other)
+                storage_map.storages_of[tensor] = (first,)
+            elif position == 0 and _is_cut(graph, model, op, storage_map):
+                (storage,) = storage_map.storages_of[op.inputs[0]]
+                storage_map.lay(tensor, storage, storage_map.begin_of[op.inputs[0]] + int(op.attrs["lies_at"]))
+                storage_map.exclusive[storage] = False
+                storage_map.close((storage,))
             else:
-                storage = sharing.add(_aligned_bytes(graph, model, tensor), index, tensor)
+                storage = storage_map.add(_aligned_bytes(graph, model, tensor), index, tensor)
                 if position == 0 and model.rows_in_place and _joins_rows(graph, op):
-                    _gather(graph, op, storage, sharing)
+                    _gather(graph, op, storage, storage_map)
             if op.kind == "Sum" and op.attrs.get("activation"):
-                sharing.close(sharing.storages_of[tensor])
-    sharing.settle()
-    sharing.keep(graph.outputs)
+                storage_map.close(storage_map.storages_of[tensor])
+    storage_map.settle()
+    storage_map.keep(graph.outputs)
     if model.inputs == "to the end":
-        sharing.keep(graph.inputs)
-    return sharing
+        storage_map.keep(graph.inputs)
+    return storage_map
 
 
-def _held(parts: Sequence[int], sharing: Sharing) -> list[int]:
-    return [storage for part in parts for storage in sharing.storages_of[part]]
+def _held(parts: Sequence[int], storage_map: StorageMap) -> list[int]:
+    return [storage for part in parts for storage in storage_map.storages_of[part]]
 
 
 def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes, model.alignment)
 
 
-def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool:
+def _is_view(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -> bool:
     """Whether the first output is the same bytes as the first input."""
     if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT:
         return False
     source, output = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.role != "activation" or source.nbytes != output.nbytes:
         return False
-    if model.inputs_apart and op.inputs[0] in sharing.inputs:
+    if model.inputs_apart and op.inputs[0] in storage_map.inputs:
         return False
     # A runtime copies where an output of the graph would alias an input of it.
-    return op.outputs[0] not in sharing.outputs or not (model.outputs_apart or op.inputs[0] in sharing.inputs)
+    return op.outputs[0] not in storage_map.outputs or not (model.outputs_apart or op.inputs[0] in storage_map.inputs)
 
 
-def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing) -> bool:
-    if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs or op.attrs.get("activation"):
+def _is_concatenation_view(
+    model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], storage_map: StorageMap
+) -> bool:
+    if op.kind != "Concat" or not model.concat_is_view or tensor in storage_map.outputs or op.attrs.get("activation"):
         return False
-    held = _held(parts, sharing)
-    return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
+    held = _held(parts, storage_map)
+    return len(set(held)) == len(held) and all(storage_map.storages_of[part] for part in parts)
 
 
-def _is_cut(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool:
+def _is_cut(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -> bool:
     """Whether the result is some rows of the first input, where they lie."""
-    if not model.rows_in_place or "lies_at" not in op.attrs or op.outputs[0] in sharing.outputs:
+    if not model.rows_in_place or "lies_at" not in op.attrs or op.outputs[0] in storage_map.outputs:
         return False
     begin, source = int(op.attrs["lies_at"]), op.inputs[0]
     inside = begin >= 0 and begin + graph.tensors[op.outputs[0]].nbytes <= graph.tensors[source].nbytes
-    return inside and len(sharing.storages_of[source]) == 1
+    return inside and len(storage_map.storages_of[source]) == 1
 
 
 def _joins_rows(graph: Graph, op: Op) -> bool:
@@ -218,16 +220,16 @@ def _joins_rows(graph: Graph, op: Op) -> bool:
     return all(extent == 1 for extent in outer)
 
 
-def _gather(graph: Graph, op: Op, storage: int, sharing: Sharing) -> None:
+def _gather(graph: Graph, op: Op, storage: int, storage_map: StorageMap) -> None:
     """The parts that the operator names, and that are nobody else's, are made where the result has them; the others are
     copied there."""
     begin, uses = 0, Counter(op.inputs)
     for position, part in enumerate(op.inputs):
-        alone = uses[part] == 1 and part not in sharing.outputs
-        if position in op.attrs["in_place"] and alone and sharing.spanned(part):
-            sharing.absorb(storage, part, begin)
-            sharing.exclusive[storage] = False
-            sharing.close((storage,))
+        alone = uses[part] == 1 and part not in storage_map.outputs
+        if position in op.attrs["in_place"] and alone and storage_map.spanned(part):
+            storage_map.absorb(storage, part, begin)
+            storage_map.exclusive[storage] = False
+            storage_map.close((storage,))
         begin += graph.tensors[part].nbytes
 
 
@@ -236,7 +238,7 @@ def _accumulates(
     model: MemoryModel,
     index: int,
     parts: Sequence[int],
-    sharing: Sharing,
+    storage_map: StorageMap,
     read_by: Sequence[Sequence[int]],
 ) -> bool:
     """Whether a sum of partial results happens in the bytes of its first part: every part is as large as the sum, is
@@ -246,42 +248,42 @@ def _accumulates(
     if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum") or not parts:
         return False
     nbytes = graph.tensors[op.outputs[0]].nbytes
-    held = [sharing.storages_of[part] for part in parts]
+    held = [storage_map.storages_of[part] for part in parts]
     return (
         len(set(held)) == len(parts)  # none twice
         and all(len(storages) == 1 for storages in held)
         and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
-        and not set(parts) & (sharing.inputs | sharing.outputs)
-        and all(sharing.open_to_sums[storage] for (storage,) in held)
+        and not set(parts) & (storage_map.inputs | storage_map.outputs)
+        and all(storage_map.open_to_sums[storage] for (storage,) in held)
     )
 
 
-def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list[int]:
+def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) -> list[int]:
     """The storages that the operator's output may overwrite, lowest first."""
     position = model.in_place_input.get(op.kind)
     if position is None and op.kind not in model.in_place:
         return []
     if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return []
-    outputs = sharing.storages_of[op.outputs[0]]
-    if len(outputs) != 1 or len(sharing.producers[outputs[0]]) != 1:
+    outputs = storage_map.storages_of[op.outputs[0]]
+    if len(outputs) != 1 or len(storage_map.producers[outputs[0]]) != 1:
         return []
-    if model.outputs_apart and op.outputs[0] in sharing.outputs:
+    if model.outputs_apart and op.outputs[0] in storage_map.outputs:
         return []
     if position is not None and (position >= len(op.inputs) or op.inputs.count(op.inputs[position]) > 1):
         return []  # what is read elsewhere too cannot be overwritten while it is
     taken: list[int] = []
     for tensor in op.inputs if position is None else op.inputs[position : position + 1]:
-        if tensor == ABSENT or len(sharing.storages_of[tensor]) != 1:
+        if tensor == ABSENT or len(storage_map.storages_of[tensor]) != 1:
             continue
-        (storage,) = sharing.storages_of[tensor]
+        (storage,) = storage_map.storages_of[tensor]
         if (
             storage != outputs[0]
             and storage not in taken
-            and sharing.exclusive[storage]
-            and not sharing.kept[storage]
-            and not (model.in_place_only_reader and len(sharing.consumers[storage]) > 1)
-            and sharing.nbytes[storage] == sharing.nbytes[outputs[0]]
+            and storage_map.exclusive[storage]
+            and not storage_map.kept[storage]
+            and not (model.in_place_only_reader and len(storage_map.consumers[storage]) > 1)
+            and storage_map.nbytes[storage] == storage_map.nbytes[outputs[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):
             taken.append(storage)
@@ -299,7 +301,7 @@ class Lagged:
     nbytes: int
 
 
-def lagged(graph: Graph, model: MemoryModel, sharing: Sharing, index: int) -> Lagged | None:
+def lagged(graph: Graph, model: MemoryModel, storage_map: StorageMap, index: int) -> Lagged | None:
     """The overlap that the kernels of the model's library allow this operator, where they allow one."""
     op = graph.ops[index]
     if (
@@ -310,12 +312,12 @@ def lagged(graph: Graph, model: MemoryModel, sharing: Sharing, index: int) -> La
     ):
         return None
     lag = least_lag(graph, op, model.kernels) if op.inputs else None
-    if lag is None or not (sharing.alone(op.inputs[0]) and sharing.spanned(op.outputs[0])):
+    if lag is None or not (storage_map.alone(op.inputs[0]) and storage_map.spanned(op.outputs[0])):
         return None
-    (read,), (written,) = sharing.storages_of[op.inputs[0]], sharing.storages_of[op.outputs[0]]
-    if sharing.kept[read] or sharing.producers[written] != [index]:
+    (read,), (written,) = storage_map.storages_of[op.inputs[0]], storage_map.storages_of[op.outputs[0]]
+    if storage_map.kept[read] or storage_map.producers[written] != [index]:
         return None
     lag = align_up(lag, model.alignment)
     # Below the input, the result has so many bytes over it at most.
-    nbytes = min(sharing.nbytes[read], sharing.nbytes[written] - lag)
+    nbytes = min(storage_map.nbytes[read], storage_map.nbytes[written] - lag)
     return Lagged(read, written, lag, nbytes) if nbytes > 0 else None

@@ -77,12 +77,12 @@ def _check_size(graph: Graph, steps: Sequence[int], block_bytes: int | None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
+class _CacheBlocks:
     of_tensor: tuple[range, ...]
     nbytes: tuple[int, ...]
 
 
-def _blocks(graph: Graph, block_bytes: int | None) -> _Blocks:
+def _blocks(graph: Graph, block_bytes: int | None) -> _CacheBlocks:
     """Every activation cut into blocks; a last, partial block takes a whole one, as in a cache."""
     of_tensor: list[range] = []
     nbytes: list[int] = []
@@ -92,7 +92,7 @@ def _blocks(graph: Graph, block_bytes: int | None) -> _Blocks:
             count = 1 if block_bytes is None else -(-tensor.nbytes // block_bytes)
         of_tensor.append(range(len(nbytes), len(nbytes) + count))
         nbytes += [block_bytes or tensor.nbytes] * count
-    return _Blocks(tuple(of_tensor), tuple(nbytes))
+    return _CacheBlocks(tuple(of_tensor), tuple(nbytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Access:
     writes: bool
 
 
-def _accesses(graph: Graph, steps: Sequence[int], blocks: _Blocks, boundary: bool) -> list[_Access]:
+def _accesses(graph: Graph, steps: Sequence[int], blocks: _CacheBlocks, boundary: bool) -> list[_Access]:
     accesses = []
     if not boundary:
         accesses = [_Access(block, True) for tensor in graph.inputs for block in blocks.of_tensor[tensor]]
@@ -114,7 +114,7 @@ def _accesses(graph: Graph, steps: Sequence[int], blocks: _Blocks, boundary: boo
     return accesses
 
 
-def _kept(graph: Graph, blocks: _Blocks, boundary: bool) -> frozenset[int]:
+def _kept(graph: Graph, blocks: _CacheBlocks, boundary: bool) -> frozenset[int]:
     """Blocks of graph outputs: not dead at the end."""
     if not boundary:
         return frozenset()

@@ -18,7 +18,7 @@ from downset.orders.search_space import SearchSpace
 if TYPE_CHECKING:
     from downset import _native
 
-__all__ = ["MANY", "Engine", "Search", "engine_of"]
+__all__ = ["MANY", "OrderEngine", "OrderSearch", "engine_of"]
 
 MANY = 1 << 62
 """A limit of states that no search reaches."""
@@ -26,7 +26,7 @@ _BYTES = 5 * 2**26
 """Bytes of states that a native search may hold: a third of a GiB, and there are two searches."""
 
 
-class Search(Protocol):
+class OrderSearch(Protocol):
     """See best_first.BestFirst."""
 
     @property
@@ -38,7 +38,7 @@ class Search(Protocol):
     def advance(self, bound: int, incumbent: int, seconds: float, states: int, /) -> Outcome: ...
 
 
-class Engine(Protocol):
+class OrderEngine(Protocol):
     def peak(self, steps: Sequence[int]) -> int: ...
     def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None: ...
     def beam(
@@ -46,7 +46,7 @@ class Engine(Protocol):
     ) -> tuple[tuple[int, ...] | None, int]: ...
     def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int: ...
     def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int: ...
-    def search(self, *, backward: bool) -> Search: ...
+    def search(self, *, backward: bool) -> OrderSearch: ...
 
 
 class _Native:
@@ -76,7 +76,7 @@ class _Native:
     def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
         return self._module.pair_bound(self._forward, order, bound, seconds, members)
 
-    def search(self, *, backward: bool) -> Search:
+    def search(self, *, backward: bool) -> OrderSearch:
         return _NativeSearch(self._module.BestFirst(self._space(backward), _BYTES))
 
 
@@ -126,11 +126,11 @@ class _Python:
         del order, seconds, members  # likewise
         return bound
 
-    def search(self, *, backward: bool) -> Search:
+    def search(self, *, backward: bool) -> OrderSearch:
         return BestFirst(self._backward if backward else self._forward)
 
 
-def engine_of(problem: OrderProblem, engine: EngineName) -> Engine:
+def engine_of(problem: OrderProblem, engine: EngineName) -> OrderEngine:
     """Raises UnsupportedError where the native module is not built, UsageError for an engine that there is not."""
     check_engine(engine)
     return _Native(problem) if engine == "native" else _Python(problem)

@@ -20,7 +20,7 @@ from downset.methods import EngineName
 from downset.orders.beam import WIDTHS
 from downset.orders.best_first import Outcome
 from downset.orders.dfs import dfs
-from downset.orders.engines import MANY, Engine, Search, engine_of
+from downset.orders.engines import MANY, OrderEngine, OrderSearch, engine_of
 from downset.orders.kahn import kahn
 from downset.plans import Found, StoppedBy
 
@@ -69,7 +69,7 @@ def improving(
     """The result of `optimal`, and all orders that were the best known in turn, the file's first. Those under a smaller
     work limit are the first of those under a larger one."""
     limited = work_limit is not None
-    run = _Run(engine_of(problem, engine), time.perf_counter() + time_limit_s, work_limit)
+    run = _OptimalSearch(engine_of(problem, engine), time.perf_counter() + time_limit_s, work_limit)
     run.try_order(tuple(range(len(problem.predecessors))))
     run.try_order(kahn(problem).solution)
     run.try_order(dfs(problem).solution)
@@ -101,18 +101,18 @@ def improving(
     return Found(run.best, run.bound, run.bound == run.value, states, run.stopped_by()), tuple(run.improved)
 
 
-class _Run:
+class _OptimalSearch:
     """The best order, the bound, and the two searches between them."""
 
-    def __init__(self, parts: Engine, deadline: float, work_limit: int | None) -> None:
+    def __init__(self, parts: OrderEngine, deadline: float, work_limit: int | None) -> None:
         self.parts, self.bound, self.states, self.beamed = parts, 0, 0, 0
         self.best: tuple[int, ...] = ()
         self.value = -1
         self.improved: list[tuple[int, ...]] = []
         self._deadline = deadline
         self._work_limit = None if work_limit is None else min(work_limit, MANY)
-        self._searches: list[Search] | None = None
-        self._leader: Search | None = None  # the search that raised the bound last
+        self._searches: list[OrderSearch] | None = None
+        self._leader: OrderSearch | None = None  # the search that raised the bound last
         self._slice = _SLICE
 
     def left_s(self) -> float:

@@ -40,7 +40,7 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _BudgetResult:
     """The outcome of a search under a budget: the entry at its end, or a flag as in algorithm 2."""
 
     flag: str
@@ -49,7 +49,7 @@ class _Outcome:
 
 
 @dataclass(slots=True)
-class _Limits:
+class _SerenityLimits:
     """When the whole search stops, and when a search step does: by the clock, or by states where these are limited, so
     that the same is done again. `first_step`: seconds and states of the first search steps of a part."""
 
@@ -77,9 +77,9 @@ def serenity(
 ) -> Found:
     """The paper's scheduler. `divided` and `soft_budget` switch its two accelerations off, for table 2. Under a
     `work_limit` (entries of the memo) T counts entries too, `step_limit_s` is not looked at."""
-    limits = _Limits(time.perf_counter() + time_limit_s, first_step=(step_limit_s, float("inf")))
+    limits = _SerenityLimits(time.perf_counter() + time_limit_s, first_step=(step_limit_s, float("inf")))
     if work_limit is not None:
-        limits = _Limits(limits.deadline, work_limit, first_step=(float("inf"), _STEP_STATES))
+        limits = _SerenityLimits(limits.deadline, work_limit, first_step=(float("inf"), _STEP_STATES))
     space = SearchSpace(problem)
     ends = divide(space) if divided else [space.full]
     # Each part is searched as a graph of its own, from what is live where it begins: its budget is its own, and the
@@ -110,8 +110,8 @@ def divide(space: SearchSpace) -> list[int]:
 
 
 def adaptive_soft_budgeting(
-    space: SearchSpace, start: _Entry, end: int, soft_budget: bool, limits: _Limits
-) -> tuple[_Outcome, int]:
+    space: SearchSpace, start: _Entry, end: int, soft_budget: bool, limits: _SerenityLimits
+) -> tuple[_BudgetResult, int]:
     """Algorithm 2 for one part: (the outcome, the largest budget that has no solution, plus one)."""
     hard = _kahn_peak(space, start, end)
     limits.step_s, limits.step_states = limits.first_step if soft_budget else (float("inf"), float("inf"))
@@ -123,7 +123,7 @@ def adaptive_soft_budgeting(
         outcome = dynamic_programming_based_scheduling(space, start, end, budget, limits)
         states += outcome.states
         if outcome.flag == "solution" or limits.over():
-            return _Outcome(outcome.flag, outcome.entry, states), too_small + 1
+            return _BudgetResult(outcome.flag, outcome.entry, states), too_small + 1
         if outcome.flag == "timeout":
             timed_out = budget
         else:
@@ -146,8 +146,8 @@ def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
 
 
 def dynamic_programming_based_scheduling(
-    space: SearchSpace, start: _Entry, end: int, budget: int, limits: _Limits
-) -> _Outcome:
+    space: SearchSpace, start: _Entry, end: int, budget: int, limits: _SerenityLimits
+) -> _BudgetResult:
     """Algorithm 1 from `start` to the downset `end`, ways above the budget dropped."""
     ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
     level = {ready: start}
@@ -157,11 +157,11 @@ def dynamic_programming_based_scheduling(
         following: dict[int, _Entry] = {}
         for zero_indegree, entry in level.items():
             if limits.states <= 0 or states - first >= limits.step_states:
-                return _Outcome("timeout", None, states)
+                return _BudgetResult("timeout", None, states)
             states += 1
             limits.states -= 1
             if states % 64 == 0 and time.perf_counter() > min(limits.deadline, begin + limits.step_s):
-                return _Outcome("timeout", None, states)
+                return _BudgetResult("timeout", None, states)
             for operator in bits(zero_indegree & end):
                 transient, live = space.step(entry.downset, entry.live, operator)
                 peak = max(entry.peak, transient)
@@ -173,17 +173,17 @@ def dynamic_programming_based_scheduling(
                 if cheapest is None or peak < cheapest.peak:
                     following[signature] = _Entry(peak, live, downset, (*entry.steps, operator))
         if not following:
-            return _Outcome("no solution", None, states)
+            return _BudgetResult("no solution", None, states)
         level = following
     (entry,) = level.values()
-    return _Outcome("solution", entry, states)
+    return _BudgetResult("solution", entry, states)
 
 
 def explored(space: SearchSpace, budget: int) -> tuple[int | None, int]:
     """(Peak that algorithm 1 finds under a soft budget, None without a solution; states explored) of the whole."""
     floor = space.problem.floor_bytes
     start = _Entry(max(floor, space.start_bytes), space.start_bytes, 0, ())
-    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, _Limits())
+    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, _SerenityLimits())
     return (None if outcome.entry is None else outcome.entry.peak), outcome.states
 
 

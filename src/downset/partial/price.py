@@ -22,12 +22,12 @@ from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import geometry, least_lag
 from downset.memory.records import align_up
-from downset.memory.storages import share
+from downset.memory.storages import map_storages
 from downset.methods import EngineName
 from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
 from downset.partial.native_form import native_network
-from downset.partial.program import Program, Step, check_strips, strip_program
 from downset.partial.segments import Segment, computing
+from downset.partial.strip_program import StripProgram, StripStep, check_strips, strip_program
 from downset.rewrites.strips import strip_pads
 
 __all__ = ["Price", "Pricing", "Surroundings"]
@@ -62,7 +62,7 @@ class Price:
         )
 
 
-class _Run(NamedTuple):
+class _PricedOperator(NamedTuple):
     """One operator as memory sees it: buffers that it reads and makes, and those that it may make in place. `lag`: how
     far below the first that it reads the result begins where it overlaps that one (None: never)."""
 
@@ -94,10 +94,10 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     """O(operators + storages). Raises UnsupportedError for models in which a concatenation is a view."""
     if model.concat_is_view or model.accumulates:
         raise UnsupportedError(f"strips are not priced in the memory model {model.name!r}, where joins cost no bytes")
-    sharing, count = share(graph, model), len(graph.ops)
+    storage_map, count = map_storages(graph, model), len(graph.ops)
     changes, until = [0] * (count + 1), []
     for nbytes, producers, consumers, kept in zip(
-        sharing.nbytes, sharing.producers, sharing.consumers, sharing.kept, strict=True
+        storage_map.nbytes, storage_map.producers, storage_map.consumers, storage_map.kept, strict=True
     ):
         last = count if kept else max((*consumers, *producers), default=-1)
         until.append(last)
@@ -105,11 +105,11 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
             changes[producers[0] + 1 if producers else 0] += nbytes
             if last < count:
                 changes[last + 1] -= nbytes
-    needed = tuple(max((until[storage] for storage in held), default=-1) for held in sharing.storages_of)
+    needed = tuple(max((until[storage] for storage in held), default=-1) for held in storage_map.storages_of)
     problem = order_problem(graph, model)
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
-    held = tuple(sharing.storages_of)
+    held = tuple(storage_map.storages_of)
     return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held)
 
 
@@ -191,7 +191,7 @@ class Pricing:
         """Whether the bytes of an input are needed after the segment."""
         return self.around.needed_until[tensor] >= segment.stop
 
-    def of_program(self, program: Program) -> Price:
+    def of_program(self, program: StripProgram) -> Price:
         """The price of these steps. O(steps)."""
         graph, segment = self.graph, program.segment
         nbytes = [self.piece_bytes(piece.tensor, piece.rows) for piece in program.pieces]
@@ -233,11 +233,11 @@ class Pricing:
         bits = row_bits(self.graph, tensor, self.form.rows[tensor]) * (rows[1] - rows[0])
         return align_up((bits + 7) // 8, self.model.alignment)
 
-    def _runs(self, program: Program, step: Step, nbytes: list[int]) -> Iterator[_Run]:
+    def _runs(self, program: StripProgram, step: StripStep, nbytes: list[int]) -> Iterator[_PricedOperator]:
         """The operators of one step; where a .tflite file cannot state a window's pads, an operator that pads too."""
         reads = step.reads
         if step.kind != "compute":
-            yield _Run(reads, step.writes)
+            yield _PricedOperator(reads, step.writes)
             return
         op = self.graph.ops[step.op]
         sides = self._sides(program, step) if kind_of(op.kind).rows == "window" else None
@@ -245,15 +245,15 @@ class Pricing:
         lag = None if sides is None else self._lag(program, step, sides, padded=padded > 0)
         if padded:
             nbytes.append(padded)
-            yield _Run(reads[:1], (len(nbytes) - 1,))
+            yield _PricedOperator(reads[:1], (len(nbytes) - 1,))
             reads = (len(nbytes) - 1, *reads[1:])
         over = takes_over(op, self.model)
         if self.model.outputs_apart and op.outputs[0] in self.graph.outputs and step.writes[0] in program.results:
             over = frozenset()
         in_place = tuple(piece for piece in step.reads if program.pieces[piece].tensor in over)
-        yield _Run(reads, step.writes, in_place, lag)
+        yield _PricedOperator(reads, step.writes, in_place, lag)
 
-    def _sides(self, program: Program, step: Step) -> tuple[int, int, int, int]:
+    def _sides(self, program: StripProgram, step: StripStep) -> tuple[int, int, int, int]:
         """Padding of a window in a strip: above, below, left and right."""
         op = self.graph.ops[step.op]
         source, result = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
@@ -264,7 +264,7 @@ class Pricing:
             pads = rows.pad_begin, rows.pad_end
         return (*pads, columns.pad_begin, columns.pad_end)
 
-    def _pad_bytes(self, program: Program, step: Step, sides: tuple[int, int, int, int]) -> int:
+    def _pad_bytes(self, program: StripProgram, step: StripStep, sides: tuple[int, int, int, int]) -> int:
         """Bytes of the padded input, or 0 where the pads are SAME's or none."""
         op, source = self.graph.ops[step.op], program.pieces[step.reads[0]]
         rows, columns = window(self.graph, op, 0), window(self.graph, op, 1)
@@ -275,7 +275,9 @@ class Pricing:
         bits = padded_row_bits(self.graph, source.tensor, count, sides[2] + sides[3]) * (height + sides[0] + sides[1])
         return align_up((bits + 7) // 8, self.model.alignment)
 
-    def _lag(self, program: Program, step: Step, sides: tuple[int, int, int, int], *, padded: bool) -> int | None:
+    def _lag(
+        self, program: StripProgram, step: StripStep, sides: tuple[int, int, int, int], *, padded: bool
+    ) -> int | None:
         """The aligned lag of a window in a strip, by the kernels of the model's library (`memory.storages.lagged`)."""
         op = self.graph.ops[step.op]
         if self.model.kernels is None or op.kind in self.model.in_place:
@@ -297,13 +299,13 @@ class Pricing:
         return None if lag is None else align_up(lag, self.model.alignment)
 
 
-def _made(program: Program, step: Step) -> int:
+def _made(program: StripProgram, step: StripStep) -> int:
     start, stop = program.pieces[step.writes[0]].rows
     return stop - start
 
 
 def _peaks(
-    runs: Sequence[_Run],
+    runs: Sequence[_PricedOperator],
     nbytes: Sequence[int],
     live: int,
     kept: set[int],

@@ -12,8 +12,8 @@ from downset.graph.edit import Edit
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.parts import along
 from downset.graph.row_form import RowForm
-from downset.partial.program import Program, Step, strip_program
 from downset.partial.segments import computed_whole, computing, find_segment
+from downset.partial.strip_program import StripProgram, StripStep, strip_program
 from downset.rewrites.strips import StripOps
 
 __all__ = ["InStrips", "in_strips", "reordered"]
@@ -41,7 +41,7 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
     Raises UsageError where segments overlap or hold an operator that is computed whole, and UnsupportedError where a
     segment has fewer rows than strips.
     """
-    form = form or row_form(graph, strict=False)
+    form = form or row_form(graph, halos_required=False)
     whole = computed_whole(graph, form)
     edit = Edit(graph)
     done = 0
@@ -62,7 +62,7 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
     return edit.finish(as_placed=True)
 
 
-def _operators(graph: Graph, form: RowForm, edit: Edit, program: Program) -> tuple[list[Op], list[int]]:
+def _operators(graph: Graph, form: RowForm, edit: Edit, program: StripProgram) -> tuple[list[Op], list[int]]:
     """(operators, by operator: the one of the graph whose settings it keeps, or -1)."""
     place = dict(enumerate(program.segment.inputs))
     place |= dict(zip(program.results, program.segment.results, strict=True))
@@ -81,7 +81,7 @@ def _operators(graph: Graph, form: RowForm, edit: Edit, program: Program) -> tup
     return ops, settings
 
 
-def _computed(graph: Graph, strip: StripOps, program: Program, step: Step, place: dict[int, int]) -> None:
+def _computed(graph: Graph, strip: StripOps, program: StripProgram, step: StripStep, place: dict[int, int]) -> None:
     pieces = [program.pieces[piece] for piece in step.reads]
     held = {piece.tensor: place[piece_index] for piece_index, piece in zip(step.reads, pieces, strict=True)}
     read = {piece.tensor: piece.rows for piece in pieces}
@@ -100,7 +100,7 @@ def _writing(op: Op, old: int, new: int) -> Op:
     return replace(op, outputs=tuple(new if tensor == old else tensor for tensor in op.outputs))
 
 
-def _cut(graph: Graph, strip: StripOps, program: Program, step: Step, place: dict[int, int]) -> None:
+def _cut(graph: Graph, strip: StripOps, program: StripProgram, step: StripStep, place: dict[int, int]) -> None:
     (source,), (result,) = step.reads, step.writes
     tensor, rows = program.pieces[result]
     name = f"{graph.tensors[tensor].name}/strip{step.strip}/rows{rows[0]}to{rows[1]}"
@@ -111,7 +111,7 @@ def _cut(graph: Graph, strip: StripOps, program: Program, step: Step, place: dic
         place[result] = cropped
 
 
-def _joined(graph: Graph, edit: Edit, program: Program, step: Step, place: dict[int, int]) -> Op:
+def _joined(graph: Graph, edit: Edit, program: StripProgram, step: StripStep, place: dict[int, int]) -> Op:
     (result,) = step.writes
     tensor, rows = program.pieces[result]
     meta = graph.tensors[tensor]

@@ -25,13 +25,13 @@ from downset.graph.cost import row_form
 from downset.graph.row_form import SAME, RowForm
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import EngineName, check_time_limit, check_work_limit
-from downset.partial.bound import least_peak
 from downset.partial.front import Option, PartialPlan, compose, front_of
+from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
-from downset.partial.program import most_strips
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import Segment, computed_whole, find_segments
+from downset.partial.strip_program import most_strips
 
 __all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
 
@@ -93,9 +93,9 @@ def partial_front(
     check_time_limit(limits.time_limit_s)
     check_work_limit(limits.work_limit)
     deadline = time.perf_counter() + limits.time_limit_s
-    form = form or row_form(graph, strict=False)
+    form = form or row_form(graph, halos_required=False)
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent, engine=engine)
-    search = _Search(graph, form, pricing, limits, deadline)
+    search = _PartialSearch(graph, form, pricing, limits, deadline)
     segments = tuple(find_segments(graph, form))
     bound = least_peak(form, pricing, segments)
     if pricing.model.kernels is not None:
@@ -122,7 +122,7 @@ def partial_front(
 
 
 @dataclass(slots=True)
-class _Search:
+class _PartialSearch:
     graph: Graph
     form: RowForm
     pricing: Pricing
@@ -135,7 +135,7 @@ class _Search:
     """Whether what is tried next depends on prices of tensors that lie apart."""
     shown: dict[Segment, list[Option]] = field(default_factory=dict)
     """Options with the prices on which that depends."""
-    known: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
+    prices: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
     """Prices that are asked for twice."""
     steps: list[tuple[Sequence[int], list[Option]]] = field(default_factory=list)
     """By step of work, and at the end: bytes that are live while operators run as they are, and the options."""
@@ -209,16 +209,16 @@ class _Search:
 
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
         key = segment, strips, even, recomputed
-        again = key in self.known
+        again = key in self.prices
         if not again and self.priced == _step(self.priced):
             self._keep_step()
         if not again and self._spent():
             return None
         part = InStrips(segment.first, segment.stop, strips, recomputed, even)
         if again:
-            price = self.known[key]
+            price = self.prices[key]
         else:
-            price = self.known[key] = self._priced(segment, part)
+            price = self.prices[key] = self._priced(segment, part)
         if price is None:
             return None
         if self.apart:

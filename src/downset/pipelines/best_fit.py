@@ -2,7 +2,7 @@
 
 Source: best fit with immediate coalescing (Knuth, The Art of Computer Programming, volume 1, section 2.5).
 Names: block → bytes between buffers in use; top → the bytes below which all buffers lie.
-Complexity: O(n log n) for n buffers, but for moving lists of free blocks.
+Complexity: O(n log n) for n buffers, but for moving lists of free ranges.
 Deviations: none.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["best_fit"]
 
 def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
     """The offsets of buffers that are each in use from a step up to, not including, another: (start, stop, bytes)."""
-    free = _Free()
+    free = _FreeRanges()
     in_use: list[tuple[int, int, int]] = []
     offsets = [0] * len(lives)
     for place in sorted(range(len(lives)), key=lives.__getitem__):
@@ -31,14 +31,14 @@ def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
     return offsets
 
 
-class _Free:
-    """Free blocks below the top."""
+class _FreeRanges:
+    """Free ranges below the top."""
 
     def __init__(self) -> None:
         self.top = 0
         self._by_size: list[tuple[int, int]] = []
         self._size_at: dict[int, int] = {}
-        self._begin_of: dict[int, int] = {}  # by the end of a block
+        self._begin_of: dict[int, int] = {}  # by the end of a range
 
     def take(self, nbytes: int) -> int:
         place = bisect_left(self._by_size, (nbytes, 0))
@@ -48,7 +48,7 @@ class _Free:
             if size > nbytes:
                 self._add(offset + nbytes, size - nbytes)
             return offset
-        offset = self._begin_of.get(self.top, self.top)  # the last block grows
+        offset = self._begin_of.get(self.top, self.top)  # the last range grows
         if offset < self.top:
             self._remove(offset, self.top - offset)
         self.top = offset + nbytes

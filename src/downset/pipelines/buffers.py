@@ -32,7 +32,7 @@ INNER = -1
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldRows:
     rows: Rows | None = None
     writers: list[int] = field(default_factory=list)
     readers: list[int] = field(default_factory=list)
@@ -43,15 +43,15 @@ def frame_buffers(
 ) -> tuple[Buffer, ...]:
     """The buffers of a frame's tasks, each with as many slots as said, none with a place yet. `inner_bytes`: by (stage,
     block, strip) what it holds inside."""
-    held: dict[tuple[int, int], _Held] = {}
+    held: dict[tuple[int, int], _HeldRows] = {}
     for number, task in enumerate(frame.tasks):
         read, results = _touched(problem, frame, task)
         for device, rows in read:
-            part = held.setdefault((device, rows.tensor), _Held())
+            part = held.setdefault((device, rows.tensor), _HeldRows())
             part.rows = _hull(part.rows, rows)
             part.readers.append(number)
         for device, rows in results:
-            part = held.setdefault((device, rows.tensor), _Held())
+            part = held.setdefault((device, rows.tensor), _HeldRows())
             part.rows = _hull(part.rows, rows)
             part.writers.append(number)
     _take_frames(problem, held, frame.entry)
@@ -97,7 +97,7 @@ def _hull(held: Rows | None, rows: Rows) -> Rows:
     return Rows(rows.tensor, *hull((held.start, held.stop), (rows.start, rows.stop)), columns)
 
 
-def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], device: int, cut: int) -> list[_Held]:
+def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
     """The buffers of the tensors that cross a cut, with all their rows from now on."""
     arrays = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
     for part in arrays:
@@ -106,23 +106,23 @@ def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], device:
     return arrays
 
 
-def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], entry: int) -> None:
+def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
     given = _whole(problem, held, entry, 0)
     first = dict.fromkeys(task for part in given for task in part.readers)
     for part in given:
         part.writers = list(first)
 
 
-def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], exit_: int) -> None:
+def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
     results = _whole(problem, held, exit_, problem.cuts)
     last = dict.fromkeys(task for part in results for task in part.writers)
     for part in results:
         part.readers += last
 
 
-def as_events(buffers: Sequence[Buffer]) -> list[events.Buffer]:
+def as_events(buffers: Sequence[Buffer]) -> list[events.TimedBuffer]:
     """Buffers as the event graph sees them."""
-    return [events.Buffer(buffer.nbytes, buffer.writers, buffer.readers, buffer.slots) for buffer in buffers]
+    return [events.TimedBuffer(buffer.nbytes, buffer.writers, buffer.readers, buffer.slots) for buffer in buffers]
 
 
 def placed(

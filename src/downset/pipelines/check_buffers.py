@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import InvalidPlan
-from downset.pipelines.check_rows import Part, PlanRows
+from downset.pipelines.check_rows import PlanRows, TensorArea
 from downset.plans import Block, Buffer, DeviceMemory, Pipeline, PipelineSchedule, Strip
 
 __all__ = ["check_buffers", "check_named", "check_places"]
@@ -59,20 +59,20 @@ def _check_devices(plan: Pipeline) -> None:
         raise InvalidPlan(f"memory must be stated for the devices {sorted(devices)}, and for no others")
 
 
-Wanted = dict[tuple[int, int], tuple[Part, set[int], set[int]]]
+Wanted = dict[tuple[int, int], tuple[TensorArea, set[int], set[int]]]
 
 
 def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
     """By device and tensor: the hull of what it has for one frame, and the tasks that write and read it."""
     expected: Wanted = {}
 
-    def add(device: int, tensor: int, part: Part, task: int, *, writes: bool) -> None:
+    def add(device: int, tensor: int, part: TensorArea, task: int, *, writes: bool) -> None:
         if not rows.form.bytes_per_row[tensor]:
             return
         part_before, writers, readers = expected.get((device, tensor), (part, set[int](), set[int]()))
         spans = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(part_before, part, strict=True)]
         (writers if writes else readers).add(task)
-        expected[device, tensor] = (Part(*spans), writers, readers)
+        expected[device, tensor] = (TensorArea(*spans), writers, readers)
 
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
@@ -102,11 +102,13 @@ def _results(rows: PlanRows) -> set[int]:
     return results.intersection(rows.graph.outputs)
 
 
-def _whole(rows: PlanRows, tensor: int) -> Part:
-    return Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+def _whole(rows: PlanRows, tensor: int) -> TensorArea:
+    return TensorArea((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
 
 
-def _strip_parts(rows: PlanRows, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part], set[int]]:
+def _strip_parts(
+    rows: PlanRows, block: Block, strip: Strip
+) -> tuple[dict[int, TensorArea], dict[int, TensorArea], set[int]]:
     """All that a strip reads and makes, what of it is of tensors that the block makes for others, and all tensors made
     in the block. An operator that is computed whole makes such a tensor even where no row of it is the strip's own."""
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
@@ -114,7 +116,7 @@ def _strip_parts(rows: PlanRows, block: Block, strip: Strip) -> tuple[dict[int, 
     return held, {tensor: held[tensor] for tensor in rows.sinks(block) if tensor in held}, results
 
 
-def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int], readers: set[int]) -> None:
+def _check_buffer(rows: PlanRows, buffer: Buffer, part: TensorArea, writers: set[int], readers: set[int]) -> None:
     name = f"device {buffer.device}'s buffer of {rows.graph.tensors[buffer.tensor].name!r}"
     columns = buffer.columns or (0, rows.width(buffer.tensor))
     if ((buffer.start, buffer.stop), columns) != tuple(part):

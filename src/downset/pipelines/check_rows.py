@@ -12,19 +12,19 @@ from downset.graph.cost import row_form
 from downset.graph.row_form import Interval, RowForm, needed
 from downset.plans import Block, Pipeline, Rows, Strip, Task
 
-__all__ = ["Part", "PlanRows", "check_rows"]
+__all__ = ["PlanRows", "TensorArea", "check_rows"]
 
 
-class Part(NamedTuple):
+class TensorArea(NamedTuple):
     """Rows and columns of a tensor."""
 
     rows: Interval
     columns: Interval
 
 
-class _Share(NamedTuple):
+class _HeldArea(NamedTuple):
     device: int
-    part: Part
+    part: TensorArea
     task: int
 
 
@@ -36,19 +36,19 @@ class PlanRows:
         if len(axes) > 1:
             raise InvalidPlan("some blocks cut rows, others columns")
         self.graph, axis = graph, min(axes, default=0)
-        self.form, self.columns = (row_form(graph, axis=one, strict=False) for one in (axis, 1 - axis))
+        self.form, self.columns = (row_form(graph, axis=one, halos_required=False) for one in (axis, 1 - axis))
         self._sinks: dict[int, list[int]] = {}
-        self._parts: dict[tuple[int, ...], tuple[dict[int, Part], dict[int, Part]]] = {}
+        self._parts: dict[tuple[int, ...], tuple[dict[int, TensorArea], dict[int, TensorArea]]] = {}
         tiled = any(strip.columns for stage in plan.stages for block in stage.blocks for strip in block.strips)
         self.across = self.columns if tiled else None
 
     def width(self, tensor: int) -> int:
         return 1 if self.across is None else max(self.across.rows[tensor], 1)
 
-    def part(self, rows: Rows) -> Part:
-        return Part((rows.start, rows.stop), rows.columns or (0, self.width(rows.tensor)))
+    def part(self, rows: Rows) -> TensorArea:
+        return TensorArea((rows.start, rows.stop), rows.columns or (0, self.width(rows.tensor)))
 
-    def nbytes(self, tensor: int, part: Part) -> int:
+    def nbytes(self, tensor: int, part: TensorArea) -> int:
         whole = self.form.bytes_per_row[tensor] * (part.rows[1] - part.rows[0])
         return whole * (part.columns[1] - part.columns[0]) // self.width(tensor)
 
@@ -65,14 +65,16 @@ class PlanRows:
         self._sinks[id(block)] = outputs
         return outputs
 
-    def parts(self, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part]]:
+    def parts(self, block: Block, strip: Strip) -> tuple[dict[int, TensorArea], dict[int, TensorArea]]:
         """By tensor: all that the strip reads and makes, and its own part of the block's sinks."""
         key = (id(block), strip.start, strip.stop, *(strip.columns or ()))
         if key not in self._parts:
             self._parts[key] = self._cut(block, strip, self.sinks(block))
         return self._parts[key]
 
-    def _cut(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, Part], dict[int, Part]]:
+    def _cut(
+        self, block: Block, strip: Strip, sinks: Sequence[int]
+    ) -> tuple[dict[int, TensorArea], dict[int, TensorArea]]:
         rows = _cut(self.form, block.ops, sinks, (strip.start, strip.stop), block.frame_rows)
         if strip.columns is None or self.across is None:
             wide = {tensor: (0, self.width(tensor)) for tensor in rows[0]}
@@ -81,14 +83,14 @@ class PlanRows:
         columns = _cut(self.across, block.ops, sinks, strip.columns, frame)
         return _joined(rows[0], columns[0]), _joined(rows[1], columns[1])
 
-    def reads(self, index: int, part_made: Part) -> Iterator[tuple[int, Part]]:
+    def reads(self, index: int, part_made: TensorArea) -> Iterator[tuple[int, TensorArea]]:
         """Parts of tensors that an operator reads to make a part of its outputs."""
         for place, item in enumerate(self.form.ops[index].inputs):
             across = None if self.across is None else self.across.ops[index].inputs[place].map
             rows, width = max(self.form.rows[item.tensor], 1), self.width(item.tensor)
             yield (
                 item.tensor,
-                Part(
+                TensorArea(
                     (0, rows) if item.map is None else item.map(part_made.rows, rows),
                     (0, width) if across is None else across(part_made.columns, width),
                 ),
@@ -105,9 +107,9 @@ def _cut(
     return dict(needed(form, tuple(ops), own)), own
 
 
-def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int, Part]:
+def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int, TensorArea]:
     return {
-        tensor: Part(span, columns[tensor])
+        tensor: TensorArea(span, columns[tensor])
         for tensor, span in rows.items()
         if tensor in columns and span[0] < span[1] and columns[tensor][0] < columns[tensor][1]
     }
@@ -116,10 +118,10 @@ def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int
 def check_rows(rows: PlanRows, plan: Pipeline) -> None:
     """Raise InvalidPlan for a strip with other MACs or bytes than its rows need, for a task that reads or sends what
     its device has from no task that it comes after, and for a result that is not at the exit."""
-    shares: dict[int, list[_Share]] = {}
+    shares: dict[int, list[_HeldArea]] = {}
     for tensor in rows.graph.inputs:
-        whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
-        shares.setdefault(tensor, []).append(_Share(plan.entry, whole, -1))
+        whole = TensorArea((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+        shares.setdefault(tensor, []).append(_HeldArea(plan.entry, whole, -1))
     _check_frame(rows, plan)
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
@@ -134,11 +136,11 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
             if tensor not in results:
                 _check_held(rows, plan, shares, number, task, tensor, part)
         for tensor in own:
-            shares.setdefault(tensor, []).append(_Share(task.device, held[tensor], number))
+            shares.setdefault(tensor, []).append(_HeldArea(task.device, held[tensor], number))
     computed = {tensor for op in rows.form.ops for tensor in op.outputs}
     for tensor in rows.graph.outputs:
         if tensor in computed and rows.form.bytes_per_row[tensor]:
-            whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+            whole = TensorArea((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
             if not _covered(whole, [share.part for share in shares.get(tensor, []) if share.device == plan.exit]):
                 raise InvalidPlan(f"the result {_name(rows, tensor)} is not all at device {plan.exit}, the exit")
 
@@ -162,7 +164,9 @@ def _check_frame(rows: PlanRows, plan: Pipeline) -> None:
             raise InvalidPlan(f"the plan states {stated} bytes of a {what}, but the model's has {nbytes}")
 
 
-def _check_transfer(rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task) -> None:
+def _check_transfer(
+    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_HeldArea]], number: int, task: Task
+) -> None:
     transfer = task.transfer
     assert transfer is not None
     nbytes = 0
@@ -178,11 +182,12 @@ def _check_transfer(rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Shar
     if nbytes != transfer.nbytes:
         raise InvalidPlan(f"task {number} states {transfer.nbytes} bytes, but its rows are {nbytes}")
     for item in transfer.rows:
-        shares.setdefault(item.tensor, []).append(_Share(transfer.target, rows.part(item), number))
+        shares.setdefault(item.tensor, []).append(_HeldArea(transfer.target, rows.part(item), number))
 
 
 def _check_held(
-    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task, tensor: int, part: Part
+    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_HeldArea]], number: int, task: Task, tensor: int,
+    part: TensorArea,
 ) -> None:  # fmt: skip
     """The device has it from tasks that this one comes after. Under `paper` a leader has what the stage before made."""
     if not rows.form.bytes_per_row[tensor]:
@@ -204,7 +209,7 @@ def _check_held(
         )
 
 
-def _covered(wanted: Part, parts: Sequence[Part]) -> bool:
+def _covered(wanted: TensorArea, parts: Sequence[TensorArea]) -> bool:
     """Whether the parts together hold all of it."""
     edges = {wanted.rows[0], wanted.rows[1], *(edge for part in parts for edge in part.rows)}
     inside = sorted(edge for edge in edges if wanted.rows[0] <= edge <= wanted.rows[1])
@@ -219,7 +224,7 @@ def _covered(wanted: Part, parts: Sequence[Part]) -> bool:
 
 
 def _check_strip(
-    rows: PlanRows, block: Block, strip: Strip, held: dict[int, Part], own: dict[int, Part], where: str
+    rows: PlanRows, block: Block, strip: Strip, held: dict[int, TensorArea], own: dict[int, TensorArea], where: str
 ) -> None:
     """MACs and bytes of a strip, from the rows it needs."""
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}

@@ -22,15 +22,15 @@ def plan_by_every_method(
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-    known: Pipeline | None = None,
+    plan: Pipeline | None = None,
     **priced: Unpack[AccountingOptions],
 ) -> dict[str, Pipeline | None]:
-    """By method of `plan_pipeline`: its plan, or None where it has none within the limits. `known`: a plan that was
-    made already with these options, and is not made again."""
+    """By method of `plan_pipeline`: its plan, or None where it has none within the limits. `plan`: one that was made
+    already with these options, and is not made again."""
     plans: dict[str, Pipeline | None] = {}
     for name in PIPELINERS:
-        if known is not None and name == known.evidence.method:
-            plans[name] = known
+        if plan is not None and name == plan.evidence.method:
+            plans[name] = plan
             continue
         try:
             plans[name] = plan_pipeline(

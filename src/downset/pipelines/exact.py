@@ -34,7 +34,7 @@ from downset.pipelines.accounting import Accounting, too_slow
 from downset.pipelines.baselines import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, without_relays
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import sub_cluster
-from downset.pipelines.direct.search import Limits, direct
+from downset.pipelines.direct.search import DirectLimits, direct
 from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
 from downset.pipelines.exact_search import Searched, search
 from downset.pipelines.exhaustive import exhaustive
@@ -226,7 +226,7 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
     except (InfeasibleError, LimitReached) as error:
         refused = error
     latency_s = math.inf if asked.max_latency_s is None else asked.max_latency_s
-    limits = Limits(deadline, latency_s, asked.forbidden)
+    limits = DirectLimits(deadline, latency_s, asked.forbidden)
     guides = [led.stages] if led is not None else []
     if not limits.late():
         coarse, cuts = without_relays(problem, asked.baseline_cuts)
@@ -237,7 +237,7 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
             guides.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     best = direct(
         problem, cluster, asked.accounting, limits,
-        total_bound_s=total_bound_s(problem, cluster, comm="resources"), known_drafts=guides, incumbent=led,
+        total_bound_s=total_bound_s(problem, cluster, comm="resources"), led_drafts=guides, incumbent=led,
     )  # fmt: skip
     if best is not None:
         return best

@@ -14,16 +14,12 @@ from typing import Any
 
 from downset import clock
 from downset.pipelines.device_order import Canonical
-from downset.pipelines.problem import Segment, SplitProblem, quantities
+from downset.pipelines.problem import SegmentPrices, SplitProblem, quantities
 
 __all__ = ["search"]
 
 Trade = tuple[float, float, tuple[tuple[int, int, tuple[int, ...]], ...]]
 """(computing, communication, blocks as (start, stop, row boundaries))."""
-
-
-class _TimeIsUp(Exception):
-    pass
 
 
 def search(
@@ -32,20 +28,20 @@ def search(
     banned: Iterable[tuple[int, int, int]] = (), moved: int = 0,
 ) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
     """(period, infinity if none is below the incumbent; bound; finished; states; stages as the native search gives)."""
-    run = _Search(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
+    run = _PipelineSearch(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
     run.banned, run.moved = frozenset(banned), moved
     run.deadline = clock.now() + time_limit_s
     total = problem.least_macs_before()[-1] / sum(devices.speed)
     try:
         path = run.best()
-    except _TimeIsUp:
+    except clock.TimeIsUp:
         return math.inf, total, False, run.states, []
     if path is None or (not least_latency and path[0] >= incumbent_s):
         return math.inf, incumbent_s, True, run.states, []
     return path[0], path[0], True, run.states, path[1]
 
 
-class _Search:
+class _PipelineSearch:
     deadline = math.inf
     banned: frozenset[tuple[int, int, int]] = frozenset()
     moved = 0
@@ -143,12 +139,12 @@ class _Search:
         return self.blocks[key]
 
     def extended(
-        self, segment: Segment, layers: list[list[tuple[float, float, tuple[int, ...]]]], members: tuple[int, ...],
-        k: int, place: int,
+        self, segment: SegmentPrices, layers: list[list[tuple[float, float, tuple[int, ...]]]],
+        members: tuple[int, ...], k: int, place: int,
     ) -> list[list[tuple[float, float, tuple[int, ...]]]]:  # fmt: skip
         """All ways to give the next device rows, by the row they end at."""
         if clock.now() > self.deadline:
-            raise _TimeIsUp
+            raise clock.TimeIsUp
         extended: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
         device, leader = members[k], members[place]
         for low in range(segment.rows + 1):

@@ -23,18 +23,18 @@ from downset.pipelines.strip_prices import given_rows, made_rows, nbytes_of, str
 from downset.pipelines.tasks import compute_s, transfer_s
 from downset.plans import Block, PipelineStage, Rows, Strip, Task, Transfer
 
-__all__ = ["KnownBlocks", "frame_tasks"]
+__all__ = ["HaloBlocks", "frame_tasks"]
 
 
 def frame_tasks(
     problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str, source: int | None = None,
-    sink: int | None = None, known_blocks: KnownBlocks | None = None,
+    sink: int | None = None, halo_blocks: HaloBlocks | None = None,
 ) -> FrameTasks:  # fmt: skip
     """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
-    first leader, and the last one; without leaders as the drafts say). `known_blocks`: blocks of halo exchange that
+    first leader, and the last one; without leaders as the drafts say). `halo_blocks`: blocks of halo exchange that
     were listed before, of one problem, cluster and comm; it is filled."""
     first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
-    listing = _Listing(problem, cluster, {} if known_blocks is None else known_blocks, paper=comm == "paper")
+    listing = _Listing(problem, cluster, {} if halo_blocks is None else halo_blocks, paper=comm == "paper")
     entry, exit_ = first if source is None else source, last if sink is None else sink
     given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
     listing.hold(entry, given, -1)
@@ -72,7 +72,7 @@ class BlockRows(NamedTuple):
     made: tuple[tuple[Rows, ...], ...]
 
 
-KnownBlocks = dict[Split, BlockRows]
+HaloBlocks = dict[Split, BlockRows]
 
 
 class _Share(NamedTuple):
@@ -84,8 +84,8 @@ class _Share(NamedTuple):
 class _Listing:
     """The tasks so far, and who holds what."""
 
-    def __init__(self, problem: SplitProblem, cluster: Cluster, known_blocks: KnownBlocks, *, paper: bool) -> None:
-        self.problem, self.cluster, self.known, self.paper = problem, cluster, known_blocks, paper
+    def __init__(self, problem: SplitProblem, cluster: Cluster, halo_blocks: HaloBlocks, *, paper: bool) -> None:
+        self.problem, self.cluster, self.halo_blocks, self.paper = problem, cluster, halo_blocks, paper
         self.tasks: list[Task] = []
         self.shares: dict[int, list[_Share]] = {}
         self.load_s = [0.0] * len(cluster.devices)
@@ -166,9 +166,9 @@ class _Listing:
                 self.shares[tensor] = [share for share in self.shares.get(tensor, []) if share.device == leader]
 
     def halo_block(self, split: Split) -> tuple[Strip, ...]:
-        rows = self.known.get(split)
+        rows = self.halo_blocks.get(split)
         if rows is None:
-            rows = self.known[split] = BlockRows(
+            rows = self.halo_blocks[split] = BlockRows(
                 strips_of(self.problem, self.cluster, split),
                 tuple(given_rows(self.problem, split, tile) for tile in split.tiles),
                 tuple(made_rows(self.problem, split, tile, halos=not self.paper) for tile in split.tiles),

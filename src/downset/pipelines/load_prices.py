@@ -37,7 +37,7 @@ def work_class(device: Device) -> WorkClass:
 @dataclass(frozen=True, slots=True)
 class StripTables:
     """By (start, stop): an array of quantities (MACs, bytes in, bytes out, the work of each class) by upper, lower and
-    final by row, as `Segment` has them."""
+    final by row, as `SegmentPrices` has them."""
 
     segments: Mapping[tuple[int, int], Tables]
 

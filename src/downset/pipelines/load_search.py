@@ -16,7 +16,7 @@ from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.exact_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
 from downset.pipelines.fetches import frame_tasks
 from downset.pipelines.load_prices import strip_tables, work_class
-from downset.pipelines.load_search_python import LoadAsked, LoadDevice, Staged, least_load
+from downset.pipelines.load_search_python import LoadAsked, LoadDevice, LoadStage, least_load
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling.loads import load_bound_s
 from downset.pipelines.strips import tiles
@@ -133,7 +133,7 @@ def _compiled(asked: LoadAsked) -> Any:
     )  # fmt: skip
 
 
-def _drafts(stages: Sequence[Staged], order: Sequence[int]) -> Drafted:
+def _drafts(stages: Sequence[LoadStage], order: Sequence[int]) -> Drafted:
     return tuple(
         StageDraft(order[leader], (Split(start, stop, tiles([order[device] for device in devices], bounds)),))
         for leader, start, stop, devices, bounds in stages

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from downset import clock
 from downset.pipelines.load_prices import StripTables
 
-__all__ = ["LoadAsked", "LoadDevice", "Staged", "least_load"]
+__all__ = ["LoadAsked", "LoadDevice", "LoadStage", "least_load"]
 
 
 class LoadDevice(NamedTuple):
@@ -47,7 +47,7 @@ class LoadAsked(NamedTuple):
     forbidden: frozenset[tuple[int, int, int]]
 
 
-Staged = tuple[int, int, int, list[int], list[int]]
+LoadStage = tuple[int, int, int, list[int], list[int]]
 """(leader, start, stop, devices, row boundaries)."""
 
 
@@ -64,31 +64,27 @@ class _Row(NamedTuple):
         return (self.peak, self.sends, self.receives, self.computes)
 
 
-class _Label(NamedTuple):
+class _LoadLabel(NamedTuple):
     peak: float
     medium: float
     open: float
-    stages: tuple[Staged, ...]
+    stages: tuple[LoadStage, ...]
 
     def numbers(self) -> tuple[float, ...]:
         return (self.peak, self.medium, self.open)
 
 
-Trade = TypeVar("Trade", _Row, _Label)
-
-
-class _TimeIsUp(Exception):
-    pass
+Trade = TypeVar("Trade", _Row, _LoadLabel)
 
 
 def least_load(
     asked: LoadAsked, *, incumbent_s: float, time_limit_s: float
-) -> tuple[float, float, bool, int, list[Staged]]:
+) -> tuple[float, float, bool, int, list[LoadStage]]:
     """(period, infinity if none is below the incumbent; bound; finished; states; stages)."""
-    run = _Search(asked, clock.now() + time_limit_s)
+    run = _LoadSearch(asked, clock.now() + time_limit_s)
     try:
         path = run.best()
-    except _TimeIsUp:
+    except clock.TimeIsUp:
         total = asked.macs_before[-1] / sum(device.peak for device in asked.devices)
         return math.inf, total, False, run.states, []
     if path is None or path[0] >= incumbent_s:
@@ -96,7 +92,7 @@ def least_load(
     return path[0], path[0], True, run.states, list(path[1])
 
 
-class _Search:
+class _LoadSearch:
     def __init__(self, asked: LoadAsked, deadline: float) -> None:
         self.asked, self.deadline, self.states = asked, deadline, 0
         self.cuts = len(asked.macs_before) - 1
@@ -105,11 +101,11 @@ class _Search:
         self.first = [types.index(kind) for kind in sorted(set(types))]
         self.rows: dict[tuple[int, int, tuple[int, ...], int], list[_Row]] = {}
 
-    def best(self) -> tuple[float, tuple[Staged, ...]] | None:
+    def best(self) -> tuple[float, tuple[LoadStage, ...]] | None:
         """Labels by (devices used by type, cut, last leader)."""
         sets = list(itertools.product(*(range(count + 1) for count in self.counts)))
-        table: dict[tuple[tuple[int, ...], int, int], list[_Label]] = {}
-        table[(0,) * len(self.counts), 0, -1] = [_Label(0.0, 0.0, 0.0, ())]
+        table: dict[tuple[tuple[int, ...], int, int], list[_LoadLabel]] = {}
+        table[(0,) * len(self.counts), 0, -1] = [_LoadLabel(0.0, 0.0, 0.0, ())]
         for used in sorted(sets, key=sum):
             for cut in range(self.cuts):
                 for head in range(-1, len(self.asked.devices)):
@@ -122,12 +118,12 @@ class _Search:
         end = min(ends, key=self.period)
         return self.period(end), end.stages
 
-    def period(self, label: _Label) -> float:
+    def period(self, label: _LoadLabel) -> float:
         return max(label.peak, label.medium, label.open)
 
     def following(
-        self, used: tuple[int, ...], cut: int, head: int, label: _Label, sets: Iterable[tuple[int, ...]]
-    ) -> Iterator[tuple[tuple[tuple[int, ...], int, int], _Label]]:
+        self, used: tuple[int, ...], cut: int, head: int, label: _LoadLabel, sets: Iterable[tuple[int, ...]]
+    ) -> Iterator[tuple[tuple[tuple[int, ...], int, int], _LoadLabel]]:
         for extra in sets:
             if not any(extra) or any(a + b > c for a, b, c in zip(used, extra, self.counts, strict=True)):
                 continue
@@ -141,7 +137,7 @@ class _Search:
                         stage = (leader, cut, stop, list(members), list(row.bounds))
                         yield (after, stop, leader), self.joined(label, head, cut, stop, row, stage)
 
-    def joined(self, label: _Label, head: int, cut: int, stop: int, row: _Row, stage: Staged) -> _Label:
+    def joined(self, label: _LoadLabel, head: int, cut: int, stop: int, row: _Row, stage: LoadStage) -> _LoadLabel:
         """The pipeline with one more stage, what its input takes both leaders included."""
         asked, leader = self.asked, stage[0]
         hand = self.hand(cut, head, leader) if cut else 0.0
@@ -162,7 +158,7 @@ class _Search:
             opened = row.sends + sends
         else:
             opened = inside + sends + receives + hand
-        return _Label(peak, medium, opened, (*label.stages, stage))
+        return _LoadLabel(peak, medium, opened, (*label.stages, stage))
 
     def hand(self, cut: int, source: int, target: int) -> float:
         nbytes = self.asked.crossing_bytes[cut]
@@ -212,7 +208,7 @@ class _Search:
                     for high in range(low, rows + 1) if layers[low] else ():
                         self.states += 1
                         if clock.now() > self.deadline:
-                            raise _TimeIsUp
+                            raise clock.TimeIsUp
                         for row in layers[low]:
                             _insert(extended[high], self.extended(row, start, stop, device, leader, low, high))
                 layers = extended

@@ -57,7 +57,7 @@ class MemoryCount:
     cluster: Cluster
     accounting: Accounting
     deadline: float = math.inf
-    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _strip_bytes: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def counted(self, plan: Judged) -> Counted:
         """The plan with the fewest slots and the places that its buffers need, and its devices' memory."""
@@ -138,12 +138,12 @@ class MemoryCount:
         if self.graph is None:
             return 0
         key = (ends, block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
-        if key not in self._known:
+        if key not in self._strip_bytes:
             left_s = self.deadline + LAST_S - clock.now()
-            self._known[key] = strip_bytes(
+            self._strip_bytes[key] = strip_bytes(
                 self.problem, self.graph, block, strip, ends=ends, room_bytes=room_bytes, seconds=left_s
             )
-        return self._known[key]
+        return self._strip_bytes[key]
 
 
 def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, int], Block, Strip]]:

@@ -21,14 +21,22 @@ from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_pro
 from downset.pipelines.pieces.search import pieces
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
 
-__all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_units", "priced_chain", "split_problem"]
+__all__ = [
+    "UnitChain",
+    "block_units",
+    "layer_units",
+    "pipeline_chain",
+    "pipeline_units",
+    "priced_chain",
+    "split_problem",
+]
 
 
-def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
+def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, halos_required: bool = True) -> SplitProblem:
     """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs),
     along the longer of its axes that can be cut.
 
-    strict: raise UnsupportedError at an operator whose halo is not known; else such operators are computed whole."""
+    halos_required: raise UnsupportedError at an operator whose halo is not known; else it is computed whole."""
     chain = tuple(tuple(sorted(unit)) for unit in units)
     if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
         raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
@@ -38,8 +46,8 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     _check_rows(graph)
     computing, sources = _without_constants(graph, chain)
     axis = longest_axis(graph)
-    across = _problem(graph, row_form(graph, axis=1 - axis, strict=strict), computing, None)
-    problem = _problem(graph, row_form(graph, axis=axis, strict=strict), computing, across)
+    across = _problem(graph, row_form(graph, axis=1 - axis, halos_required=halos_required), computing, None)
+    problem = _problem(graph, row_form(graph, axis=axis, halos_required=halos_required), computing, across)
     return replace(problem, source_ops=sources)
 
 
@@ -132,7 +140,7 @@ def _row_tables(output_rows: int, extent: int, mapped: AxisMap | None) -> tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class UnitChain:
     """Units of operators in order. `baseline_cuts`: the cuts at which a planner that knows no relays may cut, 0 and the
     end among them."""
 
@@ -147,11 +155,11 @@ _PRICED = 1 << 24
 """Rows times pairs of cuts, of which each has a table of prices: 96 bytes each."""
 
 
-def priced_chain(graph: Graph, chain: Chain) -> Chain:
+def priced_chain(graph: Graph, chain: UnitChain) -> UnitChain:
     """The chain, with units joined where there are more than can be priced soon: as many as that at most, of about
     equal work, between cuts that baselines know. How many follows from the network alone, whatever the time limit: more
     time searches the same plans for longer."""
-    rows = max(row_form(graph, axis=longest_axis(graph), strict=False).rows, default=1)
+    rows = max(row_form(graph, axis=longest_axis(graph), halos_required=False).rows, default=1)
     most = min(_MOST_UNITS, max(_LEAST_UNITS, min(_SWEPT // len(graph.ops), math.isqrt(2 * _PRICED // max(rows, 1)))))
     if len(chain.units) <= most:
         return chain
@@ -162,7 +170,7 @@ def priced_chain(graph: Graph, chain: Chain) -> Chain:
     for step, macs, ops in zip(steps, work, count, strict=True):
         share = (macs / work[-1] + ops / count[-1]) / 2 if work[-1] else ops / count[-1]
         units.setdefault(min(int(share * most), most - 1), []).extend(step)
-    return Chain(tuple(map(tuple, units.values())), tuple(range(len(units) + 1)))
+    return UnitChain(tuple(map(tuple, units.values())), tuple(range(len(units) + 1)))
 
 
 def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
@@ -170,13 +178,13 @@ def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, .
     return _pieces(graph, seconds)[2]
 
 
-def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Chain:
+def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> UnitChain:
     """The same chain refined: beside the pieces' cuts those between blocks, and others that need relays, up to `most`
     where pieces and blocks leave room."""
     deadline = clock.now() + seconds
     problem, chain, units = _pieces(graph, seconds)
     if problem is None or chain is None:
-        return Chain(units, tuple(range(len(units) + 1)))
+        return UnitChain(units, tuple(range(len(units) + 1)))
     refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES, deadline=deadline)
     room = most - sum(refined.of_pieces)
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
@@ -186,7 +194,7 @@ def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Ch
     masks = sorted({*masks, *_downsets(block_units(graph))}, key=int.bit_count)
     if any(before & ~after for before, after in pairwise(masks)):
         masks = _downsets(refined.units(problem))
-    return Chain(layer_units(masks[1:]), tuple(place for place, mask in enumerate(masks) if mask in kept))
+    return UnitChain(layer_units(masks[1:]), tuple(place for place, mask in enumerate(masks) if mask in kept))
 
 
 _ORDER_STATES = 5_000
@@ -204,7 +212,7 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
 def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
         _check_rows(graph)
-        problem = piece_problem(graph, axis=longest_axis(graph), strict=False)
+        problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
         chain = pieces(problem, seconds=seconds)
     except (InfeasibleError, LimitReached, UnsupportedError):
         return None, None, block_units(graph)

@@ -17,7 +17,14 @@ from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import FoundPipeline, Judged
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.least_memory import check_floors
-from downset.pipelines.network import Chain, block_units, pipeline_chain, pipeline_units, priced_chain, split_problem
+from downset.pipelines.network import (
+    UnitChain,
+    block_units,
+    pipeline_chain,
+    pipeline_units,
+    priced_chain,
+    split_problem,
+)
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.problem import SplitProblem
@@ -143,7 +150,7 @@ def _problem(
             blocks_chain = pipeline_chain(network, seconds=chain_s)
         else:
             blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
-            blocks_chain = Chain(blocks, tuple(range(len(blocks) + 1)))
+            blocks_chain = UnitChain(blocks, tuple(range(len(blocks) + 1)))
         priced = priced_chain(network, blocks_chain)
         if priced is not blocks_chain:
             notes.append(f"{len(blocks_chain.units):,} units are planned as {len(priced.units)}, some of them together")
@@ -152,7 +159,7 @@ def _problem(
         problem = split_problem(network, units)
     except UnsupportedError as error:
         notes.append(f"not split there: {error}")
-        problem = split_problem(network, units, strict=False)
+        problem = split_problem(network, units, halos_required=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: only whole operators are divided")
     return problem, baseline_cuts, notes

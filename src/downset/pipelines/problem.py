@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.pipelines.segments import (
+from downset.pipelines.segment_prices import (
     Ints,
     Mask,
-    Segment,
+    SegmentPrices,
     SplitOp,
     SplitTensor,
     either,
@@ -29,7 +29,7 @@ from downset.pipelines.segments import (
 
 __all__ = [
     "Ints",
-    "Segment",
+    "SegmentPrices",
     "SplitOp",
     "SplitProblem",
     "SplitTensor",
@@ -57,7 +57,7 @@ class SplitProblem:
     """By operator of `ops`: the graph's operators that it stands for; empty: itself."""
     axis: int = 0
     """The axis that rows lie along: 0, the graph's rows, or its length; 1, its columns."""
-    _segments: dict[tuple[int, int], Segment] = field(default_factory=dict, compare=False, repr=False)
+    _segments: dict[tuple[int, int], SegmentPrices] = field(default_factory=dict, compare=False, repr=False)
     facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     """Figures of it by name, worked out once."""
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
@@ -79,7 +79,7 @@ class SplitProblem:
         """How many units there are; cuts are 0 … cuts."""
         return len(self.units)
 
-    def segment(self, start: int, stop: int) -> Segment:
+    def segment(self, start: int, stop: int) -> SegmentPrices:
         if (start, stop) not in self._segments:
             price_segments(self, stop, self._segments)
         return self._segments[start, stop]

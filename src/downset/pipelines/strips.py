@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.pipelines.drafts import Tile
-from downset.pipelines.problem import Segment, price
+from downset.pipelines.problem import SegmentPrices, price
 
 __all__ = ["balanced_rows", "equal_rows", "proportional_rows", "slowest_strip_s", "tiles"]
 
@@ -32,7 +32,7 @@ def proportional_rows(rows: int, speeds: Sequence[float]) -> list[int]:
     return bounds
 
 
-def balanced_rows(segment: Segment, speeds: Sequence[float]) -> list[int]:
+def balanced_rows(segment: SegmentPrices, speeds: Sequence[float]) -> list[int]:
     """Boundaries of least maximum computing time, exactly: bisection on the time, filling the strips greedily, until
     one more bisection changes no row. Devices may get no row."""
     low, high = 0.0, max(price(segment, 0, segment.rows)[0] / speed for speed in speeds)
@@ -49,7 +49,7 @@ def balanced_rows(segment: Segment, speeds: Sequence[float]) -> list[int]:
     return best
 
 
-def _filled(segment: Segment, speeds: Sequence[float], limit_s: float) -> list[int] | None:
+def _filled(segment: SegmentPrices, speeds: Sequence[float], limit_s: float) -> list[int] | None:
     """Every device takes as many rows as it can compute within the limit; None if rows are left."""
     bounds, row = [0], 0
     for speed in speeds:
@@ -65,6 +65,6 @@ def _filled(segment: Segment, speeds: Sequence[float], limit_s: float) -> list[i
     return bounds if row == segment.rows else None
 
 
-def slowest_strip_s(segment: Segment, speeds: Sequence[float], bounds: Sequence[int]) -> float:
+def slowest_strip_s(segment: SegmentPrices, speeds: Sequence[float], bounds: Sequence[int]) -> float:
     """Seconds of the busiest device."""
     return max(price(segment, bounds[k], bounds[k + 1])[0] / speed for k, speed in enumerate(speeds))

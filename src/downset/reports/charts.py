@@ -258,7 +258,7 @@ def _axes(chart: Chart, view: _View) -> str:
     return "".join(parts)
 
 
-class _Free:
+class _LabelRoom:
     """Room in a picture: boxes of pixels (left, top, right, bottom) that no other may overlap. `lines`: the heights of
     the levels."""
 
@@ -290,7 +290,7 @@ class _Free:
 
 def _overlay(chart: Chart, view: _View) -> str:
     """Names of levels, moments and rectangles, in this order: what finds no room is left out."""
-    free, parts = _Free(view, [view.y(level.y) for level in chart.levels]), []
+    free, parts = _LabelRoom(view, [view.y(level.y) for level in chart.levels]), []
     for level in chart.levels:
         said, right, foot = free.note(level.text, view.y(level.y)) or ("", LEFT_PX, view.y(level.y))
         parts.append(

@@ -22,7 +22,7 @@ from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
 from downset.plans import Evidence, Order
 from downset.results import Recomputation
-from downset.rewrites.recompute_search import Step, front, search
+from downset.rewrites.recompute_search import StepGraph, front, search
 from downset.text import format_bytes
 
 __all__ = ["plan_recompute"]
@@ -137,11 +137,11 @@ def _repeatable(graph: Graph) -> list[bool]:
     ]
 
 
-def _step(graph: Graph, price: Sequence[float]) -> Step:
+def _step(graph: Graph, price: Sequence[float]) -> StepGraph:
     maker = {tensor: index for index, op in enumerate(graph.ops) for tensor in op.outputs}
     reads = [{maker[tensor] for tensor in op.inputs if tensor in maker} for op in graph.ops]
     nbytes = [sum(graph.tensors[tensor].nbytes for tensor in op.outputs if tensor != ABSENT) for op in graph.ops]
-    return Step(reads, nbytes, price, _repeatable(graph))
+    return StepGraph(reads, nbytes, price, _repeatable(graph))
 
 
 def _splits(graph: Graph, memory: MemoryName | MemoryModel, steps: Sequence[int]) -> list[frozenset[int]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Choice", "JudgedChoice", "Step", "front", "needed", "search"]
+__all__ = ["Choice", "JudgedChoice", "StepGraph", "front", "needed", "search"]
 
 _BREADTH = 6
 """Operators tried at every step of the descent."""
@@ -44,7 +44,7 @@ J = TypeVar("J", bound=JudgedChoice)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepGraph:
     """The step as the search knows it. Operators are numbered in an order in which they can run."""
 
     reads: Sequence[Collection[int]]
@@ -70,7 +70,7 @@ _Proposals = Generator[Collection[int], Choice[J], None]
 
 
 def search(
-    step: Step,
+    step: StepGraph,
     splits: Sequence[frozenset[int]],
     judge: Callable[[tuple[int, ...], frozenset[int]], J],
     *,
@@ -116,7 +116,7 @@ def front(tried: Iterable[Choice[J]]) -> list[Choice[J]]:
     return choices
 
 
-def needed(step: Step, again: Collection[int], late: Collection[int]) -> tuple[int, ...]:
+def needed(step: StepGraph, again: Collection[int], late: Collection[int]) -> tuple[int, ...]:
     """The operators of a set whose copies somebody would read."""
     ahead = [source for operator in late for source in step.reads[operator]]
     operators: set[int] = set()
@@ -129,7 +129,7 @@ def needed(step: Step, again: Collection[int], late: Collection[int]) -> tuple[i
 
 
 def _all_sets(
-    step: Step, splits: Sequence[frozenset[int]], most: int
+    step: StepGraph, splits: Sequence[frozenset[int]], most: int
 ) -> list[tuple[frozenset[int], tuple[int, ...]]] | None:
     """Every set but the empty one, split by split, or None where they are too many."""
     sets: list[tuple[frozenset[int], tuple[int, ...]]] = []
@@ -145,7 +145,7 @@ def _all_sets(
 
 
 def _proposals(
-    step: Step, late: frozenset[int], seeds: Sequence[Collection[int]], choices: list[Choice[J]]
+    step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]], choices: list[Choice[J]]
 ) -> _Proposals[J]:
     for again in [*seeds, *_segment_sets(step, late, seeds)]:
         judged = yield again
@@ -159,7 +159,7 @@ def _proposals(
         choices += yield from _smaller(step, choice)
 
 
-def _segment_sets(step: Step, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
+def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
     """All but what crosses the borders of some segments; of the dearest operators less and less; in ever fewer of the
     first segments, and what a seed has in the others."""
     everything = needed(step, range(len(step.may)), late)
@@ -183,7 +183,7 @@ def _segment_sets(step: Step, late: frozenset[int], seeds: Sequence[Collection[i
     return segments
 
 
-def _crossing(step: Step, operators: Sequence[int]) -> list[frozenset[int]]:
+def _crossing(step: StepGraph, operators: Sequence[int]) -> list[frozenset[int]]:
     """By position among the operators: those before it that one at it or behind it reads."""
     position_of = {operator: position for position, operator in enumerate(operators)}
     last: dict[int, int] = {}
@@ -200,7 +200,7 @@ def _crossing(step: Step, operators: Sequence[int]) -> list[frozenset[int]]:
     return pairs
 
 
-def _borders(step: Step, operators: Sequence[int], crossing: Sequence[Collection[int]], count: int) -> list[int]:
+def _borders(step: StepGraph, operators: Sequence[int], crossing: Sequence[Collection[int]], count: int) -> list[int]:
     """Positions that divide the operators into so many segments of about equal bytes, where few bytes cross."""
     total = list(accumulate((step.nbytes[operator] for operator in operators), initial=0))
     weights = [sum(step.nbytes[source] for source in crossed) for crossed in crossing]
@@ -214,7 +214,7 @@ def _borders(step: Step, operators: Sequence[int], crossing: Sequence[Collection
     return sorted(borders)
 
 
-def _dearest(step: Step, operators: Sequence[int], may: Collection[int]) -> list[set[int]]:
+def _dearest(step: StepGraph, operators: Sequence[int], may: Collection[int]) -> list[set[int]]:
     """By share: the operators that hold this share of the bytes and are the dearest a byte."""
     dear = sorted((v for v in operators if v in may), key=lambda v: (-step.costs[v] / max(step.nbytes[v], 1), v))
     every = sum(step.nbytes[v] for v in dear)
@@ -230,7 +230,7 @@ def _dearest(step: Step, operators: Sequence[int], may: Collection[int]) -> list
     return sets
 
 
-def _smaller(step: Step, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+def _smaller(step: StepGraph, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
     """The set without ever smaller parts of it, the dearest first, where the peak is no higher then."""
     choices: list[Choice[J]] = []
     parts = sorted(choice.again, key=lambda operator: (-step.costs[operator], operator))
@@ -250,7 +250,7 @@ def _smaller(step: Step, choice: Choice[J]) -> Generator[Collection[int], Choice
     return choices
 
 
-def _descent(step: Step, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+def _descent(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
     """Step by step the operator whose copy leaves the least peak, of those that hold the most bytes for their cost."""
     choices: list[Choice[J]] = []
     while True:

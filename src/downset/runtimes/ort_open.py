@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from downset.errors import LoadError, UsageError
-from downset.formats.onnx.fitted import fitted_metadata
+from downset.formats.onnx.metadata import fitted_metadata
 from downset.isolation import machine_bytes
 from downset.runtimes.ort_settings import onnxruntime_library, open_session
 from downset.sessions import DEFAULT, FITTED, SessionSettings

@@ -61,10 +61,10 @@ class _Prices:
         self._several: Flags = np.repeat(groups > 1, 2)
         self._single: Flags = np.repeat(masks & (masks - np.uint64(1)) == 0, 2)
         self._bounds: Costs = (share * np.repeat(longest, 2)).astype(np.int64)
-        self.known: dict[int, int] = {}
+        self.nanoseconds_of: dict[int, int] = {}
         for unit in range(count):
             if 1 << unit in self._ways:
-                self.known[2 * self._ways[1 << unit]] = self.alone[unit]
+                self.nanoseconds_of[2 * self._ways[1 << unit]] = self.alone[unit]
 
     def stage(self, way: int) -> Stage:
         if way not in self.stages:
@@ -72,29 +72,31 @@ class _Prices:
         return self.stages[way]
 
     def ask(self, way: int) -> None:
-        self.known[way] = nanoseconds(self._price(self.stage(way)))
+        self.nanoseconds_of[way] = nanoseconds(self._price(self.stage(way)))
 
-    def _with_known(self, assumed: Costs) -> Costs:
+    def _with_measured(self, assumed: Costs) -> Costs:
         costs = np.where(self._allowed, assumed, _NEVER)
-        costs[list(self.known)] = list(self.known.values())
+        costs[list(self.nanoseconds_of)] = list(self.nanoseconds_of.values())
         return costs
 
-    def only_known(self) -> Costs:
-        return self._with_known(np.full(len(self._allowed), _NEVER))
+    def only_measured(self) -> Costs:
+        return self._with_measured(np.full(len(self._allowed), _NEVER))
 
     def bounds(self) -> Costs:
-        return self._with_known(self._bounds)
+        return self._with_measured(self._bounds)
 
     def estimates(self) -> Costs:
         """By the median share of the sum of its groups that stages priced so far took: chains, side by side, merged."""
         assumed: Costs = self._total.copy()
         merged = np.arange(len(assumed)) % 2 == 1
         for kind in (~self._several & ~merged & ~self._single, self._several & ~merged, merged):
-            seen = [self.known[way] / max(int(self._total[way]), 1) for way in self.known if kind[way]]
+            seen = [
+                self.nanoseconds_of[way] / max(int(self._total[way]), 1) for way in self.nanoseconds_of if kind[way]
+            ]
             # Nothing seen yet: as hopeful as the bound, so that each kind is tried.
             share = median(seen) if seen else 0.0
             assumed[kind] = np.maximum(self._bounds[kind], (share * self._total[kind]).astype(np.int64))
-        return self._with_known(assumed)
+        return self._with_measured(assumed)
 
     def solve(self, lattice: Lattice, costs: Costs) -> tuple[list[int], int]:
         """The best chain as ways, and its cost."""
@@ -143,7 +145,7 @@ def lazy(
     for assumed in (prices.estimates, prices.bounds):
         while clock.now() < deadline:
             chain, _ = prices.solve(lattice, assumed())
-            unknown = [way for way in chain if way not in prices.known]
+            unknown = [way for way in chain if way not in prices.nanoseconds_of]
             asked = False
             for way in unknown:
                 costs_nothing = free(prices.stage(way))
@@ -153,7 +155,9 @@ def lazy(
                     asked = True
             if not asked:
                 break
-    chain, cost = prices.solve(lattice, prices.only_known())
+    chain, cost = prices.solve(lattice, prices.only_measured())
     _, least = prices.solve(lattice, prices.bounds())
     stages = tuple(prices.stage(way) for way in chain)
-    return FoundStages(stages, cost / 1e9, min(least, cost) / 1e9, proven=least >= cost, timings=len(prices.known))
+    return FoundStages(
+        stages, cost / 1e9, min(least, cost) / 1e9, proven=least >= cost, timings=len(prices.nanoseconds_of)
+    )

@@ -37,8 +37,8 @@ def plan_stages(
     `price`: seconds of any stage (of units, for a graph those of `group_units`). Methods: sequential, greedy, ios (all
     stages priced), lazy (few). `options`: the method's own, as max_ops, max_groups, endings, strategy, budget.
     `work_limit`: states that a search looks at; the same limit and prices give the same stages under any load. At most
-    64 units: split larger problems with `downset.stages.unit_graph.blocks`. To measure on a device, choose and run, see
-    `downset.tuning.tune`.
+    64 units: split larger problems with `downset.stages.unit_graph.search_blocks`. To measure on a device, choose and
+    run, see `downset.tuning.tune`.
 
     The plan's value is the sum of the prices, and its bound and proof are as good as they are; it names no device and
     has `threads` 0. Of a bare problem the units are numbered, and no model is named. Raises UsageError for an unknown

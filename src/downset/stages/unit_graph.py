@@ -9,7 +9,7 @@ from itertools import pairwise
 from downset.graph.core import ABSENT, Graph, Op
 from downset.lattice import ancestors, bits, descendants, topological
 
-__all__ = ["PATTERNS", "Pattern", "UnitGraph", "blocks", "group_units", "unit_predecessors"]
+__all__ = ["PATTERNS", "Pattern", "UnitGraph", "group_units", "search_blocks", "unit_predecessors"]
 
 Pattern = tuple[str, ...]
 
@@ -142,7 +142,7 @@ def unit_predecessors(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[int
     return tuple(masks)
 
 
-def blocks(predecessors: Sequence[int], *, largest: int = 40) -> tuple[tuple[int, ...], ...]:
+def search_blocks(predecessors: Sequence[int], *, largest: int = 40) -> tuple[tuple[int, ...], ...]:
     """Consecutive sets of units, each to be scheduled by itself: a chain of downsets, as differences.
 
     Cut behind every unit that is ordered with all others (then nothing is lost: a stage across the cut could only be a

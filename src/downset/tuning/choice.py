@@ -11,7 +11,7 @@ import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.executor.device import TorchDevice
-from downset.executor.program import lower, possibly_live_bytes
+from downset.executor.lane_program import lower, possibly_live_bytes
 from downset.graph.core import Graph
 from downset.graph.cost import op_macs
 from downset.lattice import bits

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.formats.onnx.bodies import captures
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
 from downset.results import is_steady

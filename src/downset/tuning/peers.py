@@ -7,8 +7,8 @@ from typing import Any
 
 from downset.errors import DownsetError
 from downset.executor.device import Elsewhere, TorchDevice
-from downset.executor.plain import network_function
-from downset.executor.staged import stage_engine
+from downset.executor.plain_function import network_function
+from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
 from downset.graph.core import Graph
 from downset.plans import StagePlan

@@ -20,7 +20,7 @@ from downset.stages.ios import StrategyName
 from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, StageProblem
 from downset.stages.sequential import sequential
-from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, blocks, group_units
+from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, group_units, search_blocks
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
@@ -61,7 +61,7 @@ class StageLimits:
 
 
 @dataclass(slots=True)
-class Search:
+class StageSearch:
     """Chains of stages by strategy, block by block, with one budget for all."""
 
     units: UnitGraph
@@ -74,7 +74,7 @@ class Search:
     notes: list[str] = field(default_factory=list)
 
     def stages(self, strategy: StrategyName) -> tuple[Stage, ...]:
-        self.parts = self.parts or list(blocks(self.units.predecessors))
+        self.parts = self.parts or list(search_blocks(self.units.predecessors))
         stages: list[Stage] = []
         position = 0
         while position < len(self.parts):
@@ -86,7 +86,7 @@ class Search:
             try:
                 chain = self._block(problem, block, strategy, left if wide <= 1 else -(-left // wide))
             except LimitReached as error:
-                pieces = blocks(problem.predecessors, largest=-(-len(block) // 2))
+                pieces = search_blocks(problem.predecessors, largest=-(-len(block) // 2))
                 if len(pieces) > 1 and time.monotonic() < self.deadline:
                     self._cut(position, pieces, str(error))
                     continue
@@ -156,7 +156,7 @@ class Variant:
         self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
         self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
         labelled = _labelled(progress, name)
-        self.search = Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
+        self.search = StageSearch(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
         self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
 
     def ready(self, limits: StageLimits) -> tuple[Stage, ...]:

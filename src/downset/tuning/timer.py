@@ -9,7 +9,7 @@ from importlib.metadata import version
 from downset.errors import UnsupportedError
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph
 from downset.graph.kinds import kind_of
 from downset.lattice import bits
@@ -71,11 +71,11 @@ class StageTimer:
         self._profiles, self._batch = profiles, batch_or_one(graph)
         # Timers of variants of one network share what is known and count together.
         self._shared = shared
-        self.known: dict[str, float] = {} if shared is None else shared.known
+        self.seconds_of: dict[str, float] = {} if shared is None else shared.seconds_of
         self._versions = f"{device.versions}, downset {version('downset')}"
         self._fresh: dict[str, float] = {}
         if profiles is not None:
-            self.known.update(profiles.matching(device.name, self._versions, device.dtype, self._batch))
+            self.seconds_of.update(profiles.matching(device.name, self._versions, device.dtype, self._batch))
         self._used = 0
         self.notes: list[str] = [] if shared is None else shared.notes
         self._names: dict[Stage, str] = {}
@@ -98,23 +98,23 @@ class StageTimer:
         return self._names[stage]
 
     def is_free(self, stage: Stage) -> bool:
-        return self.name_of(stage) in self.known
+        return self.name_of(stage) in self.seconds_of
 
     def __call__(self, stage: Stage) -> float:
         name = self.name_of(stage)
-        if name not in self.known:
+        if name not in self.seconds_of:
             try:
-                self.known[name] = self._measure(stage)
+                self.seconds_of[name] = self._measure(stage)
             except UnsupportedError as error:
                 if len(stage.units) == 1:
                     raise
                 # Side by side or merged it takes more than alone: memory, kernels of another shape.
-                self.known[name] = _NEVER_S
+                self.seconds_of[name] = _NEVER_S
                 self.notes.append(f"a stage of {len(stage.units)} units was left out: {error}")
             self._count()
-            if self._profiles is not None and self.known[name] < _NEVER_S:
-                self._fresh[name] = self.known[name]
-        return self.known[name]
+            if self._profiles is not None and self.seconds_of[name] < _NEVER_S:
+                self._fresh[name] = self.seconds_of[name]
+        return self.seconds_of[name]
 
     def settle(self, units: Sequence[float], whole_s: float, *, quiet: bool) -> None:
         """Keep what was measured where the machine was `quiet` and `units` alone sum to about the whole network's

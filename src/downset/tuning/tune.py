@@ -95,12 +95,12 @@ def tune_stages(
             offered.append(StageCandidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
     candidates: dict[tuple[object, ...], StageCandidate] = {}
     for candidate in offered:
-        flat = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
+        sequential = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
         single = all(len(stage.units) == 1 for stage in candidate.stages)
         # Chains of groups one after another are the same program with barriers and without, and those of single units
         # are sequential, in whatever order blocks have them.
         stages = () if single else candidate.stages
-        candidates.setdefault((candidate.variant, stages, candidate.barriers and not flat), candidate)
+        candidates.setdefault((candidate.variant, stages, candidate.barriers and not sequential), candidate)
     values = seeded_inputs(graph, seed=seed)
     timed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
     chosen, speedup, why = choose(timed)

@@ -74,7 +74,7 @@ def plan_banks(
     order = sorted(range(len(banks)), key=lambda index: (banks[index].cost_per_byte, index))
     allowed = [order if index not in (only or {}) else [(only or {})[index]] for index in range(len(records))]
     choices = [[order.index(place) for place in places] for places in allowed]
-    search = _Search(records, [banks[place] for place in order], choices, begin + time_limit_s, node_limit)
+    search = _BankSearch(records, [banks[place] for place in order], choices, begin + time_limit_s, node_limit)
     search.run()
     if search.best is None:
         room = " + ".join(f"{bank.name} {bank.bytes}" for bank in banks)
@@ -87,7 +87,7 @@ def plan_banks(
     return Banked(tuple(order[bank] for bank in bank_of), offsets, evidence)
 
 
-class _Search:
+class _BankSearch:
     """Depth-first over assignments; the state of one call of `plan_banks`. `choices[i]`: the banks of record i."""
 
     def __init__(

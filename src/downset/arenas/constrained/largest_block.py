@@ -14,11 +14,11 @@ from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
 from downset.plans import Evidence
 
-__all__ = ["Blocks", "plan_blocks"]
+__all__ = ["MemoryBlocks", "plan_blocks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class MemoryBlocks:
     """Record i lies in block `block_of[i]` at `offsets[i]`; `block_bytes` are the blocks' sizes."""
 
     block_of: tuple[int, ...]
@@ -27,7 +27,7 @@ class Blocks:
     evidence: Evidence
 
 
-def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
+def plan_blocks(records: Sequence[Record], largest_bytes: int) -> MemoryBlocks:
     """Blocks of at most `largest_bytes`, of least total size found; proven where it is the most bytes live at once.
 
     Raises InfeasibleError if one record alone is larger. Each record goes where the total grows least, the first such
@@ -57,7 +57,7 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
     chosen = min(range(len(candidates)), key=lambda index: sum(sizes[index]))
     block_of, offsets = candidates[chosen]
     value, bound = sum(sizes[chosen]), breadth_bound(records)
-    return Blocks(block_of, offsets, sizes[chosen], Evidence("blocks", value, bound, value == bound))
+    return MemoryBlocks(block_of, offsets, sizes[chosen], Evidence("blocks", value, bound, value == bound))
 
 
 def _block_bytes(records: Sequence[Record], block_of: Sequence[int], offsets: Sequence[int]) -> tuple[int, ...]:

@@ -93,19 +93,19 @@ def measure_cluster(
 
     Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
     check_devices(names)
-    with Measuring(names, effort or Effort()) as at:
+    with Measuring(names, effort or Effort()) as measuring:
         ready()
         told(f"{len(names)} devices are there; memory of their runtimes")
-        runtimes = at.all("runtime_bytes")
+        runtimes = measuring.all("runtime_bytes")
         told(f"computing: {len(probes)} probes on all devices at once")
-        rates = at.computing(probes)
+        rates = measuring.computing(probes)
         by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
-        at.all("open", by_macs[len(by_macs) // 2].model)
+        measuring.all("open", by_macs[len(by_macs) // 2].model)
         told("what messages cost devices that compute")
-        costs = at.costs()
+        costs = measuring.costs()
         told("messages between devices")
-        kind, duplex, common, links = at.network(costs, told)
-        described = at.all("ready")
+        kind, duplex, common, links = measuring.network(costs, told)
+        described = measuring.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
             for name, one, runtime, about, cost in zip(names, rates, runtimes, described, costs, strict=True)
@@ -125,8 +125,8 @@ class Measuring:
         there = ray.cluster_resources()
         lacks = [name for name in self.names if device_resource_of(name) not in there]
         if lacks:
-            known = ", ".join(devices_of_cluster()) or "no device"
-            raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {known}")
+            devices = ", ".join(devices_of_cluster()) or "no device"
+            raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {devices}")
         until = time.monotonic() + _FREES_S  # what has ended is counted for a while
         while busy := self._busy():
             if time.monotonic() > until:
@@ -176,16 +176,16 @@ class Measuring:
         """Seconds of one message from the first to the second of each pair, all at once: from when this process asks
         for it until it knows that it has arrived, as the runtime hands out its transfers."""
         begun = time.monotonic()
-        made = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
-        asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(made, pairs, strict=True)]
-        left, found = {reference: number for number, reference in enumerate(asked)}, [0.0] * len(pairs)
+        payloads = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
+        asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(payloads, pairs, strict=True)]
+        left, seconds = {reference: number for number, reference in enumerate(asked)}, [0.0] * len(pairs)
         while left:
             ready, waits = self._ray.wait([*left], timeout=self.effort.answer_s)
             for reference in ready or waits[:1]:
                 number = left.pop(reference)
-                found[number] = time.monotonic() - begun
+                seconds[number] = time.monotonic() - begun
                 self._answer(reference, self.names[pairs[number][1]])
-        return found
+        return seconds
 
     def take_turns(self, pairs: Sequence[tuple[int, int]], *, least_s: float = 0.0) -> bool:
         """Whether large messages of these pairs take turns when all are sent at once. `least_s`: what the processors of
@@ -251,7 +251,9 @@ class Measuring:
                         lost = self._slowed([device], alone, partial(ask, device, nbytes))
                         own[what].append((nbytes, lost[device]))
         return [
-            MessageCosts(**{what: processor_cost(found) if found else ProcessorCost() for what, found in own.items()})
+            MessageCosts(
+                **{what: processor_cost(samples) if samples else ProcessorCost() for what, samples in own.items()}
+            )
             for own in samples
         ]
 
@@ -264,11 +266,11 @@ class Measuring:
 
     def _runs_a_second(self, devices: Sequence[int]) -> dict[int, float]:
         asked = self._repeats(devices)
-        found = {}
+        rates = {}
         for reference, device in zip(asked, devices, strict=True):
             runs, taken = self._answer(reference, self.names[device])
-            found[device] = runs / taken
-        return found
+            rates[device] = runs / taken
+        return rates
 
     def _slowed(self, devices: Sequence[int], alone: Mapping[int, float], ask: Callable[[], Any]) -> dict[int, float]:
         """Seconds a message that the computing of these devices lost while messages went on, each asked for when the
@@ -317,22 +319,22 @@ class Measuring:
         else:
             for pairs in rounds_of_pairs(count):
                 samples.update(zip(pairs, self._sizes(pairs), strict=True))
-        common = link_rates([sample for found in samples.values() for sample in found])
-        links = {} if shared else {pair: link_rates(found) for pair, found in sorted(samples.items())}
+        common = link_rates([sample for of_pair in samples.values() for sample in of_pair])
+        links = {} if shared else {pair: link_rates(of_pair) for pair, of_pair in sorted(samples.items())}
         return "shared" if shared else "links", "half" if shared else duplex, common, links
 
     def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
         """(bytes, median seconds) of every size, by pair, both ways in turn."""
-        found: list[list[tuple[int, float]]] = [[] for _ in pairs]
+        samples: list[list[tuple[int, float]]] = [[] for _ in pairs]
         self.messages(pairs, min(self.effort.sizes))
         for nbytes in self.effort.sizes:
             taken = []
             for number in range(self.effort.messages):
                 ways = [(one, other) if number % 2 else (other, one) for one, other in pairs]
                 taken.append(self.messages(ways, nbytes))
-            for own, seconds in zip(found, zip(*taken, strict=True), strict=True):
+            for own, seconds in zip(samples, zip(*taken, strict=True), strict=True):
                 own.append((nbytes, statistics.median(seconds)))
-        return found
+        return samples
 
 
 def _of_every_device(count: int) -> Iterator[tuple[int, int]]:

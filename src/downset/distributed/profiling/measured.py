@@ -33,14 +33,14 @@ class MeasuredDevice:
 @dataclass(frozen=True, slots=True)
 class MeasuredCluster:
     """`common`: the line through the messages of all pairs; `links`: of each pair alone, empty where they share a
-    medium. `at`: seconds since 1970, UTC."""
+    medium. `unix_s`: when it was measured, in seconds since 1970."""
 
     devices: tuple[MeasuredDevice, ...]
     kind: Literal["links", "shared"]
     duplex: Duplex
     common: LinkRates
     links: Mapping[Pair, LinkRates] = field(default_factory=dict)
-    at: float = 0.0
+    unix_s: float = 0.0
     what: str = "standard probes"
 
 
@@ -69,7 +69,7 @@ def cluster_text(measured: MeasuredCluster) -> str:
 
 
 def _lines(measured: MeasuredCluster) -> Iterator[str]:
-    when = f"{datetime.fromtimestamp(measured.at, UTC):%Y-%m-%d %H:%M} UTC"
+    when = f"{datetime.fromtimestamp(measured.unix_s, UTC):%Y-%m-%d %H:%M} UTC"
     cluster = measured_cluster(measured)
     yield f"# Measured {when} by downset profile-cluster ({printable(' '.join(measured.what.split()))})."
     yield "# spread: the median of |predicted - measured| / measured, over that many measurements."
@@ -83,8 +83,8 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
         yield "\n[[device]]"
         yield f"name = {_quoted(device.name)}"
         yield f"mac_per_s = {device.mac_per_s:.6g}  {_spread(described.rates)}, {described.threads} threads"
-        known = "" if described.rates.bytes_per_s else "  # no time of their own was seen"
-        yield f"bytes_per_s = {device.bytes_per_s:.6g}{known}"
+        remark = "" if described.rates.bytes_per_s else "  # no time of their own was seen"
+        yield f"bytes_per_s = {device.bytes_per_s:.6g}{remark}"
         if device.alpha_of:
             kinds = ", ".join(f"{_quoted(kind)} = {alpha:.6g}" for kind, alpha in sorted(device.alpha_of.items()))
             yield f"alpha_of = {{ {kinds} }}"
@@ -114,5 +114,5 @@ def _mbps(link: LinkRates) -> str:
     return f"{link.bytes_per_s * 8 / 1e6:.6g}"
 
 
-def _spread(found: DeviceRates | LinkRates) -> str:
-    return f"# spread {found.spread:.1%} of {found.samples}"
+def _spread(rates: DeviceRates | LinkRates) -> str:
+    return f"# spread {rates.spread:.1%} of {rates.samples}"

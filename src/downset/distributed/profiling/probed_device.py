@@ -35,14 +35,14 @@ class ProbedDevice:
     def seconds(self, model: bytes, *, least_s: float, batches: int) -> list[float]:
         """Seconds of a run, by batch of runs that takes `least_s` at least, after one that is not counted."""
         run = self._opened(model)
-        found = []
+        seconds = []
         for _ in range(batches):
             runs, begun = 0, time.monotonic()
             while (taken := time.monotonic() - begun) < least_s or not runs:
                 run()
                 runs += 1
-            found.append(taken / runs)
-        return found
+            seconds.append(taken / runs)
+        return seconds
 
     def open(self, model: bytes) -> None:
         """Open the model that `repeat` and `keep_computing` run."""
@@ -107,12 +107,12 @@ def _values(given: Any) -> Any:
 
 
 def _session_processes() -> list[int]:
-    session, found = os.getsid(os.getppid()), []
+    session, pids = os.getsid(os.getppid()), []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                found.append(int(entry.name))
-    return sorted({*found, os.getpid()})
+                pids.append(int(entry.name))
+    return sorted({*pids, os.getpid()})
 
 
 def _held_bytes(process: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.reading import load
-from downset.formats.shards.cut import Cutter, Tile
+from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import longest_axis, op_macs, row_form
@@ -40,7 +40,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
 
     Raises UnsupportedError where none of them can be a shard."""
     axis = longest_axis(graph)
-    form, cutter = row_form(graph, axis=axis, strict=False), Cutter(graph, axis)
+    form, cutter = row_form(graph, axis=axis, halos_required=False), Cutter(graph, axis)
     costs = [op_macs(graph, op) for op in graph.ops]
     goal = max(1, sum(costs) // segments)
     runs: list[list[int]] = [[]]
@@ -50,19 +50,19 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
         if sum(costs[other] for other in runs[-1]) >= goal:
             runs.append([])
         runs[-1].append(index)
-    opsets, found = opsets_of(graph), []
+    opsets, probes = opsets_of(graph), []
     for run in runs:
         rows = max((form.ops[index].rows for index in run), default=1)
         for part in parts:
             if part > 1 and rows < 2 * part:
                 continue
             low = (part // 2) * rows // part
-            cut = cutter.part(run, Tile(low, low + rows // part, rows))
+            cut = cutter.part(run, FrameTile(low, low + rows // part, rows))
             if cut is not None:
-                found.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
-    if not any(probe.macs_of for probe in found):
+                probes.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
+    if not any(probe.macs_of for probe in probes):
         raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without --model")
-    return tuple(found)
+    return tuple(probes)
 
 
 def standard_probes() -> tuple[Probe, ...]:
@@ -97,10 +97,10 @@ def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, t
     import onnx
 
     given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
-    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     constants = [onnx.numpy_helper.from_array(np.zeros(of, np.float32), name) for name, of in weights.items()]
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "probe", [given], [made], constants),
+        onnx.helper.make_graph(nodes, "probe", [given], [result], constants),
         opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8,
     )  # fmt: skip
     model = onnx.shape_inference.infer_shapes(model)

@@ -76,15 +76,15 @@ def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
     columns.append([float(sample.moved_bytes) for sample in samples])
     work = np.array(columns).T
     each = _non_negative(work, seconds, 1 / np.sqrt(seconds))
-    known = {kind: one for kind, one in zip(kinds, each, strict=False) if one > 0}
-    if not known:
+    mac_s = {kind: one for kind, one in zip(kinds, each, strict=False) if one > 0}
+    if not mac_s:
         raise UsageError("no rate explains these samples: operators with MACs took no time beside those without")
-    total = {kind: sum(sample.macs_of.get(kind, 0) for sample in samples) for kind in known}
-    main = max(known, key=lambda kind: (total[kind], kind))
-    alpha_of = {kind: one / known[main] for kind, one in known.items() if kind != main}
+    total = {kind: sum(sample.macs_of.get(kind, 0) for sample in samples) for kind in mac_s}
+    main = max(mac_s, key=lambda kind: (total[kind], kind))
+    alpha_of = {kind: one / mac_s[main] for kind, one in mac_s.items() if kind != main}
     byte_s = each[-1]
     return DeviceRates(
-        1 / known[main], alpha_of, 1 / byte_s if byte_s > 0 else None, _spread(work @ each, seconds), len(samples)
+        1 / mac_s[main], alpha_of, 1 / byte_s if byte_s > 0 else None, _spread(work @ each, seconds), len(samples)
     )
 
 
@@ -139,12 +139,12 @@ def _non_negative(work: Array, seconds: Array, weights: Array) -> list[float]:
         for chosen in combinations(columns, count):
             part = rows[:, chosen]
             scale = np.linalg.norm(part, axis=0)
-            found, _, rank, _ = np.linalg.lstsq(part / scale, target, rcond=None)
-            if rank < count or (found < 0).any():
+            solution, _, rank, _ = np.linalg.lstsq(part / scale, target, rcond=None)
+            if rank < count or (solution < 0).any():
                 continue
-            residual = target - (part / scale) @ found
+            residual = target - (part / scale) @ solution
             if float(residual @ residual) < least * (1 - 1e-12):
                 least, best = float(residual @ residual), [0.0] * work.shape[1]
-                for column, value in zip(chosen, found / scale, strict=True):
+                for column, value in zip(chosen, solution / scale, strict=True):
                     best[column] = float(value)
     return best

@@ -54,13 +54,13 @@ class Advisor:
 
     def prepare(self, deployment: Deployment, devices: Collection[str], factors: Mapping[str, float]) -> None:
         """Plan for the loss of each device that the deployment uses."""
-        number, alive, known = self._number(), frozenset(devices), dict(factors)
-        self._asked.put(lambda: self._prepare(number, deployment, alive, known))
+        number, alive, snapshot = self._number(), frozenset(devices), dict(factors)
+        self._asked.put(lambda: self._prepare(number, deployment, alive, snapshot))
 
     def consider(self, plan: Pipeline, devices: Collection[str], factors: Mapping[str, float]) -> None:
         """Look for a plan that is worth changing to."""
-        number, alive, known = self._number(), frozenset(devices), dict(factors)
-        self._asked.put(lambda: self._consider(number, plan, alive, known))
+        number, alive, snapshot = self._number(), frozenset(devices), dict(factors)
+        self._asked.put(lambda: self._consider(number, plan, alive, snapshot))
 
     def _number(self) -> int:
         self._latest += 1
@@ -77,9 +77,9 @@ class Advisor:
             left = devices - {device}
             if number != self._latest:
                 return
-            found = self._deployment(left, factors)
-            if found is not None and number == self._latest:
-                self._tell(Advice(left, found, better=False))
+            fallback = self._deployment(left, factors)
+            if fallback is not None and number == self._latest:
+                self._tell(Advice(left, fallback, better=False))
 
     def _deployment(self, devices: frozenset[str], factors: Mapping[str, float]) -> Deployment | None:
         """None where there is no plan for them: that is said when it comes to it."""
@@ -93,9 +93,9 @@ class Advisor:
             return
         deployment = None
         try:
-            found = self._planning.plan(devices, factors)
-            if self._planning.period_s(found, factors) <= _WORTH * self._planning.period_s(plan, factors):
-                deployment = self._shards.deployment(found)
+            new_plan = self._planning.plan(devices, factors)
+            if self._planning.period_s(new_plan, factors) <= _WORTH * self._planning.period_s(plan, factors):
+                deployment = self._shards.deployment(new_plan)
         except DownsetError:
             deployment = None  # the plan in use stays
         self._tell(Advice(devices, deployment, deployment is not None, factors))

@@ -1,4 +1,4 @@
-"""Calls of devices whose answers come back to the engine's thread, one after another."""
+"""Calls of devices whose answers come back to the driver's thread, one after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from downset.distributed.serving.health import Health
 __all__ = ["Calls", "Events"]
 
 Events = queue.SimpleQueue[Callable[[], None]]
-"""Calls to be made on the engine's thread."""
+"""Calls to be made on the driver's thread."""
 
 
 def _always() -> bool:
@@ -63,7 +63,7 @@ class Calls:
 
         def answered(value: Any, error: BaseException | None) -> None:
             if error is None and life == self._life.get(device, 0):
-                self._health.heard(device)  # now: the engine may be busy
+                self._health.heard(device)  # now: the driver may be busy
             self._events.put(lambda: handle(value, error))
 
         def handle(value: Any, error: BaseException | None) -> None:

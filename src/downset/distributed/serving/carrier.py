@@ -24,12 +24,12 @@ _SHORT_S = 0.05
 
 
 @dataclass(slots=True)
-class _Placing:
-    """A shard on its way in pieces: `at` bytes of it have arrived."""
+class _ShardTransfer:
+    """A shard on its way in pieces."""
 
     shard: str
     data: bytes
-    at: int = 0
+    arrived_bytes: int = 0
 
 
 class Carrier:
@@ -37,14 +37,14 @@ class Carrier:
 
     def __init__(self, calls: Calls, shards: Shards) -> None:
         self._calls, self._shards = calls, shards
-        self._known: dict[str, set[str]] = {}
+        self._shards_of: dict[str, set[str]] = {}
         self._later: dict[str, deque[str]] = {}
-        self._placing: dict[str, _Placing] = {}
+        self._placing: dict[str, _ShardTransfer] = {}
         self._next_s: dict[str, float] = {}  # when the next piece may leave
 
     def has(self, device: str, shards: Iterable[str]) -> None:
         """A device has joined, with these shards on its disk."""
-        self._known[device] = set(shards)
+        self._shards_of[device] = set(shards)
         self._later.pop(device, None)
         self._placing.pop(device, None)
         self._next_s.pop(device, None)
@@ -53,7 +53,7 @@ class Carrier:
         self, device: str, shards: Iterable[str], *, then: Callable[[int], None], wanted: Callable[[], bool]
     ) -> None:  # fmt: skip
         """Bring a device what it lacks; `then` gets the bytes that were carried."""
-        missing = deque(shard for shard in shards if shard not in self._known.get(device, ()))
+        missing = deque(shard for shard in shards if shard not in self._shards_of.get(device, ()))
         carried = 0
 
         def following() -> None:
@@ -84,7 +84,7 @@ class Carrier:
     def awaits(self, device: str, shards: Iterable[str]) -> bool:
         """Whether some of these are on their way there, or wait to be."""
         under_way = {placing.shard for name, placing in self._placing.items() if name == device}
-        return bool((set(shards) - self._known.get(device, set())) & (under_way | {*self._later.get(device, ())}))
+        return bool((set(shards) - self._shards_of.get(device, set())) & (under_way | {*self._later.get(device, ())}))
 
     def go_on(self) -> None:
         """Send the pieces that have waited long enough; to be called every now and then."""
@@ -92,48 +92,48 @@ class Carrier:
             self._place_next(device)
 
     def _place_next(self, device: str) -> None:
-        known, waiting = self._known.get(device, set()), self._later.get(device, deque())
+        held, waiting = self._shards_of.get(device, set()), self._later.get(device, deque())
         placing = self._placing.get(device)
         if placing is None:
-            while waiting and waiting[0] in known:
+            while waiting and waiting[0] in held:
                 waiting.popleft()
             if not waiting:
                 return
             shard = waiting.popleft()
-            placing = self._placing[device] = _Placing(shard, self._shards.data(shard))
+            placing = self._placing[device] = _ShardTransfer(shard, self._shards.data(shard))
         if time.monotonic() >= self._next_s.get(device, 0.0):
             self._send_piece(device, placing)
 
-    def _send_piece(self, device: str, placing: _Placing) -> None:
-        piece, begun_s = placing.data[placing.at : placing.at + _PIECE_BYTES], time.monotonic()
-        last = placing.at + len(piece) == len(placing.data)
+    def _send_piece(self, device: str, placing: _ShardTransfer) -> None:
+        piece, begun_s = placing.data[placing.arrived_bytes : placing.arrived_bytes + _PIECE_BYTES], time.monotonic()
+        last = placing.arrived_bytes + len(piece) == len(placing.data)
         self._next_s[device] = math.inf
         self._calls.call(
-            device, "place", placing.shard, placing.at, piece, last,
+            device, "place", placing.shard, placing.arrived_bytes, piece, last,
             then=lambda removed: self._arrived(device, placing, len(piece), begun_s, removed),
             refused=lambda error: self._refused(device, error),
         )  # fmt: skip
 
     def _arrived(
-        self, device: str, placing: _Placing, nbytes: int, begun_s: float, removed: Collection[str]
+        self, device: str, placing: _ShardTransfer, nbytes: int, begun_s: float, removed: Collection[str]
     ) -> None:  # fmt: skip
         if self._placing.get(device) is not placing:
             return
         now = time.monotonic()
         took_s = now - begun_s
         rests_s = took_s if took_s > _SHORT_S else 0.0
-        placing.at += nbytes
+        placing.arrived_bytes += nbytes
         self._next_s[device] = now + rests_s
-        if placing.at == len(placing.data):
+        if placing.arrived_bytes == len(placing.data):
             self._holds(device, placing.shard, removed)
             del self._placing[device]
         if not rests_s:
             self._place_next(device)
 
     def _holds(self, device: str, shard: str, removed: Collection[str]) -> None:
-        known = self._known.setdefault(device, set())
-        known.add(shard)
-        known.difference_update(removed)
+        held = self._shards_of.setdefault(device, set())
+        held.add(shard)
+        held.difference_update(removed)
         if removed:
             _log.warning(
                 "device %s removed %d shards that it did not use for longest: its folder of shards is full",

@@ -12,8 +12,8 @@ from downset.distributed.keys import open_keys, ray_environment, token_environme
 from downset.distributed.serving.nodes import (
     LEAST_STORE_BYTES,
     LOCAL_ADDRESS,
-    Node,
     NodeOptions,
+    NodeProcess,
     free_port,
     host_and_port,
     start_node,
@@ -61,7 +61,7 @@ def cluster(
             )
         )
         stack.callback(node.stop)
-        nodes: list[Node] = []
+        nodes: list[NodeProcess] = []
         for number, name in enumerate(devices if local else ()):
             own = folder / f"d{number}"
             there = {**environment, "DOWNSET_SHARDS": str(own / "shards"), "DOWNSET_THREADS": str(threads or 1)}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from downset.distributed.serving.program import Computation, DeviceProgram, Form
+from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
 from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.errors import UnsupportedError
-from downset.formats.shards.cut import Cutter, Tile
+from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.formats.shards.write import axis_of, check_exportable, shard_blocks
 from downset.graph.core import Graph
@@ -46,7 +46,7 @@ class Shards:
     def __init__(self, graph: Graph, folder: Path) -> None:
         self._graph, self._folder = graph, folder
         self._cutters: dict[int, Cutter] = {}
-        self._made: dict[tuple[int, tuple[int, ...], Tile], Computation] = {}
+        self._made: dict[tuple[int, tuple[int, ...], FrameTile], Computation] = {}
         self._opsets = opsets_of(graph)
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,8 +73,8 @@ class Shards:
             for block in blocks
             for number in range(len(block.strips))
         }
-        made = {rows.tensor for work in computed.values() for rows in work.makes}
-        missing = [graph.tensors[t].name for t in graph.outputs if t not in made]
+        produced = {rows.tensor for work in computed.values() for rows in work.makes}
+        missing = [graph.tensors[t].name for t in graph.outputs if t not in produced]
         if missing:
             raise UnsupportedError(
                 f"{graph.name}: no operator computes output {missing[0]!r}; serve needs one that does"
@@ -91,14 +91,14 @@ class Shards:
             {task: work.shard for program in working.values() for task, work in program.computations.items()},
         )
 
-    def _computation(self, axis: int, ops: tuple[int, ...], tile: Tile) -> Computation:
+    def _computation(self, axis: int, ops: tuple[int, ...], tile: FrameTile) -> Computation:
         key = (axis, ops, tile)
         with self._lock:
             if key not in self._made:
                 self._made[key] = self._make(axis, ops, tile)
             return self._made[key]
 
-    def _make(self, axis: int, ops: tuple[int, ...], tile: Tile) -> Computation:
+    def _make(self, axis: int, ops: tuple[int, ...], tile: FrameTile) -> Computation:
         if axis not in self._cutters:
             self._cutters[axis] = Cutter(self._graph, axis)
         part = self._cutters[axis].part(ops, tile)
@@ -133,10 +133,10 @@ def _program(
     return DeviceProgram(name, forms, computations, sends, receives, enters, results)
 
 
-def _form(graph: Graph, tensor: int, axis: int) -> Form:
+def _form(graph: Graph, tensor: int, axis: int) -> TensorForm:
     meta = graph.tensors[tensor]
     rows, columns = (spatial_axis(graph, tensor, one) for one in (axis, 1 - axis))
-    return Form(meta.name, meta.shape, meta.dtype, rows, columns)
+    return TensorForm(meta.name, meta.shape, meta.dtype, rows, columns)
 
 
 def _whole(graph: Graph, tensor: int, axis: int) -> Rows:

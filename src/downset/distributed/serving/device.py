@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from downset.distributed.serving.device_program import DeviceProgram
 from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
-from downset.distributed.serving.program import DeviceProgram
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Frame:
+class _DeviceFrame:
     """A frame of one run on the device. A run may end while a task of it computes: the task then ends in its own frame,
     whatever frame of the next run has the same number. `left`: how many of the device's tasks are not done."""
 
@@ -84,7 +84,7 @@ class ServingDevice:
         self._run = -1
         self._program: DeviceProgram | None = None
         self._readers: dict[int, int] = {}
-        self._frames: dict[int, _Frame] = {}
+        self._frames: dict[int, _DeviceFrame] = {}
         self._heard = time.monotonic()
         if watched:
             threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
@@ -109,14 +109,14 @@ class ServingDevice:
         except UnsupportedError as error:
             raise UnsupportedError(f"device {self._name!r}: {error}") from None
 
-    def place(self, shard: str, at: int, piece: bytes, last: bool) -> list[str]:
-        """Take a piece of a shard for a plan that may come, which begins `at` that byte; with the last one the shard is
-        kept (`keep`). One shard at a time: the first piece of another one drops what has come."""
+    def place(self, shard: str, offset: int, piece: bytes, last: bool) -> list[str]:
+        """Take the piece from byte `offset` on of a shard for a plan that may come; with the last one the shard is kept
+        (`keep`). One shard at a time: the first piece of another one drops what has come."""
         self._heard = time.monotonic()
-        if at == 0:
+        if offset == 0:
             self._arriving = (shard, bytearray())
         name, held = self._arriving
-        if name != shard or len(held) != at:
+        if name != shard or len(held) != offset:
             raise UnsupportedError(f"device {self._name!r}: a piece of a shard arrived in the wrong order")
         held += piece
         if not last:
@@ -170,12 +170,12 @@ class ServingDevice:
         self._heard = begun = time.monotonic()
         arrays = self._fetch(held[0], lambda: run == self._run)
         seconds = time.monotonic() - begun
-        found = self._at(run, frame)
-        if found is not None and arrays is not None:
+        device_frame = self._at(run, frame)
+        if device_frame is not None and arrays is not None:
             with self._lock:
-                for rows, array in zip(rows_of(found.program), arrays, strict=True):
-                    found.store.put(rows, array)
-                self._count(found)
+                for rows, array in zip(rows_of(device_frame.program), arrays, strict=True):
+                    device_frame.store.put(rows, array)
+                self._count(device_frame)
         return {"seconds": seconds}
 
     def compute(self, run: int, frame: int, tasks: Sequence[int]) -> dict[str, list[float]]:
@@ -184,21 +184,21 @@ class ServingDevice:
 
     def _compute(self, run: int, frame: int, task: int) -> float:
         self._heard = begun = time.monotonic()
-        found = self._at(run, frame)
-        if found is not None:
-            program, store = found.program, found.store
+        device_frame = self._at(run, frame)
+        if device_frame is not None:
+            program, store = device_frame.program, device_frame.store
             work = program.computations[task]
             with self._lock:
                 given = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
-            made: list[Array] = []
+            results: list[Array] = []
             if work.shard:
                 names = [program.forms[rows.tensor].name for rows in work.makes]
-                made = self._sessions[work.shard].run(names, given)
+                results = self._sessions[work.shard].run(names, given)
             with self._lock:
-                for rows, array in zip(work.makes if work.shard else (), made, strict=True):
+                for rows, array in zip(work.makes if work.shard else (), results, strict=True):
                     store.put(rows, np.asarray(array))
                 store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
-                self._count(found)
+                self._count(device_frame)
         return time.monotonic() - begun
 
     def send(self, run: int, frame: int, task: int) -> list[Array]:
@@ -211,30 +211,32 @@ class ServingDevice:
 
     def _give(self, run: int, frame: int, rows_of: _RowsOf) -> list[Array]:
         self._heard = time.monotonic()
-        found = self._at(run, frame)
-        if found is None:
+        device_frame = self._at(run, frame)
+        if device_frame is None:
             return []
-        wanted = rows_of(found.program)
+        wanted = rows_of(device_frame.program)
         with self._lock:
-            arrays = [found.store.rows(rows) for rows in wanted]
-            found.store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
-            self._count(found)
+            arrays = [device_frame.store.rows(rows) for rows in wanted]
+            device_frame.store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
+            self._count(device_frame)
         return arrays
 
-    def _count(self, frame: _Frame) -> None:
+    def _count(self, frame: _DeviceFrame) -> None:
         """One more task of a frame is done; after the last one the frame is forgotten."""
         frame.left -= 1
         if not frame.left and self._frames.get(frame.number) is frame:
             del self._frames[frame.number]
 
-    def _at(self, run: int, frame: int) -> _Frame | None:
+    def _at(self, run: int, frame: int) -> _DeviceFrame | None:
         """The frame in this run; None where the run is over, whose tasks may still arrive."""
         with self._lock:
             if run != self._run or self._program is None:
                 return None
             if frame not in self._frames:
                 program = self._program
-                self._frames[frame] = _Frame(frame, program, RowStore(program.forms, self._readers), program.tasks())
+                self._frames[frame] = _DeviceFrame(
+                    frame, program, RowStore(program.forms, self._readers), program.tasks()
+                )
             return self._frames[frame]
 
     def _watch(self) -> None:

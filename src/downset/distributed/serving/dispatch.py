@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from downset.distributed.serving.work import Work
+from downset.distributed.serving.work import RunTables
 
 __all__ = ["Dispatch", "Instance"]
 
@@ -27,7 +27,7 @@ class Instance(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Frame:
+class _DispatchedFrame:
     waits: list[int]
     left: int
     unread: list[int]
@@ -37,10 +37,10 @@ class _Frame:
 class Dispatch:
     """`ahead`: how many tasks more than one are given to a device, or to what carries transfers, before it asks."""
 
-    def __init__(self, work: Work, *, ahead: int = 1) -> None:
+    def __init__(self, work: RunTables, *, ahead: int = 1) -> None:
         self.work = work
         self._room = [lanes * (1 + ahead) for lanes in work.lanes]
-        self._inside: dict[int, _Frame] = {}
+        self._inside: dict[int, _DispatchedFrame] = {}
         self._busy = [0] * len(work.lanes)
         self._taken = [0] * len(work.slots)
         self._given_back = [0] * len(work.slots)
@@ -66,7 +66,9 @@ class Dispatch:
         """Let the next frame in; its number. Only where `has_room`."""
         assert self.has_room
         number, work = self._admitted, self.work
-        self._inside[number] = _Frame([len(before) for before in work.after], len(work.after), list(work.readers))
+        self._inside[number] = _DispatchedFrame(
+            [len(before) for before in work.after], len(work.after), list(work.readers)
+        )
         self._due.update(Instance(number, task) for task, before in enumerate(work.after) if not before)
         self._admitted += 1
         return number

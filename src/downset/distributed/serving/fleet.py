@@ -1,4 +1,4 @@
-"""The devices of a running pipeline, as the engine calls them; `ray_fleet` has them in Ray's cluster.
+"""The devices of a running pipeline, as the driver calls them; `ray_fleet` has them in Ray's cluster.
 
 A call returns at once; its answer, or its exception, goes to `then` on some other thread.
 """
@@ -16,7 +16,7 @@ Then = Callable[[Any, BaseException | None], None]
 
 class DeviceLost(Exception):
     """A device is gone: its process has ended, or what it sent cannot be had any more (`device` is empty then). For the
-    engine, which plans without it: nobody else gets it."""
+    driver, which plans without it: nobody else gets it."""
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(f"device {device!r}: {reason}")

@@ -18,7 +18,7 @@ __all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "LOOK_S", "PING_S", "SILENCE_S
 PING_S = 1.0
 """How often every device is asked for a sign of life."""
 LOOK_S = 0.25
-"""How often the engine looks which devices are lost."""
+"""How often the driver looks which devices are lost."""
 SILENCE_S = 4.5
 """Seconds of silence that a device is allowed. With the time between two questions and between two looks it is noticed
 within 6 s."""
@@ -33,7 +33,7 @@ _BASELINE_SAMPLES = 5
 
 
 @dataclass(slots=True)
-class _Known:
+class _DeviceState:
     asked_s: float | None = None
     queue: deque[tuple[object, float]] = field(default_factory=deque)
     since_s: float = 0.0
@@ -43,55 +43,55 @@ class Health:
     """Devices by name, times of one clock."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._states: dict[str, _DeviceState] = {}
 
     def watch(self, device: str) -> None:
         """Watch a device from now on; what was known of it is forgotten."""
-        self._known[device] = _Known()
+        self._states[device] = _DeviceState()
 
     def forget(self, device: str) -> None:
-        self._known.pop(device, None)
+        self._states.pop(device, None)
 
     def asked(self, device: str, now: float) -> None:
         """A device is asked for a sign of life. It is silent from its first open question on: a driver that is kept
         from asking blames nobody."""
-        if (known := self._known.get(device)) is not None and known.asked_s is None:
-            known.asked_s = now
+        if (state := self._states.get(device)) is not None and state.asked_s is None:
+            state.asked_s = now
 
     def heard(self, device: str) -> None:
         """A device has answered, whatever it was."""
-        if (known := self._known.get(device)) is not None:
-            known.asked_s = None
+        if (state := self._states.get(device)) is not None:
+            state.asked_s = None
 
     def begun(self, device: str, work: object, expected_s: float, now: float) -> None:
         """A device has been given a computation; it does them one after another."""
-        if (known := self._known.get(device)) is not None:
-            if not known.queue:
-                known.since_s = now
-            known.queue.append((work, max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)))
+        if (state := self._states.get(device)) is not None:
+            if not state.queue:
+                state.since_s = now
+            state.queue.append((work, max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)))
 
     def done(self, device: str, now: float) -> None:
         """A device has ended the computation that it was given first."""
-        if (known := self._known.get(device)) is not None and known.queue:
-            known.queue.popleft()
-            known.since_s = now
-            known.asked_s = None
+        if (state := self._states.get(device)) is not None and state.queue:
+            state.queue.popleft()
+            state.since_s = now
+            state.asked_s = None
 
     def idle(self) -> None:
         """Note that no device has anything to compute any more."""
-        for known in self._known.values():
-            known.queue.clear()
+        for state in self._states.values():
+            state.queue.clear()
 
     def lost(self, now: float) -> list[tuple[str, str]]:
         """(device, why) of those that are lost."""
-        found = []
-        for device, known in self._known.items():
-            asked_s = known.asked_s
+        faults = []
+        for device, state in self._states.items():
+            asked_s = state.asked_s
             if asked_s is not None and now - asked_s > SILENCE_S:
-                found.append((device, f"silent for {now - asked_s:.1f} s"))
-            elif known.queue and now - known.since_s > known.queue[0][1]:
-                found.append((device, f"busy with one computation for {now - known.since_s:.1f} s"))
-        return found
+                faults.append((device, f"silent for {now - asked_s:.1f} s"))
+            elif state.queue and now - state.since_s > state.queue[0][1]:
+                faults.append((device, f"busy with one computation for {now - state.since_s:.1f} s"))
+        return faults
 
 
 class Pace:
@@ -130,15 +130,15 @@ class Pace:
 
     def changed(self) -> dict[str, float]:
         """By device: the factor it should be planned with, where that has changed by enough."""
-        found = {}
+        factors = {}
         for device, ratios in self._ratios.items():
             if len(ratios) < SLOW_FRAMES:
                 continue
             factor = self.factor.get(device, 1.0)
             if min(ratios) >= SLOW * factor or (factor > 1.0 and max(ratios) <= factor / SLOW):
                 seen = median(ratios)
-                found[device] = 1.0 if seen <= RECOVERED else seen
-        return found
+                factors[device] = 1.0 if seen <= RECOVERED else seen
+        return factors
 
     def accept(self, factors: dict[str, float]) -> None:
         """The devices are planned with these factors from now on."""

@@ -66,18 +66,18 @@ class Membership:
 
     def lose(self, device: str, now: float) -> bool:
         """Whether the device took part until now."""
-        known = device in self.alive
+        was_alive = device in self.alive
         self.alive.discard(device)
         self._health.forget(device)
         self._calls.stop(device)
-        if known:
+        if was_alive:
             self._losses[device] += 1
         self._tries_s[device] = now + min(_MOST_S, _RETURNS_AFTER_S * 2.0 ** max(0, self._losses[device] - 1))
-        return known
+        return was_alive
 
     def ping(self, answered: Callable[[str, Mapping[str, Any]], None], now: float) -> None:
         """Ask every device for a sign of life; no more where so many questions are open that it is lost. On any thread;
-        the answers come on the engine's."""
+        the answers come on the driver's."""
         for device in tuple(self.alive):
             if self._unanswered.get(device, 0) < _OPEN_QUESTIONS:
                 self._unanswered[device] = self._unanswered.get(device, 0) + 1

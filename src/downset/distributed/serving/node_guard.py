@@ -27,7 +27,7 @@ _ENDING_S = 5.0
 
 def session_processes(session: int) -> list[int]:
     """The processes of a session that are not zombies, this one left out."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -36,8 +36,8 @@ def session_processes(session: int) -> list[int]:
         except (OSError, ValueError):  # it has ended meanwhile
             continue
         if int(of) == session and state != "Z":
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def end_session(session: int) -> None:

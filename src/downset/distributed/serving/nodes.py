@@ -25,8 +25,18 @@ from downset.extras import optional_library
 from downset.text import format_bytes
 
 __all__ = [
-    "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "answers", "common_environment", "device_resource",
-    "free_port", "host_and_port", "is_host", "start_node", "working_folder",
+    "LEAST_STORE_BYTES",
+    "LOCAL_ADDRESS",
+    "NodeOptions",
+    "NodeProcess",
+    "answers",
+    "common_environment",
+    "device_resource",
+    "free_port",
+    "host_and_port",
+    "is_host",
+    "start_node",
+    "working_folder",
 ]  # fmt: skip
 
 LOCAL_ADDRESS = "127.0.0.2"
@@ -52,7 +62,7 @@ class NodeOptions:
     remove_folder: bool = False
 
 
-class Node:
+class NodeProcess:
     """A running node. `stop` is called once at the latest when the starter ends; the guard sees to it otherwise."""
 
     def __init__(self, process: subprocess.Popen[bytes], options: NodeOptions, log: Path) -> None:
@@ -154,7 +164,7 @@ def answers(host: str, port: int) -> bool:
     return False
 
 
-def start_node(options: NodeOptions) -> Node:
+def start_node(options: NodeOptions) -> NodeProcess:
     """Start a node; it is up when Ray says so. Raises UsageError where there is no memory for the object store, or no
     token."""
     optional_library("ray", what="running pipelines on devices", extra="cluster")
@@ -180,7 +190,7 @@ def start_node(options: NodeOptions) -> Node:
             stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, cwd=options.folder,
             env={**os.environ, **common_environment(), **options.environment},
         )  # fmt: skip
-    return Node(process, options, log)
+    return NodeProcess(process, options, log)
 
 
 def _check_store(wanted_bytes: int) -> None:

@@ -40,8 +40,8 @@ class Planning:
         names = [device.name for device in plan.cluster.devices]
         whole = self._plan.cluster
         given = sub_cluster(whole, [[device.name for device in whole.devices].index(name) for name in names])
-        found = simulate(replace(plan, cluster=slowed(given, factors)), frames=_SIMULATED_FRAMES)
-        return found.sustained_period_s or plan.period_s
+        simulation = simulate(replace(plan, cluster=slowed(given, factors)), frames=_SIMULATED_FRAMES)
+        return simulation.sustained_period_s or plan.period_s
 
 
 def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:

@@ -11,7 +11,7 @@ from typing import Any
 
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
-from downset.distributed.serving.nodes import Node, answers, common_environment, device_resource, host_and_port
+from downset.distributed.serving.nodes import NodeProcess, answers, common_environment, device_resource, host_and_port
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
@@ -69,7 +69,7 @@ class RayFleet:
 
     def __init__(
         self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0,
-        local_nodes: Sequence[Node] = (),
+        local_nodes: Sequence[NodeProcess] = (),
     ) -> None:  # fmt: skip
         self.local_nodes = tuple(local_nodes)
         """Nodes of devices that were started on this machine."""
@@ -103,7 +103,7 @@ class RayFleet:
         job._py_driver_sys_path = _NoPaths()
         return job
 
-    def connect(self, node: Node | None = None) -> None:
+    def connect(self, node: NodeProcess | None = None) -> None:
         """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
         until = time.monotonic() + _CONNECTS_S
         host, port = host_and_port(self._head)
@@ -125,7 +125,7 @@ class RayFleet:
                 self._check_head(node, until, brief(error))
                 time.sleep(0.2)
 
-    def _check_head(self, node: Node | None, until: float, reason: str) -> None:
+    def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
         """Raises UnsupportedError where the head's node has ended, or the time is over."""
         if node is not None and not node.running:
             raise UnsupportedError(f"Ray's head node ended: {node.said()}") from None
@@ -212,9 +212,9 @@ class RayFleet:
         method ran and what it fetched is gone, the sender is."""
         exceptions = self._ray.exceptions
         cause = getattr(error, "cause", None)
-        for known in (cause, error):
-            if isinstance(known, DownsetError):
-                return known
+        for failure in (cause, error):
+            if isinstance(failure, DownsetError):
+                return failure
         if device in self._actors:
             _log.info("device %s: %s", device, brief(" ".join(str(error).split()), 600))
         if isinstance(error, exceptions.RayTaskError):  # before its cause's type, which it has too

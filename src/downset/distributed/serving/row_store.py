@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.program import Form
+from downset.distributed.serving.device_program import TensorForm
 from downset.errors import InvalidPlan
 from downset.plans import Rows
 
@@ -25,7 +25,7 @@ class RowStore:
     """The rows of one frame. `readers`: by tensor, how many tasks will read it (`DeviceProgram.readers`); a tensor that
     none reads is not kept."""
 
-    def __init__(self, forms: Mapping[int, Form], readers: Mapping[int, int]) -> None:
+    def __init__(self, forms: Mapping[int, TensorForm], readers: Mapping[int, int]) -> None:
         self._forms = forms
         self._left = dict(readers)
         self._held: dict[int, list[tuple[Rows, Array]]] = {}
@@ -55,16 +55,16 @@ class RowStore:
         for rows, array in held:
             if _within(wanted, rows, form):
                 return np.ascontiguousarray(array[_cut(form, rows, wanted)])
-        made = np.empty(_shape(form, wanted), form.dtype)
-        known = np.zeros(_extents(form, wanted), bool)
+        joined = np.empty(_shape(form, wanted), form.dtype)
+        covered = np.zeros(_extents(form, wanted), bool)
         for rows, array in held:
             common = _common(wanted, rows, form)
             if common is not None:
-                made[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
-                known[_place(form, wanted, common)] = True
-        if not known.all():
+                joined[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
+                covered[_place(form, wanted, common)] = True
+        if not covered.all():
             raise InvalidPlan(f"{form.name!r}: the plan brings only a part of rows {wanted.start} to {wanted.stop}")
-        return made
+        return joined
 
     def read(self, tensors: Sequence[int]) -> None:
         """One task is done with these tensors; what was read for the last time is dropped."""
@@ -74,18 +74,18 @@ class RowStore:
                 self._held.pop(tensor, None)
 
 
-def _columns(form: Form, rows: Rows) -> _Span:
+def _columns(form: TensorForm, rows: Rows) -> _Span:
     if form.columns_axis is None:
         return 0, 1
     return rows.columns if rows.columns is not None else (0, form.shape[form.columns_axis])
 
 
-def _extents(form: Form, rows: Rows) -> tuple[int, int]:
+def _extents(form: TensorForm, rows: Rows) -> tuple[int, int]:
     low, high = _columns(form, rows)
     return rows.stop - rows.start, high - low
 
 
-def _shape(form: Form, rows: Rows) -> tuple[int, ...]:
+def _shape(form: TensorForm, rows: Rows) -> tuple[int, ...]:
     shape = list(form.shape)
     if form.rows_axis is not None:
         shape[form.rows_axis] = rows.stop - rows.start
@@ -95,19 +95,19 @@ def _shape(form: Form, rows: Rows) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _within(inner: Rows, outer: Rows, form: Form) -> bool:
+def _within(inner: Rows, outer: Rows, form: TensorForm) -> bool:
     one, two = _columns(form, inner), _columns(form, outer)
     return outer.start <= inner.start and inner.stop <= outer.stop and two[0] <= one[0] and one[1] <= two[1]
 
 
-def _common(one: Rows, two: Rows, form: Form) -> Rows | None:
+def _common(one: Rows, two: Rows, form: TensorForm) -> Rows | None:
     start, stop = max(one.start, two.start), min(one.stop, two.stop)
     sides = _columns(form, one), _columns(form, two)
     low, high = max(sides[0][0], sides[1][0]), min(sides[0][1], sides[1][1])
     return Rows(one.tensor, start, stop, (low, high)) if start < stop and low < high else None
 
 
-def _cut(form: Form, outer: Rows, inner: Rows) -> tuple[slice, ...]:
+def _cut(form: TensorForm, outer: Rows, inner: Rows) -> tuple[slice, ...]:
     """Where `inner` lies in an array that holds `outer`."""
     place = [slice(None)] * len(form.shape)
     if form.rows_axis is not None:
@@ -118,6 +118,6 @@ def _cut(form: Form, outer: Rows, inner: Rows) -> tuple[slice, ...]:
     return tuple(place)
 
 
-def _place(form: Form, outer: Rows, inner: Rows) -> tuple[slice, slice]:
+def _place(form: TensorForm, outer: Rows, inner: Rows) -> tuple[slice, slice]:
     low, (first, last) = _columns(form, outer)[0], _columns(form, inner)
     return slice(inner.start - outer.start, inner.stop - outer.start), slice(first - low, last - low)

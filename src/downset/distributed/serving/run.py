@@ -21,7 +21,7 @@ from downset.distributed.serving.standstill import Wait
 from downset.distributed.serving.work import joined, work_of
 from downset.plans import Task
 
-__all__ = ["Frame", "Run"]
+__all__ = ["PipelineRun", "SubmittedFrame"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
@@ -36,7 +36,7 @@ take long; nobody is dead for that."""
 
 
 @dataclass(slots=True)
-class Frame:
+class SubmittedFrame:
     """`index`: counted from 0 as frames were submitted. `inputs`: kept until the result is back."""
 
     index: int
@@ -44,12 +44,12 @@ class Frame:
     let_in_s: float = 0.0
 
 
-class Run:
+class PipelineRun:
     """`finished` gets a frame and its outputs. Frames have numbers of their own here, from 0."""
 
     def __init__(
         self, number: int, deployment: Deployment, calls: Calls, record: ServeRecord, health: Health, pace: Pace,
-        finished: Callable[[Frame, list[Array]], None], *, spare_frames: int = SPARE_FRAMES,
+        finished: Callable[[SubmittedFrame, list[Array]], None], *, spare_frames: int = SPARE_FRAMES,
     ) -> None:  # fmt: skip
         self.number, self.deployment, self.over = number, deployment, False
         self._calls, self._record, self._health, self._pace = calls, record, health, pace
@@ -60,11 +60,11 @@ class Run:
         self._names = [device.name for device in self._plan.cluster.devices]
         self._entering: deque[int] = deque()
         self._here: set[int] = set()
-        self._frames: dict[int, Frame] = {}
+        self._frames: dict[int, SubmittedFrame] = {}
         self._count = self._returning = 0
         self._waits: dict[Instance | tuple[str, int], Wait] = {}
 
-    def frames(self) -> list[Frame]:
+    def frames(self) -> list[SubmittedFrame]:
         """Those that have no result yet, in their order."""
         return [self._frames[number] for number in sorted(self._frames)]
 
@@ -72,7 +72,7 @@ class Run:
         """Whether another frame can be sent to the entry."""
         return len(self._entering) < _ENTERING
 
-    def enter(self, frame: Frame) -> None:
+    def enter(self, frame: SubmittedFrame) -> None:
         number = self._count
         self._count += 1
         self._frames[number] = frame

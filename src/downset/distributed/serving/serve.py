@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards, store_bytes
-from downset.distributed.serving.engine import Engine, Settings
+from downset.distributed.serving.driver import Driver, ServingSettings
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
@@ -31,7 +31,7 @@ from downset.plans import Pipeline
 from downset.results import RanTask, Served
 from downset.text import format_bytes
 
-__all__ = ["RunningPipeline", "Settings", "run_on", "serve"]
+__all__ = ["RunningPipeline", "ServingSettings", "run_on", "serve"]
 
 Array = npt.NDArray[Any]
 Frame = Array | Sequence[Array] | Mapping[str, Array]
@@ -39,7 +39,7 @@ _WAITING_FRAMES = 8
 
 
 class _Inbox:
-    """Results as they come, in the order of the frames: what the engine's thread and the user's share."""
+    """Results as they come, in the order of the frames: what the driver's thread and the user's share."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -66,8 +66,8 @@ class _Inbox:
 class RunningPipeline:
     """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
 
-    def __init__(self, graph: Graph, plan: Pipeline, engine: Engine, inbox: _Inbox) -> None:
-        self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, ExitStack()
+    def __init__(self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox) -> None:
+        self._graph, self._driver, self._inbox, self._closes = graph, driver, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
         self.capacity = 2 * window + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken: what bounds memory here."""
@@ -110,7 +110,7 @@ class RunningPipeline:
             self._check()
             self._submitted += 1
             number = self._submitted - 1
-        self._engine.submit(inputs)
+        self._driver.submit(inputs)
         return number
 
     def results(self) -> Iterator[dict[str, Array]]:
@@ -125,8 +125,8 @@ class RunningPipeline:
                         return
                     self._check()
                     self._inbox.changed.wait(0.5)
-                found = self._take()
-            yield found
+                result = self._take()
+            yield result
 
     def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
         """The outputs of these frames, in their order; frames are asked for as they are needed."""
@@ -136,8 +136,8 @@ class RunningPipeline:
                 while self._submitted - self._taken >= self.capacity and not self._inbox.results:
                     self._check()
                     self._inbox.changed.wait(0.5)
-                found = [self._take() for _ in range(len(self._inbox.results))]
-            yield from found
+                results = [self._take() for _ in range(len(self._inbox.results))]
+            yield from results
             self.submit(frame)
         yield from self.results()
 
@@ -166,11 +166,11 @@ class RunningPipeline:
 
     def report(self) -> Served:
         """The figures of the run so far."""
-        return self._engine.record.served(self._submitted, time.monotonic())
+        return self._driver.record.served(self._submitted, time.monotonic())
 
     def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:
         """The plan in use, and the latest of its tasks that devices ran: (frame, task, begin, end) in seconds."""
-        return self._engine.record.ran()
+        return self._driver.record.ran()
 
     def close(self) -> None:
         """Stop, and end every process that was started for it."""
@@ -178,7 +178,7 @@ class RunningPipeline:
             self._closed = True
             with self._inbox.changed:
                 self._inbox.changed.notify_all()
-            self._engine.stop()
+            self._driver.stop()
             self._closes.close()
 
 
@@ -213,7 +213,7 @@ def serve(
         stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
-        settings = Settings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        settings = ServingSettings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
         pipeline = run_on(fleet, graph, plan, shards, settings)
         try:
             if head is not None:
@@ -226,13 +226,13 @@ def serve(
 
 
 def run_on(
-    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: Settings | None = None
+    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: ServingSettings | None = None
 ) -> RunningPipeline:
     """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
     inbox = _Inbox()
-    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, settings or Settings())
-    engine.start()
-    pipeline = RunningPipeline(graph, plan, engine, inbox)
+    driver = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings or ServingSettings())
+    driver.start()
+    pipeline = RunningPipeline(graph, plan, driver, inbox)
     try:
         pipeline.wait_ready()
     except BaseException:

@@ -14,11 +14,11 @@ from downset.distributed.task_prices import plan_seconds, resources_of
 from downset.errors import UnsupportedError
 from downset.plans import Pipeline, Resource
 
-__all__ = ["Work", "joined", "work_of"]
+__all__ = ["RunTables", "joined", "work_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RunTables:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
     come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number.
     `lanes[r]`: how many tasks go on side by side on resource r: one, and on a medium one for each pair of devices.
@@ -41,7 +41,7 @@ class Work:
     steps: tuple[tuple[int, ...], ...]
 
 
-def work_of(plan: Pipeline) -> Work:
+def work_of(plan: Pipeline) -> RunTables:
     """Raises UnsupportedError for plans by the paper's equations, which leave transfers between stages out."""
     if plan.schedule is None:
         raise UnsupportedError(
@@ -71,7 +71,7 @@ def work_of(plan: Pipeline) -> Work:
     for buffer, described in enumerate(schedule.buffers):
         _list(written, described.writers, buffer)
         _list(read, described.readers, buffer)
-    return Work(
+    return RunTables(
         window=schedule.window,
         after=after,
         followers=tuple(map(tuple, followers)),
@@ -88,7 +88,7 @@ def work_of(plan: Pipeline) -> Work:
     )
 
 
-def joined(work: Work) -> Work:
+def joined(work: RunTables) -> RunTables:
     """The work with every chain of computations as one task: each has what it occupies in common with the next one,
     which waits for it alone and is all that waits for it."""
     chains = _chains(work)
@@ -101,7 +101,7 @@ def joined(work: Work) -> Work:
         return tuple(tuple(dict.fromkeys(b for task in chain for b in buffers[task])) for chain in chains)
 
     read = together(work.read)
-    return Work(
+    return RunTables(
         window=work.window,
         after=tuple(anew(work.after[chain[0]]) for chain in chains),
         followers=tuple(anew(work.followers[chain[-1]]) for chain in chains),
@@ -118,7 +118,7 @@ def joined(work: Work) -> Work:
     )
 
 
-def _chains(work: Work) -> list[list[int]]:
+def _chains(work: RunTables) -> list[list[int]]:
     """The tasks, each in one chain, in the order of their first ones."""
     tasks = range(len(work.after))
     following = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from downset.clusters.model import check_device_name
 from downset.distributed.serving.nodes import (
-    Node,
     NodeOptions,
+    NodeProcess,
     answers,
     host_and_port,
     is_host,
@@ -83,7 +83,7 @@ def _serve_once(
         "DOWNSET_SHARDS": str(options.shards.absolute()),
         "DOWNSET_SHARDS_LIMIT": str(options.shards_bytes),
     }
-    node: Node | None = None
+    node: NodeProcess | None = None
     try:
         node = start_node(
             NodeOptions(

@@ -39,12 +39,12 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     onnx = onnx_library()
     try:
         inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
-        return _Reader(onnx, path, inferred).graph().check()
+        return _OnnxGraphReader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
 
 
-class _Reader:
+class _OnnxGraphReader:
     def __init__(self, onnx: Any, path: Path, model: Any) -> None:
         self._onnx, self._path, self._proto = onnx, path, model.graph
         self._tensors: list[Tensor] = []

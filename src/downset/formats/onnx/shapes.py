@@ -38,7 +38,7 @@ def settle(onnx: Any, model: Any) -> None:
     if not again and not any(is_open(types.get(name)) for node in graph.node for name in node.output if name):
         return
     scope = Scope(onnx, types, graph.initializer)
-    _Walk(onnx, model, again=again).through(graph.node, scope)
+    _ShapeInference(onnx, model, again=again).through(graph.node, scope)
     for value in (*graph.output, *graph.value_info):
         if value.name in scope.found:
             value.type.CopyFrom(scope.found[value.name])
@@ -47,7 +47,7 @@ def settle(onnx: Any, model: Any) -> None:
     )
 
 
-class _Walk:
+class _ShapeInference:
     def __init__(self, onnx: Any, model: Any, *, again: bool) -> None:
         self._onnx, self._again = onnx, again
         self._opsets = {entry.domain or "ai.onnx": entry for entry in model.opset_import}

@@ -16,11 +16,11 @@ from downset.graph.row_form import Interval, RowForm, needed
 from downset.plans import Rows
 from downset.rewrites.strips import Held, strip_ops
 
-__all__ = ["Cutter", "Part", "Tile"]
+__all__ = ["Cutter", "FrameTile", "StripGraph"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class FrameTile:
     """Frame rows [start, stop) of `frame_rows`, and columns of `frame_columns` where the block is cut into tiles. A
     tensor of H rows is cut at floor(row · H / frame_rows). `halos`: rows that are made beyond those are given too."""
 
@@ -33,7 +33,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StripGraph:
     """A strip as a graph. `reads` and `makes`: rows of the network's tensors, in the order of its inputs and outputs,
     which have those tensors' names."""
 
@@ -47,11 +47,11 @@ class Cutter:
 
     def __init__(self, graph: Graph, axis: int) -> None:
         self.graph, self.axis = graph, axis
-        self._form = row_form(graph, axis=axis, strict=False)
-        self._across = row_form(graph, axis=1 - axis, strict=False)
+        self._form = row_form(graph, axis=axis, halos_required=False)
+        self._across = row_form(graph, axis=1 - axis, halos_required=False)
         self._read = {tensor for op in graph.ops for tensor in op.inputs}
 
-    def part(self, ops: Sequence[int], tile: Tile) -> Part | None:
+    def part(self, ops: Sequence[int], tile: FrameTile) -> StripGraph | None:
         """The operators' strip; None where it makes nothing."""
         sinks = self._sinks(ops)
         wanted = _shares(self._form, sinks, (tile.start, tile.stop), tile.frame_rows)
@@ -67,13 +67,13 @@ class Cutter:
         strip, reads = _strip(self.graph, self._form, ops, wanted, suffix="/strip")
         rows = {**reads, **wanted}
         if tile.columns is None:
-            return Part(strip, _rows(reads), _rows(wanted))
+            return StripGraph(strip, _rows(reads), _rows(wanted))
         number = {meta.name: index for index, meta in enumerate(self.graph.tensors)}
         of = [number.get(meta.name, -1) for meta in strip.tensors]  # the network's tensor, of inputs and outputs
-        form = row_form(strip, axis=1 - self.axis, strict=False)
+        form = row_form(strip, axis=1 - self.axis, halos_required=False)
         across = {tensor: side[of[tensor]] for tensor in strip.outputs}
         cut, columns = _strip(strip, form, range(len(strip.ops)), across, suffix="/tile")
-        return Part(
+        return StripGraph(
             cut,
             tuple(Rows(of[tensor], *rows[of[tensor]], span) for tensor, span in columns.items()),
             tuple(Rows(of[tensor], *rows[of[tensor]], span) for tensor, span in across.items()),

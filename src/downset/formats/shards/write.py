@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
-from downset.formats.shards.cut import Cutter, Tile
+from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, refuse, shard_model
 from downset.graph.core import ABSENT, Graph
 from downset.graph.halos import channels_last, spatial_axis
@@ -65,11 +65,11 @@ class ShardBlock:
     frame_columns: int = 0
     halos: bool = False
 
-    def tile(self, number: int) -> Tile:
+    def tile(self, number: int) -> FrameTile:
         """The tile by which strip `number` is cut."""
         _, start, stop = self.strips[number]
         columns = self.columns[number] if self.columns else None
-        return Tile(start, stop, self.frame_rows, columns, self.frame_columns, self.halos)
+        return FrameTile(start, stop, self.frame_rows, columns, self.frame_columns, self.halos)
 
 
 @dataclass(frozen=True, slots=True)

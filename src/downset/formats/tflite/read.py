@@ -49,7 +49,7 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise LoadError(f"{path} is not a TFLite model (no TFL3 mark); is the file complete?")
     try:
-        graph = _Reader(schema, data, path).graph(shapes or {})
+        graph = _TfliteGraphReader(schema, data, path).graph(shapes or {})
     except _DAMAGE as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
     except RecursionError:
@@ -60,19 +60,19 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
 def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
     """The kinds of operators in a file that `load_tflite` reads, all subgraphs together, by the schema's names in
     order of the alphabet; custom ones as "custom.NAME"."""
-    return _Reader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
+    return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
 
 
 def resource_variables(path: str | os.PathLike[str]) -> int:
     """How many variables with a name of their own a file that `load_tflite` reads keeps from one run to the next."""
-    return len(_Reader(_schema(), Path(path).read_bytes(), Path(path)).variable_names())
+    return len(_TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).variable_names())
 
 
 def _schema() -> Any:
     return optional_library("ai_edge_litert.schema_py_generated", what="reading .tflite files", extra="tflite")
 
 
-class _Reader:
+class _TfliteGraphReader:
     """One file being read. Counts are charged to a budget of the file's size: a damaged length cannot ask for more."""
 
     def __init__(self, schema: Any, data: bytes, path: Path) -> None:

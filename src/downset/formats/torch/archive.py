@@ -20,7 +20,7 @@ from downset.errors import LoadError
 from downset.graph.core import tensor_bytes
 from downset.text import printable
 
-__all__ = ["TRUST", "Archive", "Node", "Tensor"]
+__all__ = ["TRUST", "Archive", "ArchiveNode", "TensorType"]
 
 TRUST = "PyTorch itself reads it with --trust (trust=True), which runs code that the file brings"
 
@@ -37,7 +37,7 @@ class _Size(msgspec.Struct):
     as_int: int | None = None
 
 
-class _Tensor(msgspec.Struct):
+class _TensorMeta(msgspec.Struct):
     dtype: int
     sizes: list[_Size]
     strides: list[_Size]
@@ -53,7 +53,7 @@ class Argument(msgspec.Struct):
     kind: int | None = None
 
 
-class Node(msgspec.Struct):
+class ArchiveNode(msgspec.Struct):
     """One call."""
 
     target: str
@@ -62,10 +62,10 @@ class Node(msgspec.Struct):
     name: str | None = None
 
 
-class _Graph(msgspec.Struct):
+class _ArchiveGraph(msgspec.Struct):
     outputs: list[dict[str, Any]]
-    nodes: list[Node]
-    tensor_values: dict[str, _Tensor]
+    nodes: list[ArchiveNode]
+    tensor_values: dict[str, _TensorMeta]
 
 
 class _Signature(msgspec.Struct):
@@ -73,7 +73,7 @@ class _Signature(msgspec.Struct):
 
 
 class _Module(msgspec.Struct):
-    graph: _Graph
+    graph: _ArchiveGraph
     signature: _Signature
 
 
@@ -89,14 +89,14 @@ class _Model(msgspec.Struct):
 class _Payload(msgspec.Struct):
     path_name: str
     use_pickle: bool = False
-    tensor_meta: _Tensor | None = None
+    tensor_meta: _TensorMeta | None = None
 
 
 class _Payloads(msgspec.Struct):
     config: dict[str, _Payload]
 
 
-class Tensor(msgspec.Struct, frozen=True):
+class TensorType(msgspec.Struct, frozen=True):
     """Shape and element type of a tensor."""
 
     shape: tuple[int, ...]
@@ -196,17 +196,17 @@ class Archive:
         except OSError as error:
             raise LoadError(f"cannot read {self.path}: {error.strerror or error}") from None
 
-    def tensor(self, name: str) -> Tensor | None:
+    def tensor(self, name: str) -> TensorType | None:
         """The tensor of that name in the file; None where the value is not a tensor."""
         meta = self.graph.tensor_values.get(name)
         return None if meta is None else self._tensor(name, meta)
 
-    def _tensor(self, name: str, meta: _Tensor) -> Tensor:
+    def _tensor(self, name: str, meta: _TensorMeta) -> TensorType:
         if meta.dtype not in _DTYPES:
             raise LoadError(f"{self.path}: tensor {name!r} has the unknown element type {meta.dtype}")
         if meta.layout != _STRIDED:
             raise LoadError(f"{self.path}: tensor {name!r} is not dense; {TRUST}")
-        return Tensor(tuple(self._fixed(name, size) for size in meta.sizes), _DTYPES[meta.dtype])
+        return TensorType(tuple(self._fixed(name, size) for size in meta.sizes), _DTYPES[meta.dtype])
 
     def _fixed(self, name: str, size: _Size) -> int:
         """A size, which is never computed: an expression in the file would be somebody's code."""
@@ -216,7 +216,7 @@ class Archive:
             raise LoadError(f"{self.path}: {name!r} has the negative size {size.as_int}")
         return size.as_int
 
-    def weight(self, name: str, wanted: Tensor | None) -> Callable[[], npt.NDArray[Any]]:
+    def weight(self, name: str, wanted: TensorType | None) -> Callable[[], npt.NDArray[Any]]:
         """A function that reads a weight, buffer or constant, by its name in the program; raw bytes for element types
         that numpy does not have. Everything but its bytes is checked now."""
         payload = self._weights.get(name) or self._constants.get(name)
@@ -248,7 +248,7 @@ _SCHEMA = 8
 """The major version of the JSON that PyTorch 2.8 to 2.13 write."""
 
 
-def _array(data: bytes, tensor: Tensor, strides: Sequence[int], first: int, width: int) -> npt.NDArray[Any]:
+def _array(data: bytes, tensor: TensorType, strides: Sequence[int], first: int, width: int) -> npt.NDArray[Any]:
     if 0 in tensor.shape:
         return np.zeros(tensor.shape, np.uint8 if tensor.dtype in _RAW_BYTES else tensor.dtype)
     kind = np.dtype(f"V{width}") if tensor.dtype in _RAW_BYTES else np.dtype(tensor.dtype)

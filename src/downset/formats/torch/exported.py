@@ -1,4 +1,4 @@
-"""`torch.export.ExportedProgram` -> Program: PyTorch's own objects, in this process."""
+"""`torch.export.ExportedProgram` -> TorchProgram: PyTorch's own objects, in this process."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy.typing as npt
 
 from downset.errors import LoadError
-from downset.formats.torch.program import Call, Program, Value, values_in
+from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 
 __all__ = ["program_of", "reordered"]
 
 _DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 
 
-def program_of(program: Any) -> Program:
+def program_of(program: Any) -> TorchProgram:
     """The program as data; weights are read when they are asked for. Raises LoadError for symbolic shapes."""
     signature, fx = program.graph_signature, program.graph
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     held.update(signature.inputs_to_lifted_tensor_constants)
-    values: dict[Any, Value] = {}
+    values: dict[Any, TorchValue] = {}
     inputs, constants = [], []
     for node in fx.nodes:
         if node.op == "placeholder":
@@ -33,17 +33,17 @@ def program_of(program: Any) -> Program:
     calls = [_call(node, values) for node in _call_nodes(fx)]
     (output,) = (node for node in fx.nodes if node.op == "output")
     outputs = [item.name for item in values_in(_plain(output.args, values))]
-    return Program(type(program).__name__, inputs, constants, calls, outputs)
+    return TorchProgram(type(program).__name__, inputs, constants, calls, outputs)
 
 
-def _call(node: Any, values: dict[Any, Value]) -> Call:
+def _call(node: Any, values: dict[Any, TorchValue]) -> TorchCall:
     """The call, whose results are known by the getitems that pick them, where it returns several."""
     result = node.meta.get("val")
     args, kwargs = _plain(node.args, values), _plain(node.kwargs, values)
     several = isinstance(result, (list, tuple))
     if not several:
         values[node] = _value(node.name, result)
-        return Call(node.name, str(node.target), tuple(args), kwargs, (values[node],))
+        return TorchCall(node.name, str(node.target), tuple(args), kwargs, (values[node],))
     picked = {user.args[1]: user for user in node.users if _is_getitem(user)}
     results = []
     for position, item in enumerate(result):
@@ -51,19 +51,19 @@ def _call(node: Any, values: dict[Any, Value]) -> Call:
         results.append(_value(f"{node.name}.{position}" if key is None else key.name, item))
         if key is not None:
             values[key] = results[-1]
-    return Call(node.name, str(node.target), tuple(args), kwargs, tuple(results), several=True)
+    return TorchCall(node.name, str(node.target), tuple(args), kwargs, tuple(results), several=True)
 
 
-def _value(name: str, value: Any) -> Value:
+def _value(name: str, value: Any) -> TorchValue:
     if not hasattr(value, "shape"):
-        return Value(name)
+        return TorchValue(name)
     if not all(isinstance(extent, int) for extent in value.shape):
         raise LoadError(f"{name!r} has the symbolic shape {tuple(value.shape)}; export with fixed sizes")
     dtype = str(value.dtype).removeprefix("torch.")
-    return Value(name, tuple(int(extent) for extent in value.shape), _DTYPES.get(dtype, dtype))
+    return TorchValue(name, tuple(int(extent) for extent in value.shape), _DTYPES.get(dtype, dtype))
 
 
-def _plain(argument: Any, values: Mapping[Any, Value]) -> Any:
+def _plain(argument: Any, values: Mapping[Any, TorchValue]) -> Any:
     """Arguments with Values in place of nodes; nodes that are not values, such as bodies of control flow, are None."""
     if isinstance(argument, Mapping):
         return {key: _plain(item, values) for key, item in argument.items()}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from downset.formats.torch.program import Call
+from downset.formats.torch.program import TorchCall
 
 __all__ = ["Kind", "translated"]
 
 Kind = tuple[str, dict[str, Any]]
 
 
-def translated(call: Call) -> Kind:
+def translated(call: TorchCall) -> Kind:
     """The kind and its attributes. Arguments that the operator cannot have raise what Python raises for them."""
     name = call.target.removeprefix("aten.")
     base = name.partition(".")[0]
@@ -44,7 +44,7 @@ _ELEMENTWISE = {
 """Operators that need no attributes here: reshapes take the shape of their output."""
 
 
-def _argument(call: Call, position: int, default: Any) -> Any:
+def _argument(call: TorchCall, position: int, default: Any) -> Any:
     return call.args[position] if len(call.args) > position else default
 
 
@@ -53,7 +53,7 @@ def _pair(value: Any) -> list[int]:
     return [int(item) for item in (values * 2 if len(values) == 1 else values)]
 
 
-def _conv(call: Call) -> Kind | None:
+def _conv(call: TorchCall) -> Kind | None:
     strides, pads = _pair(_argument(call, 3, 1)), _argument(call, 4, 0)
     if isinstance(pads, str):
         return None
@@ -68,7 +68,7 @@ def _conv(call: Call) -> Kind | None:
     return "Conv", attrs
 
 
-def _conv_transpose(call: Call) -> Kind:
+def _conv_transpose(call: TorchCall) -> Kind:
     shape = call.args[1].shape
     rank = len(shape) - 2
     return "ConvTranspose", {
@@ -81,8 +81,8 @@ def _conv_transpose(call: Call) -> Kind:
     }
 
 
-def _pool(kind: str, rank: int = 2) -> Callable[[Call], Kind | None]:
-    def translate(call: Call) -> Kind | None:
+def _pool(kind: str, rank: int = 2) -> Callable[[TorchCall], Kind | None]:
+    def translate(call: TorchCall) -> Kind | None:
         kernel = _pair(call.args[1])[:rank]
         attrs: dict[str, Any] = {
             "kernel_shape": kernel,
@@ -101,41 +101,41 @@ def _pool(kind: str, rank: int = 2) -> Callable[[Call], Kind | None]:
     return translate
 
 
-def _adaptive(call: Call) -> Kind | None:
+def _adaptive(call: TorchCall) -> Kind | None:
     return ("GlobalAveragePool", {}) if _pair(call.args[1]) == [1, 1] else None
 
 
-def _batch_norm(call: Call) -> Kind | None:
+def _batch_norm(call: TorchCall) -> Kind | None:
     training = bool(_argument(call, 5, False))
     return None if training or None in call.args[:5] else ("BatchNormalization", {"epsilon": float(call.args[7])})
 
 
-def _concat(call: Call) -> Kind:
+def _concat(call: TorchCall) -> Kind:
     return "Concat", {"axis": int(_argument(call, 1, 0))}
 
 
-def _linear(call: Call) -> Kind:
+def _linear(call: TorchCall) -> Kind:
     return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis of any rank
 
 
-def _clip(call: Call) -> Kind:
+def _clip(call: TorchCall) -> Kind:
     return "Clip", {"min": float(_argument(call, 1, -1.0)), "max": float(_argument(call, 2, 1.0))}
 
 
-def _mean(call: Call) -> Kind | None:
+def _mean(call: TorchCall) -> Kind | None:
     axes = _argument(call, 1, None)
     return ("ReduceMean", {"axes": list(axes), "keepdims": int(_argument(call, 2, False))}) if axes else None
 
 
-def _softmax(call: Call) -> Kind:
+def _softmax(call: TorchCall) -> Kind:
     return "Softmax", {"axis": int(call.args[1])}
 
 
-def _permute(call: Call) -> Kind:
+def _permute(call: TorchCall) -> Kind:
     return "Transpose", {"perm": [int(axis) for axis in call.args[1]]}
 
 
-def _transpose(call: Call) -> Kind:
+def _transpose(call: TorchCall) -> Kind:
     rank = len(call.args[0].shape)
     perm: list[int] = list(range(rank))
     first, second = (int(axis) % rank for axis in call.args[1:3])
@@ -143,19 +143,19 @@ def _transpose(call: Call) -> Kind:
     return "Transpose", {"perm": perm}
 
 
-def _split(call: Call) -> Kind:
+def _split(call: TorchCall) -> Kind:
     return "Split", {"axis": int(_argument(call, 2, 0))}
 
 
-def _leaky(call: Call) -> Kind:
+def _leaky(call: TorchCall) -> Kind:
     return "LeakyRelu", {"alpha": float(_argument(call, 1, 0.01))}
 
 
-def _gelu(call: Call) -> Kind:
+def _gelu(call: TorchCall) -> Kind:
     return "Gelu", {}
 
 
-def _dropout(call: Call) -> Kind | None:
+def _dropout(call: TorchCall) -> Kind | None:
     return None if _argument(call, 2, False) else ("Identity", {})
 
 

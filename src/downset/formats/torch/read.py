@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import torch_library
-from downset.formats.torch.archive import Archive, Node
+from downset.formats.torch.archive import Archive, ArchiveNode
 from downset.formats.torch.exported import program_of
 from downset.formats.torch.kinds import translated
-from downset.formats.torch.program import Call, Program, Value, values_in
+from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 from downset.graph.core import Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import brief
 
@@ -54,10 +54,10 @@ def trusted_program(path: Path) -> Any:
         raise LoadError(f"{path} is not an exported program or is damaged ({brief(error, 120)})") from None
 
 
-def _program(archive: Archive) -> Program:
+def _program(archive: Archive) -> TorchProgram:
     reader = _Names(archive)
-    inputs: list[Value] = []
-    constants: list[tuple[Value, Callable[[], npt.NDArray[Any]]]] = []
+    inputs: list[TorchValue] = []
+    constants: list[tuple[TorchValue, Callable[[], npt.NDArray[Any]]]] = []
     for spec in archive.input_specs:
         ((kind, said),) = spec.items()
         held = next((said[key] for key in _HELD if key in said), None)
@@ -69,7 +69,7 @@ def _program(archive: Archive) -> Program:
             inputs.append(reader.made(name))
     calls = [_call(node, position, reader) for position, node in enumerate(archive.graph.nodes)]
     outputs = [value.name for item in archive.graph.outputs for value in values_in(reader.argument(item))]
-    return Program(archive.path.stem, inputs, constants, calls, outputs)
+    return TorchProgram(archive.path.stem, inputs, constants, calls, outputs)
 
 
 _HELD = ("parameter_name", "buffer_name", "tensor_constant_name")
@@ -82,7 +82,7 @@ def _name_of(argument: Any) -> str:
     return str(argument["name"])
 
 
-def _call(node: Node, position: int, reader: _Names) -> Call:
+def _call(node: ArchiveNode, position: int, reader: _Names) -> TorchCall:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for argument in node.inputs:
@@ -94,10 +94,10 @@ def _call(node: Node, position: int, reader: _Names) -> Call:
     several = len(node.outputs) != 1 or "as_tensors" in node.outputs[0]
     results = [reader.made(name) for output in node.outputs for name in _result_names(output, node, position)]
     name = node.name or (results[0].name if results and not several else f"call_{position}")
-    return Call(name, node.target.removeprefix("torch.ops."), tuple(args), kwargs, tuple(results), several)
+    return TorchCall(name, node.target.removeprefix("torch.ops."), tuple(args), kwargs, tuple(results), several)
 
 
-def _result_names(output: dict[str, Any], node: Node, position: int) -> list[str]:
+def _result_names(output: dict[str, Any], node: ArchiveNode, position: int) -> list[str]:
     ((kind, said),) = output.items()
     if kind == "as_tensors":
         return [str(item["name"]) for item in said]
@@ -113,13 +113,13 @@ class _Names:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, TorchValue] = {}
 
-    def made(self, name: str) -> Value:
+    def made(self, name: str) -> TorchValue:
         if name in self._values:
             raise LoadError(f"{self._archive.path}: the name {name!r} is given to two values")
         meta = self._archive.tensor(name)
-        self._values[name] = value = Value(name) if meta is None else Value(name, meta.shape, meta.dtype)
+        self._values[name] = value = TorchValue(name) if meta is None else TorchValue(name, meta.shape, meta.dtype)
         return value
 
     def argument(self, argument: Any) -> Any:
@@ -142,7 +142,7 @@ class _Names:
         plain = ("as_int", "as_ints", "as_floats", "as_string", "as_strings", "as_bool", "as_bools", "as_int_lists")
         return said if kind in plain else None
 
-    def _read(self, name: str) -> Value:
+    def _read(self, name: str) -> TorchValue:
         if name not in self._values:
             raise LoadError(f"{self._archive.path}: {name!r} is read, and nothing before makes it")
         return self._values[name]
@@ -160,11 +160,11 @@ class _Names:
         return number
 
 
-def _graph(program: Program, path: str, *, trusted: bool = False) -> Graph:
+def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
     tensors: list[Tensor] = []
     number: dict[str, int] = {}
 
-    def add(value: Value, role: Role = "activation", name: str = "") -> int:
+    def add(value: TorchValue, role: Role = "activation", name: str = "") -> int:
         name = name or value.name
         shape, nbytes = value.shape or (), 0
         if value.shape is not None:

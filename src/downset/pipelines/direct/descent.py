@@ -165,9 +165,9 @@ def _devices(drafts: Drafted, priced: DirectDrafts, order: Sequence[int]) -> Ite
     idle = [device for device in priced.order if device not in used]
     for place in order:
         for device in idle:
-            yield from _restaged(drafts, priced, {place: [*members[place], device]})
+            yield from _reassigned(drafts, priced, {place: [*members[place], device]})
             for other in members[place]:
-                yield from _restaged(
+                yield from _reassigned(
                     drafts, priced, {place: [device if one == other else one for one in members[place]]}
                 )
         for away in order[::-1]:
@@ -176,17 +176,17 @@ def _devices(drafts: Drafted, priced: DirectDrafts, order: Sequence[int]) -> Ite
             for device in members[away]:
                 left = [one for one in members[away] if one != device]
                 if left:
-                    yield from _restaged(drafts, priced, {place: [*members[place], device], away: left})
+                    yield from _reassigned(drafts, priced, {place: [*members[place], device], away: left})
                 for other in members[place]:
                     swapped = [device if one == other else one for one in members[place]]
-                    yield from _restaged(drafts, priced, {place: swapped, away: [*left, other]})
+                    yield from _reassigned(drafts, priced, {place: swapped, away: [*left, other]})
 
 
-def _restaged(drafts: Drafted, priced: DirectDrafts, members: dict[int, list[int]]) -> Iterator[Drafted]:
-    staged = list(drafts)
+def _reassigned(drafts: Drafted, priced: DirectDrafts, members: dict[int, list[int]]) -> Iterator[Drafted]:
+    reassigned = list(drafts)
     for place, devices in members.items():
         start, stop = drafts[place].splits[0].start, drafts[place].splits[-1].stop
         if any((start, stop, device) in priced.forbidden for device in devices):
             return
-        staged[place] = priced.stage(start, stop, devices)
-    yield tuple(staged)
+        reassigned[place] = priced.stage(start, stop, devices)
+    yield tuple(reassigned)

@@ -14,7 +14,7 @@ import numpy as np
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.direct.bound import Stages
+from downset.pipelines.direct.least_period import Stages
 from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import (
     ENTRY,
@@ -26,7 +26,7 @@ from downset.pipelines.direct.tables import (
     segment_bytes,
 )
 from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.fetches import KnownBlocks, frame_tasks
+from downset.pipelines.fetches import HaloBlocks, frame_tasks
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
 from downset.pipelines.strips import tiles
@@ -68,8 +68,8 @@ class DirectDrafts:
     order: tuple[int, ...]
     """Devices in the order that strips lie in."""
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
-    known: dict[Drafted, Loads] = field(default_factory=dict)
-    blocks: KnownBlocks = field(default_factory=dict)
+    loads_of: dict[Drafted, Loads] = field(default_factory=dict)
+    halo_blocks: HaloBlocks = field(default_factory=dict)
     _limits: dict[tuple[int, int, int, int], list[Limit]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,21 +79,21 @@ class DirectDrafts:
         self.reads = Reads(self.problem)
 
     def loads(self, drafts: Drafted) -> Loads:
-        if drafts not in self.known:
+        if drafts not in self.loads_of:
             asked = self.accounting
             frame = frame_tasks(
                 self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink,
-                known_blocks=self.blocks,
+                halo_blocks=self.halo_blocks,
             )  # fmt: skip
             timed, resources = timed_tasks(self.cluster, frame)
             loads = loads_s(timed, len(resources))
             by_device: dict[int, float] = {}
             for resource, seconds in zip(resources, loads, strict=True):
                 by_device[resource.device] = max(by_device.get(resource.device, 0.0), seconds)
-            self.known[drafts] = Loads(
+            self.loads_of[drafts] = Loads(
                 load_bound_s(timed, len(resources)), tuple(sorted(loads, reverse=True)), by_device
             )
-        return self.known[drafts]
+        return self.loads_of[drafts]
 
     def alone_s(self) -> float:
         """The load of the best device by itself."""

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
+class _SegmentLimits:
     """One limit of all segments of a batch. `upper` never falls within a segment."""
 
     upper: Floats
@@ -44,7 +44,7 @@ class Batch:
     first: Ints
     rows: Ints
     segment_of: Ints
-    limits: dict[int, list[list[_Limits] | None]]
+    limits: dict[int, list[list[_SegmentLimits] | None]]
     banned: npt.NDArray[np.bool_]
     needed: tuple[int, ...]
 
@@ -58,7 +58,7 @@ def batch_of(
     rows = np.array([table.rows for table in tables], np.int64)
     first = np.concatenate(([0], np.cumsum(rows + 1)))[:-1].astype(np.int64)
     segment_of = np.repeat(np.arange(len(tables)), rows + 1)
-    limits: dict[int, list[list[_Limits] | None]] = {}
+    limits: dict[int, list[list[_SegmentLimits] | None]] = {}
     for role, may in roles.items():
         limits[role] = [
             _joined([limits_of(cluster, kind, table, role) for table in tables], falls=role > 0) if allowed else None
@@ -70,14 +70,14 @@ def batch_of(
     return Batch(tuple(segments), first, rows, segment_of, limits, out, tuple(needed))
 
 
-def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_Limits]:
+def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_SegmentLimits]:
     joined = []
     for many in zip(*limits, strict=True):
         uppers = [one.upper for one in many]
         if falls:  # the last row within a limit is the last one from which on the least is within it
             uppers = [np.append(np.minimum.accumulate(one[-2::-1])[::-1], one[-1]) for one in uppers]
         joined.append(
-            _Limits(
+            _SegmentLimits(
                 np.concatenate(uppers), np.concatenate([one.lower for one in many]),
                 np.concatenate([one.final for one in many]), np.array([one.fixed for one in many]),
                 np.array([one.idle for one in many]),

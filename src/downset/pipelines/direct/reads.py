@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.segments import Mask, either
+from downset.pipelines.segment_prices import Mask, either
 
 __all__ = ["Reads"]
 

@@ -20,13 +20,13 @@ from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.device_order import Canonical, canonical
-from downset.pipelines.direct.bound import Asked, DirectSpace, Relaxed, direct_space, least_period
 from downset.pipelines.direct.descent import descended
+from downset.pipelines.direct.least_period import Asked, DirectSpace, Relaxed, direct_space, least_period
 from downset.pipelines.direct.priced import DirectDrafts, directly
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
 from downset.pipelines.problem import SplitProblem
 
-__all__ = ["Limits", "direct"]
+__all__ = ["DirectLimits", "direct"]
 
 _CLOSE = 1e-9
 _NEAR = 1e-4
@@ -45,7 +45,7 @@ _SPACES: Mapping[Space, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DirectLimits:
     """`deadline` of `clock.now`. `forbidden`: (start, stop, device) that no stage may be."""
 
     deadline: float
@@ -57,11 +57,11 @@ class Limits:
 
 
 def direct(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: Limits, *, total_bound_s: float,
-    known_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: DirectLimits, *, total_bound_s: float,
+    led_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:  # fmt: skip
     """The best plan found until the deadline, no worse than the incumbent; None where there is none within the limits.
-    `known_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound."""
+    `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound."""
     best = _Best(problem, cluster, accounting, limits)
     if incumbent is not None:
         alike = directly(incumbent.stages)  # of equals the one without leaders
@@ -80,7 +80,7 @@ def direct(
         lambda period: space.stages(period, "guide"), at_least_s=bounds.of["one block"].bound_s, at_most_s=top,
         close=_NEAR, deadline=limits.deadline,
     )  # fmt: skip
-    beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], known_drafts)
+    beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], led_drafts)
     at_least, vain = bounds.of["any blocks"].bound_s, 0
     for drafts in beginnings:
         if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or limits.late():
@@ -96,7 +96,7 @@ def direct(
 
 
 def _beginnings(
-    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], known_drafts: Iterable[Drafted]
+    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], led_drafts: Iterable[Drafted]
 ) -> Iterator[Drafted]:
     """Drafts to begin with, each once, those of the least load first."""
     beginnings: dict[Drafted, None] = {}
@@ -104,7 +104,7 @@ def _beginnings(
         drafts = priced.draft(space.types, stages)
         if drafts is not None:
             beginnings.setdefault(drafts)
-    for other in known_drafts:
+    for other in led_drafts:
         drafts = directly(other)
         if drafts is not None and priced.allowed(drafts):
             beginnings.setdefault(drafts)
@@ -142,7 +142,7 @@ class _Best:
     problem: SplitProblem
     cluster: Cluster
     accounting: Accounting
-    limits: Limits
+    limits: DirectLimits
     drafts: Drafted = ()
     kept: Judged | None = None
     period_s: float = math.inf

@@ -54,10 +54,10 @@ class PieceChain:
         return tuple(tuple(sorted(op for v in piece for op in problem.vertices[v])) for piece in self.pieces)
 
 
-def piece_problem(graph: Graph, *, axis: int = 0, strict: bool = True) -> PieceProblem:
+def piece_problem(graph: Graph, *, axis: int = 0, halos_required: bool = True) -> PieceProblem:
     """The vertices that Algorithm 1 groups, with halos along rows (axis 0) or columns (1). Raises UnsupportedError for
-    a kind whose halo is not known (if strict)."""
-    form = row_form(graph, axis=axis, strict=strict)
+    a kind whose halo is not known (if `halos_required`)."""
+    form = row_form(graph, axis=axis, halos_required=halos_required)
     made_by, read_by = graph.producers(), graph.consumers()
     vertex_of: dict[int, int] = {}
     waiting: dict[int, list[int]] = {}  # by tensor: operators that go with its one reader, the last makes it

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from downset.pipelines.scheduling.events import Buffer, Schedule, TimedTask, event_graph
+from downset.pipelines.scheduling.events import Schedule, TimedBuffer, TimedTask, event_graph
 
 __all__ = ["frames_between", "lone_latency_s"]
 
@@ -21,7 +21,7 @@ _FAR = 1 << 40
 
 
 def frames_between(
-    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[Buffer] = ()
+    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = ()
 ) -> npt.NDArray[np.int64]:
     """[u, v]: the least f such that in every run task u of a frame ends before task v of the f-th frame behind it
     begins (0: of the same frame, -1: of the frame before it).
@@ -41,7 +41,7 @@ def frames_between(
 
 
 def _clocks(
-    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[Buffer], lengths: npt.NDArray[np.int64]
+    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """[task, resource]: the first turn of the resource that comes behind the task's frame 0, itself included."""
     graph = event_graph(tasks, schedule, buffers)
@@ -68,7 +68,7 @@ def _clocks(
     return clocks[: graph.tasks]
 
 
-def lone_latency_s(tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[Buffer] = ()) -> float:
+def lone_latency_s(tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = ()) -> float:
     """How long a frame takes while all others take no time: what the orders, the window and the slots make it wait for
     of its own tasks, through other frames' turns too."""
     before = frames_between(tasks, schedule, buffers) <= 0

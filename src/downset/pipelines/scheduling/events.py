@@ -25,10 +25,10 @@ from downset.plans import Turn
 
 __all__ = [
     "Arc",
-    "Buffer",
     "Deadlock",
     "EventGraph",
     "Schedule",
+    "TimedBuffer",
     "TimedTask",
     "check_live",
     "earliest_starts",
@@ -69,7 +69,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class TimedBuffer:
     """Room that a frame takes from the start of the first of its `writers` to the end of the last of its `readers`.
     With `slots` (None: without limit) a writer waits until fewer frames than that are in it."""
 
@@ -95,7 +95,7 @@ class EventGraph:
 
 
 def event_graph(
-    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[Buffer] = (), *, window: bool = True
+    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = (), *, window: bool = True
 ) -> EventGraph:
     """The graph of what each start waits for: its frame's earlier tasks, its resources' turn before, a slot, and the
     window."""
@@ -174,7 +174,7 @@ def earliest_starts(graph: EventGraph, period: float) -> npt.NDArray[np.float64]
 
 
 def window_needed(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[Buffer] = (), *,
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[TimedBuffer] = (), *,
     deadline: float = math.inf,
 ) -> int:  # fmt: skip
     """The least window with which the schedule has this period (which it must have with some); past the deadline (of
@@ -191,7 +191,7 @@ def window_needed(
 
 
 def _reaches(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[Buffer], window: int
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[TimedBuffer], window: int
 ) -> bool:
     graph = event_graph(tasks, Schedule(schedule.orders, window), buffers)
     return period_s(graph, at_least=period) <= period * (1 + 1e-12)

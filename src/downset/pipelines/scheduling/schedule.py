@@ -39,7 +39,7 @@ _WALKED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _SchedulingProblem:
     """The tasks, the order in which a frame can do them, and the medium, which all transfers hold beside both ends."""
 
     tasks: Sequence[TimedTask]
@@ -78,7 +78,7 @@ def cyclic_schedule(
     ends, if there is one. Past the deadline (of `clock.now`) the best orders so far, at worst one frame after
     another."""
     order = sequence(tasks)
-    work = _Work(tasks, resources, order, medium, window, deadline)
+    work = _SchedulingProblem(tasks, resources, order, medium, window, deadline)
     bound = load_bound_s(tasks, resources)
     serial = one_at_a_time(tasks, resources, order)
     longest = max(bound, lone_frame_s(tasks, serial))
@@ -99,7 +99,7 @@ def cyclic_schedule(
     return best
 
 
-def _candidates(work: _Work, period: float, *, exact: bool) -> Iterator[list[float]]:
+def _candidates(work: _SchedulingProblem, period: float, *, exact: bool) -> Iterator[list[float]]:
     """Phases to judge. What is tried with a window is tried with all larger ones too."""
     yield from _as_ready(work, period)
     yield from _longest_first(work, period)
@@ -112,7 +112,7 @@ def _rank(schedule: Scheduled) -> tuple[float, int]:
     return (float(f"{schedule.period_s:.9g}"), schedule.schedule.window)
 
 
-def _judged(work: _Work, schedule: Schedule, bound: float) -> Scheduled:
+def _judged(work: _SchedulingProblem, schedule: Schedule, bound: float) -> Scheduled:
     tasks, window = work.tasks, work.window
     period = period_s(event_graph(tasks, schedule, window=False), at_least=bound)
     needed = window_needed(tasks, schedule, period, deadline=work.deadline)
@@ -184,7 +184,7 @@ def lone_frame_s(tasks: Sequence[TimedTask], schedule: Schedule) -> float:
     return max(done.values(), default=0.0)
 
 
-def _from_phases(work: _Work, phases: Sequence[float], period: float) -> Schedule | None:
+def _from_phases(work: _SchedulingProblem, phases: Sequence[float], period: float) -> Schedule | None:
     """Orders by phase; each task so many rounds behind as what it waits for asks."""
     tasks, grid = work.tasks, 1e-9 * period
     ticks = [round(phase / grid) % round(period / grid) * grid for phase in phases]
@@ -206,7 +206,7 @@ def _from_phases(work: _Work, phases: Sequence[float], period: float) -> Schedul
     return schedule
 
 
-def _as_ready(work: _Work, period: float) -> Iterator[list[float]]:
+def _as_ready(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
     """Each task as soon as what it waits for is done (modulo scheduling): few frames are inside."""
     circle = Circle(work.resources, period)
     starts = [0.0] * len(work.tasks)
@@ -221,7 +221,7 @@ def _as_ready(work: _Work, period: float) -> Iterator[list[float]]:
     yield [start % period for start in starts]
 
 
-def _longest_first(work: _Work, period: float) -> Iterator[list[float]]:
+def _longest_first(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
     """Tasks with most resources and the busiest ones first, wherever there is room."""
     loads = loads_s(work.tasks, work.resources)
     place = {index: number for number, index in enumerate(work.order)}
@@ -241,7 +241,7 @@ def _longest_first(work: _Work, period: float) -> Iterator[list[float]]:
     yield phases
 
 
-def _along_trees(work: _Work, period: float) -> Iterator[list[float]]:
+def _along_trees(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
     """Walks from end to end, the tasks of each pair and each end one behind the other: from the busiest end and from
     both far ends, along the order of a frame and against it."""
     loads = loads_s(work.tasks, work.resources)
@@ -252,7 +252,7 @@ def _along_trees(work: _Work, period: float) -> Iterator[list[float]]:
             partners.setdefault(end, []).extend(other for other in work.ends(index) if other != end)
     for root in dict.fromkeys(_roots(ends, partners, loads)):
         for order in (work.order, work.order[::-1]):
-            phases = _Walk(work, order, partners, period).phases(root)
+            phases = _PhaseSearch(work, order, partners, period).phases(root)
             if phases is not None:
                 yield phases
 
@@ -272,10 +272,12 @@ def _roots(ends: Sequence[int], partners: dict[int, list[int]], loads: Sequence[
     return [max(ends, key=lambda end: loads[end]), first, farthest(first)]
 
 
-class _Walk:
+class _PhaseSearch:
     """One walk over the ends, taking arcs on the way."""
 
-    def __init__(self, work: _Work, order: Sequence[int], partners: dict[int, list[int]], period: float) -> None:
+    def __init__(
+        self, work: _SchedulingProblem, order: Sequence[int], partners: dict[int, list[int]], period: float
+    ) -> None:
         self.work, self.order, self.partners = work, order, partners
         self.circle = Circle(work.resources, period)
         self.placed: dict[int, float] = {}

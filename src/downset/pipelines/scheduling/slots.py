@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from downset import clock
 from downset.pipelines.scheduling.events import (
-    Buffer,
     Deadlock,
     EventGraph,
     Schedule,
+    TimedBuffer,
     TimedTask,
     check_live,
     earliest_starts,
@@ -32,9 +32,9 @@ __all__ = ["conflicts", "fewest_slots"]
 
 
 def fewest_slots(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer], *,
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[TimedBuffer], *,
     deadline: float = math.inf,
-) -> tuple[Buffer, ...]:  # fmt: skip
+) -> tuple[TimedBuffer, ...]:  # fmt: skip
     """The buffers with slots that keep the period, none of which can be one less by itself.
 
     First as many as frames are in it where every task starts as early as it can, then less as far as the period stays,
@@ -56,7 +56,7 @@ class _Fewer:
     """Whether the period stays with one slot less. From the starts found so far only what moves is followed."""
 
     def __init__(
-        self, tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer],
+        self, tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[TimedBuffer],
         slots: Sequence[int],
     ) -> None:  # fmt: skip
         held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
@@ -110,14 +110,14 @@ def _live(graph: EventGraph) -> bool:
 
 
 def _occupancy(
-    tasks: Sequence[TimedTask], starts: npt.NDArray[np.float64], period: float, buffer: Buffer, window: int
+    tasks: Sequence[TimedTask], starts: npt.NDArray[np.float64], period: float, buffer: TimedBuffer, window: int
 ) -> int:
     begin = min(float(starts[writer]) for writer in buffer.writers)
     end = max(float(starts[reader]) + tasks[reader].seconds for reader in buffer.readers)
     return min(window, max(1, math.ceil((end - begin) / period - 1e-9))) if period > 0 else 1
 
 
-def conflicts(buffers: Sequence[Buffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def conflicts(buffers: Sequence[TimedBuffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Pairs (first < second) of buffers that are in use at once in some run, for whatever frames; all others may lie in
     the same bytes. `between`: the `frames_between` of tasks, under the buffers' slots."""
     if not buffers:

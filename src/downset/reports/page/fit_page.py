@@ -10,9 +10,9 @@ from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
 from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import next_steps
+from downset.reports.page.elements import ChartGroup, Choice, Code, Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.next_section import next_section
-from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
 from downset.reports.page.trade_figure import trade_figure
 from downset.results import Fit, RamVerdict
 from downset.sessions import SessionSettings, SessionTaken
@@ -180,7 +180,7 @@ def _session_table(rows: Sequence[SessionTaken], caption: str) -> Table:
     return Table(SESSION_COLUMNS, tuple(map(session_cells, rows)), numeric=numeric, caption=caption)
 
 
-def _front(fit: Fit) -> Figure:
+def _front(fit: Fit) -> ChartGroup:
     """Memory against time of what no other candidate beats in both, beside the original by default settings, which may
     be beaten."""
     assert fit.measured is not None
@@ -205,7 +205,7 @@ def _named(row: SessionTaken) -> tuple[str, SessionSettings]:
     return row.file, row.settings
 
 
-def _strips(fit: Fit) -> Figure:
+def _strips(fit: Fit) -> ChartGroup:
     """Memory against arithmetic of plans that compute segments in strips."""
     measured = fit.measured is not None and all("head_bytes" in row.measured for row in fit.front)
     whole = fit.measured if measured and fit.measured is not None else fit.arena

@@ -15,13 +15,13 @@ from downset.reports.memory_map import (
     scale_bytes,
     strip_chart,
 )
-from downset.reports.page.parts import Figure, Table
+from downset.reports.page.elements import ChartGroup, Table
 from downset.text import format_bytes, shortened
 
 __all__ = ["largest_tensors", "legend_of", "memory_figure", "moved_steps", "order_figure"]
 
 
-def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "") -> Figure:
+def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "") -> ChartGroup:
     """The arenas of these views, the first of which is the one before where there are two."""
     styles = kind_styles(views)
     tensors, tensor_rows = _tensor_table(views)
@@ -42,7 +42,7 @@ def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None,
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
     said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1])) if part)
-    return Figure("Memory map: each rectangle is a tensor, as wide as its lifetime and as high as its bytes.",
+    return ChartGroup("Memory map: each rectangle is a tensor, as wide as its lifetime and as high as its bytes.",
                   tuple(charts), legend, tables, said)  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def largest_tensors(view: ArenaView) -> str:
     return f"The largest tensors: {named}." if named else ""
 
 
-def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order") -> Figure:
+def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order") -> ChartGroup:
     """Orders without offsets: operators as strips, and live bytes. `first`: the first of several, in words."""
     styles = kind_styles(views)
     operators, operator_rows = _operator_table([view.operators for view in views])
@@ -66,7 +66,7 @@ def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order")
     legend = legend_of(styles)
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
-    return Figure("Operators in their order, and the bytes that live while each runs.", tuple(charts), legend,
+    return ChartGroup("Operators in their order, and the bytes that live while each runs.", tuple(charts), legend,
                   (operators,))  # fmt: skip
 
 

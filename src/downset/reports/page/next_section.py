@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.reports.page.parts import Facts, Section
+from downset.reports.page.elements import Facts, Section
 from downset.results import NextStep
 
 __all__ = ["next_section"]

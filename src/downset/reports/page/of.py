@@ -5,8 +5,8 @@ from __future__ import annotations
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import Graph
 from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.reports.page.elements import Facts, Page, Section, Verdict
 from downset.reports.page.fit_page import fit_page
-from downset.reports.page.parts import Facts, Page, Section, Verdict
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page, stage_page
 from downset.reports.page.training_page import compiled_page, recomputation_page, recompute_page

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from downset.plans import Pipeline
+from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
-from downset.reports.page.parts import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.pipelines import compared_lines, device_loads, period_line, sent_bytes
 from downset.reports.serving import served_lines

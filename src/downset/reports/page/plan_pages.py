@@ -10,9 +10,9 @@ from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view
 from downset.reports.charts import Axis, Chart, Mark
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
+from downset.reports.page.elements import ChartGroup, Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure, order_figure
 from downset.reports.page.next_section import next_section
-from downset.reports.page.parts import Facts, Figure, Page, Section, Table, Verdict
 from downset.reports.page.timeline_figure import gantt_figure
 from downset.reports.stages import choice_lines, stage_plan_lines
 from downset.reports.time_steps import stage_next_steps
@@ -113,7 +113,7 @@ def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Pag
                   tuple(marks), height_px=max(40, 20 * len(names)))  # fmt: skip
     table = Table(("record", "bytes", "object", "steps"), tuple(rows), tuple(f"s{i}" for i in range(len(rows))),
                   frozenset({1, 2, 3}), caption="Records")  # fmt: skip
-    figure = Figure("Shared objects: each rectangle is a record in its object.", (("", chart),), (), (table,))
+    figure = ChartGroup("Shared objects: each rectangle is a record in its object.", (("", chart),), (), (table,))
     head = f"{format_bytes(shared.total_bytes)} B in {len(names)} objects"
     verdict = Verdict("good" if shared.evidence.proven else "plain", head, _known(shared.evidence))
     facts = (("method", shared.evidence.method), ("records", f"{len(shared.records):,}"))
@@ -155,7 +155,7 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
                 shown)  # fmt: skip
 
 
-def _candidates(stages: StageResult) -> Figure:
+def _candidates(stages: StageResult) -> ChartGroup:
     """A chart from the 10th to the 90th percentile of each candidate, its median marked."""
     marks, rows, chosen = [], [], set()
     for place, candidate in enumerate(stages.candidates):
@@ -181,7 +181,7 @@ def _candidates(stages: StageResult) -> Figure:
     columns = ("candidate", "p10", "p50", "p90", "stages", "live bytes (analytic)")
     table = Table(columns, tuple(rows), tuple(f"k{i}" for i in range(len(rows))), frozenset(range(1, 6)),
                   frozenset(chosen), "Candidates")  # fmt: skip
-    return Figure("Candidates, measured in interleaved rounds: bars from p10 to p90, the median marked.",
+    return ChartGroup("Candidates, measured in interleaved rounds: bars from p10 to p90, the median marked.",
                   (("", chart),), (("c1", "chosen"), ("c0", "other candidates")), (table,))  # fmt: skip
 
 

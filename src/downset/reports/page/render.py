@@ -9,12 +9,12 @@ from typing import Any
 
 from downset.extras import optional_library
 from downset.reports.charts import STYLE, chart_svg
-from downset.reports.page.parts import Code, Facts, Figure, Page, Section, Table
+from downset.reports.page.elements import ChartGroup, Code, Facts, Page, Section, Table
 from downset.text import printable
 
 __all__ = ["check_renderable", "embedded", "render"]
 
-_KINDS = {Table: "table", Facts: "facts", Code: "code", Figure: "figure"}
+_KINDS = {Table: "table", Facts: "facts", Code: "code", ChartGroup: "figure"}
 
 
 def render(page: Page) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from downset.plans import Pipeline
 from downset.reports.charts import Axis, Chart, Label, Mark
-from downset.reports.page.parts import Figure, Table
+from downset.reports.page.elements import ChartGroup, Table
 from downset.reports.timeline import Timeline
 from downset.text import format_seconds, printable
 
@@ -18,7 +18,7 @@ _ROWS_SHOWN = 4_000
 _LANE_PX = 20
 
 
-def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame", timed: bool = True) -> Figure:
+def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame", timed: bool = True) -> ChartGroup:
     """The timelines below each other, on one scale of seconds. `unit`: what a slice's number counts, which is what has
     one colour. `timed`: lengths are seconds."""
     charts, tables, shown = [], [], set[int]()
@@ -59,10 +59,10 @@ def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame
         tables.append(Table(columns, tuple(rows), tuple(f"g{place}-{number}" for number in range(len(rows))),
                             frozenset(range(2, len(columns))), caption=caption))  # fmt: skip
     legend = tuple((f"c{number}", f"{unit} {number}, {number + _COLOURS}, …") for number in sorted(shown))
-    return Figure(name, tuple(charts), legend, tuple(tables))
+    return ChartGroup(name, tuple(charts), legend, tuple(tables))
 
 
-def rows_figure(plan: Pipeline) -> Figure:
+def rows_figure(plan: Pipeline) -> ChartGroup:
     """Which rows of the frame each device computes, block after block; row 0 is at the top."""
     marks: list[Mark] = []
     labels: list[Label] = []
@@ -101,4 +101,6 @@ def rows_figure(plan: Pipeline) -> Figure:
     table = Table(("device", "stage", "block", "operators", "rows", "MMACs", "redundant"), tuple(rows),
                   tuple(f"r{place}" for place in range(len(rows))), frozenset({1, 2, 3, 4, 5, 6}),
                   caption="Rows by device")  # fmt: skip
-    return Figure("Each device's rows on the frame, from the top of the frame down.", (("", chart),), legend, (table,))
+    return ChartGroup(
+        "Each device's rows on the frame, from the top of the frame down.", (("", chart),), legend, (table,)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
-from downset.reports.page.parts import Figure, Table
+from downset.reports.page.elements import ChartGroup, Table
 
 __all__ = ["trade_figure"]
 
@@ -15,7 +15,7 @@ __all__ = ["trade_figure"]
 def trade_figure(
     title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
     cost: tuple[str, Unit], held: str, original_named: str = "as the file is",
-) -> Figure:  # fmt: skip
+) -> ChartGroup:  # fmt: skip
     """Points of (cost, bytes), a row of the table each, with a line through those that none beats in both. `original`:
     the point to compare with, -1 for none, which the legend calls `original_named`."""
     ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
@@ -36,7 +36,7 @@ def trade_figure(
                   height_px=_TRADE_PX)  # fmt: skip
     legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", original_named)]
     shown = tuple(item for item in legend if item[0] in colours)
-    return Figure(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
+    return ChartGroup(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
 
 
 def _around(values: Sequence[float], label: str, unit: Unit) -> Axis:

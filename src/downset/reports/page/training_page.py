@@ -9,9 +9,9 @@ from downset.compiled import OrderReport, RecomputeReport
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.next_steps import order_next_steps, ranked
+from downset.reports.page.elements import Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.next_section import next_section
-from downset.reports.page.parts import Facts, Page, Section, Table, Verdict
 from downset.reports.page.plan_pages import order_page
 from downset.reports.page.trade_figure import trade_figure
 from downset.results import NextStep, Recomputation, StepNeed

@@ -69,7 +69,9 @@ def choose_rewrites(
     `work_limit`: states of all order searches; each set of sites gets so many of them at most that it gets the same
     under any larger limit, so that a larger one never gives a higher peak.
     """
-    search = _Search(graph, memory_model(memory), inexact, time.perf_counter() + time_limit_s, time_limit_s, work_limit)
+    search = _RewriteSearch(
+        graph, memory_model(memory), inexact, time.perf_counter() + time_limit_s, time_limit_s, work_limit
+    )
     sites = partition_sites(graph, inexact=inexact)
     nothing: frozenset[int] = frozenset()
     if sites:
@@ -113,7 +115,7 @@ class _Tried:
 
 
 @dataclass(slots=True)
-class _Search:
+class _RewriteSearch:
     graph: Graph
     model: MemoryModel
     inexact: bool

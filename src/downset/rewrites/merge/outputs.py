@@ -88,13 +88,13 @@ def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int]
             pieces.append(graph.ops[run[0]].outputs[0])  # its activation stays where it is
             continue
         finals = [_final(graph, index) for index in run]
-        block, split = _hand_out(edit, graph, finals)
+        joined, split = _hand_out(edit, graph, finals)
         if activation is None:
-            pieces.append(block)
+            pieces.append(joined)
         else:
             pieces.append(_tensor(edit, graph, [graph.ops[index].outputs[0] for index in run], "/merged"))
             op = graph.ops[activation]
-            new = replace(op, name=f"{op.name}/merged", inputs=(pieces[-1], *op.inputs[1:]), outputs=(block,))
+            new = replace(op, name=f"{op.name}/merged", inputs=(pieces[-1], *op.inputs[1:]), outputs=(joined,))
             behind.append(new)
             for index in run:
                 reader = _activation_behind(graph, index)
@@ -133,29 +133,29 @@ def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list
     joining = [
         index for index, op in enumerate(graph.ops) if op.kind == "Concat" and _joins(graph, op, parts) is not None
     ]
-    block = None
+    joined = None
     for index in joining:
         op = edit.op(index)
         free = not op.attrs.get("activation") and not ordered_by_hand(graph, index)
-        if op.inputs == tuple(parts) and block is None and free:
-            block = op.outputs[0]
+        if op.inputs == tuple(parts) and joined is None and free:
+            joined = op.outputs[0]
             edit.replace(index, [])
-    gone = {index for index in joining if graph.ops[index].outputs[0] == block}
-    if block is None:
-        block = _tensor(edit, graph, parts, "/merged")
+    gone = {index for index in joining if graph.ops[index].outputs[0] == joined}
+    if joined is None:
+        joined = _tensor(edit, graph, parts, "/merged")
     for index in joining:
         if index not in gone:
             op = edit.op(index)
             start = _joins(graph, op, parts)
             assert start is not None
-            edit.replace(index, [replace(op, inputs=(*op.inputs[:start], block, *op.inputs[start + len(parts) :]))])
+            edit.replace(index, [replace(op, inputs=(*op.inputs[:start], joined, *op.inputs[start + len(parts) :]))])
     left = any(part in graph.outputs for part in parts) or any(
         part in (edit.op(index) if index in joining else op).inputs
         for index, op in enumerate(graph.ops)
         if index not in gone
         for part in parts
     )
-    return block, [split_channels(edit, block, parts)] if left else []
+    return joined, [split_channels(edit, joined, parts)] if left else []
 
 
 def _joins(graph: Graph, op: Op, parts: Sequence[int]) -> int | None:

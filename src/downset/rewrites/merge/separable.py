@@ -28,7 +28,7 @@ __all__ = ["depthwise_of", "merge_separables", "mergeable_separables", "separabl
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class _SeparableConvolution:
     depthwise: int
     pointwise: int
 
@@ -64,7 +64,7 @@ def mergeable_separables(graph: Graph, ops: Sequence[int]) -> str | None:
     return None
 
 
-def _chain(graph: Graph, index: int) -> _Chain | str:
+def _chain(graph: Graph, index: int) -> _SeparableConvolution | str:
     """The depthwise convolution before a pointwise one, or why there is none."""
     reason = not_plain(graph, index)
     if reason:
@@ -83,19 +83,19 @@ def _chain(graph: Graph, index: int) -> _Chain | str:
         return "is not behind a depthwise convolution"
     if private_reader(graph, pointwise.inputs[0]) != index:
         return "shares its depthwise convolution with other readers"
-    return _Chain(maker, index)
+    return _SeparableConvolution(maker, index)
 
 
 def depthwise_of(graph: Graph, index: int) -> int | None:
     """The depthwise convolution of a separable one, given by its pointwise one; None where there is none."""
     chain = _chain(graph, index)
-    return chain.depthwise if isinstance(chain, _Chain) else None
+    return chain.depthwise if isinstance(chain, _SeparableConvolution) else None
 
 
 def separable_macs(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
     """Multiply-adds of these mergeable separable convolutions, and of what they become."""
     before = after = 0
-    chains = [chain for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _Chain)]
+    chains = [chain for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _SeparableConvolution)]
     joined = common_window([windows(graph, chain.depthwise) for chain in chains])
     for chain in chains:
         results = math.prod(graph.tensors[graph.ops[chain.depthwise].outputs[0]].shape)
@@ -113,7 +113,9 @@ def merge_separables(graph: Graph, ops: Sequence[int]) -> Graph:
     if reason:
         raise UsageError(f"{graph.name}: cannot merge: {reason}")
     ops = arranged(graph, ops)
-    depthwise = [chain.depthwise for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _Chain)]
+    depthwise = [
+        chain.depthwise for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _SeparableConvolution)
+    ]
     edit = Edit(graph)
     ahead, source = _joined_input(edit, graph, depthwise)
     group = len(ops) * graph.tensors[graph.ops[depthwise[0]].inputs[0]].shape[CHANNELS]

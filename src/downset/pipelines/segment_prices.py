@@ -17,7 +17,7 @@ import numpy.typing as npt
 __all__ = [
     "Ints",
     "Mask",
-    "Segment",
+    "SegmentPrices",
     "SplitOp",
     "SplitTensor",
     "either",
@@ -77,7 +77,7 @@ def either(masks: Sequence[Mask]) -> Mask:
     return first
 
 
-class Chain(Protocol):
+class PricedUnits(Protocol):
     """The part of a `SplitProblem` that prices depend on."""
 
     @property
@@ -91,7 +91,7 @@ class Chain(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentPrices:
     """Prices of strips of units [i, j): quantity(lo, hi) = upper[q, hi] - lower[q, lo] for hi < rows, and
     final[q, lo] for hi = rows: the last strip also makes what cannot be cut. q: 0 MACs, 1 bytes in, 2 bytes out, 3
     bytes that operators without MACs read and write."""
@@ -102,13 +102,13 @@ class Segment:
     final: Ints
 
 
-def price(segment: Segment, lo: int, hi: int) -> tuple[int, int, int]:
+def price(segment: SegmentPrices, lo: int, hi: int) -> tuple[int, int, int]:
     """(MACs, bytes in, bytes out) of the strip [lo, hi); nothing for an empty one."""
     macs, in_bytes, out_bytes, _ = quantities(segment, lo, hi)
     return (macs, in_bytes, out_bytes)
 
 
-def quantities(segment: Segment, lo: int, hi: int) -> tuple[int, int, int, int]:
+def quantities(segment: SegmentPrices, lo: int, hi: int) -> tuple[int, int, int, int]:
     """(MACs, bytes in, bytes out, moved bytes) of the strip [lo, hi); nothing for an empty one."""
     if hi <= lo:
         return (0, 0, 0, 0)
@@ -117,13 +117,13 @@ def quantities(segment: Segment, lo: int, hi: int) -> tuple[int, int, int, int]:
     return (macs, in_bytes, out_bytes, moved_bytes)
 
 
-def price_segments(problem: Chain, stop: int, into: dict[tuple[int, int], Segment]) -> None:
+def price_segments(problem: PricedUnits, stop: int, into: dict[tuple[int, int], SegmentPrices]) -> None:
     """Price all segments that end at cut `stop`, one unit further back each time."""
     for start, sweep in sweeps(problem, stop):
         into[start, stop] = sweep.segment()
 
 
-def sweeps(problem: Chain, stop: int) -> Iterator[tuple[int, Sweep]]:
+def sweeps(problem: PricedUnits, stop: int) -> Iterator[tuple[int, Sweep]]:
     """(start, rows needed of every tensor) of the segments that end at cut `stop`, backwards; each is good until the
     next is asked for."""
     read_later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
@@ -147,7 +147,7 @@ def sweeps(problem: Chain, stop: int) -> Iterator[tuple[int, Sweep]]:
 class Sweep:
     """Rows needed of every tensor, by the first and last row of a strip, growing backwards from the sinks."""
 
-    def __init__(self, problem: Chain, sinks: Sequence[int]) -> None:
+    def __init__(self, problem: PricedUnits, sinks: Sequence[int]) -> None:
         self.problem = problem
         tensors = problem.tensors
         self.rows = rows = min((tensors[sink].rows for sink in sinks if tensors[sink].rows > 1), default=1)
@@ -228,11 +228,11 @@ class Sweep:
             pair = (np.minimum(self.need[tensor][0], pair[0]), np.maximum(self.need[tensor][1], pair[1]))
         self.need[tensor] = pair
 
-    def segment(self) -> Segment:
+    def segment(self) -> SegmentPrices:
         tables = np.zeros((3, 4, self.rows + 1), np.int64)
         tables[:, 0], tables[:, 2], tables[:, 3] = self.macs, self.out, self.moved
         tables[:, 1] = self.read_bytes(tensor for tensor in self.whole if tensor not in self.made)
-        return Segment(self.rows, tables[0], tables[1], tables[2])
+        return SegmentPrices(self.rows, tables[0], tables[1], tables[2])
 
     def read_bytes(self, tensors: Iterable[int]) -> Ints:
         """Tables (upper, lower, final) of the bytes that strips read of these tensors."""

@@ -15,8 +15,8 @@ from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import DeviceType
-from downset.pipelines.problem import Segment, SplitProblem
-from downset.pipelines.segments import sweeps
+from downset.pipelines.problem import SegmentPrices, SplitProblem
+from downset.pipelines.segment_prices import sweeps
 from downset.pipelines.strips import equal_rows
 
 __all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]
@@ -98,7 +98,7 @@ def least_fetched_s(
     return np.asarray(least[..., many] / cluster.network.bytes_per_s)
 
 
-def _least_of_strips(segment: Segment, most: int) -> npt.NDArray[np.float64]:
+def _least_of_strips(segment: SegmentPrices, most: int) -> npt.NDArray[np.float64]:
     """By number of strips, none empty: the fewest bytes in; infinite for more strips than rows."""
     upper, lower, final = (table[1].astype(np.float64) for table in (segment.upper, segment.lower, segment.final))
     least = np.full(most + 1, np.inf)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from downset.plans import Rows
 
-__all__ = ["Computation", "DeviceProgram", "Form"]
+__all__ = ["Computation", "DeviceProgram", "TensorForm"]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TensorForm:
     """A tensor of the network: `rows_axis` is the dimension that rows are cut along and `columns_axis` that of columns,
     None where it has none."""
 
@@ -40,7 +40,7 @@ class DeviceProgram:
     `results`: the network's outputs that stay here, both empty on most devices. `forms`: by tensor."""
 
     device: str
-    forms: Mapping[int, Form]
+    forms: Mapping[int, TensorForm]
     computations: Mapping[int, Computation]
     sends: Mapping[int, tuple[Rows, ...]] = field(default_factory=dict)
     receives: Mapping[int, tuple[Rows, ...]] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph
 
 __all__ = [
-    "Program",
-    "Step",
+    "LaneProgram",
+    "LaneStep",
     "concurrent_arena",
     "concurrent_conflicts",
     "critical_lane",
@@ -32,7 +32,7 @@ _FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneStep:
     """`units`: one, or several merged. `waits`: steps on other lanes that must have ended, without those implied."""
 
     units: tuple[int, ...]
@@ -42,17 +42,17 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LaneProgram:
     """Steps in order of issue; those of one lane run in this order. `before[s]`: mask of all steps that end before s
     begins in every run."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LaneStep, ...]
     lanes: int
     barriers: bool
     before: tuple[int, ...]
 
 
-def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lanes: int | None = None) -> Program:
+def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lanes: int | None = None) -> LaneProgram:
     """Groups of a stage go to different lanes while there are lanes: each to the lane where what it reads was made
     last, if that is free, else to the lane with the fewest units in this stage. Units that are in no stage count as
     done: a piece of a network is a program too. O(steps²) mask steps."""
@@ -90,7 +90,7 @@ def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lane
         previous = current
     reduced = reduction(waits)
     steps = tuple(
-        Step(
+        LaneStep(
             chunk,
             lane_of[index],
             stage_at[index],
@@ -98,7 +98,7 @@ def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lane
         )
         for index, chunk in enumerate(members)
     )
-    return Program(steps, lanes, barriers, ancestors(waits))
+    return LaneProgram(steps, lanes, barriers, ancestors(waits))
 
 
 def _lanes(
@@ -116,7 +116,7 @@ def _lanes(
     return chosen
 
 
-def critical_lane(program: Program) -> int:
+def critical_lane(program: LaneProgram) -> int:
     """The lane with most steps of the longest chain of steps that wait for each other; the lowest of equals."""
     if not program.steps:
         return 0
@@ -134,7 +134,7 @@ def critical_lane(program: Program) -> int:
     return counts.index(max(counts))
 
 
-def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tuple[tuple[int, int], ...]:
+def concurrent_conflicts(graph: Graph, units: UnitGraph, program: LaneProgram) -> tuple[tuple[int, int], ...]:
     """Pairs of activations that must not share bytes in this program: neither is dead in every run before the other is
     born. A planner that took the order of issue for the order of execution would let them share, and corrupt one.
     O(tensors²) mask steps."""
@@ -170,7 +170,9 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tu
     )
 
 
-def concurrent_arena(graph: Graph, units: UnitGraph, program: Program, *, dtype: str, alignment: int = 256) -> Arena:
+def concurrent_arena(
+    graph: Graph, units: UnitGraph, program: LaneProgram, *, dtype: str, alignment: int = 256
+) -> Arena:
     """One arena for all activations of a program whose lanes run side by side: those of `concurrent_conflicts` lie
     apart. `dtype`: what floats are computed in."""
     conflicts = concurrent_conflicts(graph, units, program)
@@ -183,7 +185,7 @@ def concurrent_arena(graph: Graph, units: UnitGraph, program: Program, *, dtype:
     return plan_arena(records)
 
 
-def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program, *, dtype: str | None = None) -> int:
+def possibly_live_bytes(graph: Graph, units: UnitGraph, program: LaneProgram, *, dtype: str | None = None) -> int:
     """The most bytes of activations that can be needed at a time in some run: at each step, all tensors that may have
     been made and may still be read. `dtype`: what floats are computed in, if not in the model's types. Analytic;
     sequential programs have their peak. O(tensors · steps) mask steps."""

@@ -28,8 +28,8 @@ from downset.rewrites.strips import given_rows
 __all__ = [
     "MOST_JOINED",
     "Piece",
-    "Program",
-    "Step",
+    "StripProgram",
+    "StripStep",
     "check_strips",
     "first_read_later",
     "most_strips",
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
     rows: Interval
 
 
-class Step(NamedTuple):
+class StripStep(NamedTuple):
     """`compute`: operator `op` makes the rows `made`; `reads` and `writes` are pieces, in the operator's sequence of
     different activations and of results. `slice`: rows cut out of one piece. `concat`: pieces joined along rows."""
 
@@ -63,13 +63,13 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StripProgram:
     """The steps that compute a segment in strips. The first pieces are the segment's inputs, whole; `results[i]` is the
     piece that holds all of `segment.results[i]`."""
 
     segment: Segment
     pieces: tuple[Piece, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StripStep, ...]
     results: tuple[int, ...]
 
 
@@ -81,7 +81,7 @@ def strip_program(
     *,
     recomputed: Collection[int] = (),
     even: bool = False,
-) -> Program:
+) -> StripProgram:
     """The steps of a segment in so many strips, where the operators `recomputed` keep no rows.
 
     Each strip makes equally many rows of the results. Before its first rows of the result a segment needs more rows of
@@ -94,7 +94,7 @@ def strip_program(
     held = {index for index in segment.operators if not set(form.ops[index].outputs).isdisjoint(segment.results)}
     free = frozenset(recomputed) - held
     paces = _paces(form, segment, strips) if even else [{} for _ in range(strips)]
-    return _Writer(graph, form, segment, _new_rows(form, segment, strips, free, paces), free).program()
+    return _ProgramBuilder(graph, form, segment, _new_rows(form, segment, strips, free, paces), free).program()
 
 
 def check_strips(graph: Graph, form: RowForm, segment: Segment, strips: int, *, even: bool) -> None:
@@ -203,19 +203,19 @@ def first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> li
 
 
 @dataclass(slots=True)
-class _Writer:
+class _ProgramBuilder:
     graph: Graph
     form: RowForm
     segment: Segment
     new: Sequence[Mapping[int, Interval]]
     recomputed: frozenset[int]
     pieces: list[Piece] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StripStep] = field(default_factory=list)
     held: dict[int, list[int]] = field(default_factory=dict)
     """By tensor: the pieces that can be read, in the sequence in which they were made."""
     strip: int = 0
 
-    def program(self) -> Program:
+    def program(self) -> StripProgram:
         for tensor in self.segment.inputs:
             self.held[tensor] = [self._piece(tensor, (0, self.form.rows[tensor]))]
         whole = {tensor: list(pieces) for tensor, pieces in self.held.items()}
@@ -237,7 +237,7 @@ class _Writer:
                     if tensor not in last:
                         self._keep(tensor, later[strip].get(tensor), None)
         results = tuple(joins[tensor].finish() for tensor in self.segment.results)
-        return Program(self.segment, tuple(self.pieces), _without_unread(self.steps, results), results)
+        return StripProgram(self.segment, tuple(self.pieces), _without_unread(self.steps, results), results)
 
     def _piece(self, tensor: int, rows: Interval) -> int:
         self.pieces.append(Piece(tensor, rows))
@@ -245,7 +245,7 @@ class _Writer:
 
     def _step(self, kind: Literal["slice", "concat"], tensor: int, rows: Interval, reads: tuple[int, ...]) -> int:
         piece = self._piece(tensor, rows)
-        self.steps.append(Step(kind, self.strip, -1, rows, reads, (piece,)))
+        self.steps.append(StripStep(kind, self.strip, -1, rows, reads, (piece,)))
         return piece
 
     def _compute(self, index: int, output_rows: Interval, reads: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -253,7 +253,7 @@ class _Writer:
         op = self.form.ops[index]
         given = given_rows(self.graph, self.form, index, output_rows, _read(self.form, index, output_rows))
         writes = tuple(self._piece(tensor, given) for tensor in op.outputs)
-        self.steps.append(Step("compute", self.strip, index, output_rows, reads, writes))
+        self.steps.append(StripStep("compute", self.strip, index, output_rows, reads, writes))
         reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
             exact = piece if given == output_rows else self._step("slice", tensor, output_rows, (piece,))
@@ -313,7 +313,7 @@ class _Writer:
         return any(tensor in self.form.ops[index].outputs for index in self.recomputed)
 
 
-def _without_unread(steps: Sequence[Step], results: Sequence[int]) -> tuple[Step, ...]:
+def _without_unread(steps: Sequence[StripStep], results: Sequence[int]) -> tuple[StripStep, ...]:
     """Operators may make rows, on their way to later ones, that nobody reads."""
     read, needed = set(results), []
     for step in reversed(steps):
@@ -327,7 +327,7 @@ def _without_unread(steps: Sequence[Step], results: Sequence[int]) -> tuple[Step
 class _Join:
     """The parts of a result, joined as soon as there are as many as one concatenation takes."""
 
-    writer: _Writer
+    writer: _ProgramBuilder
     tensor: int
     levels: list[list[int]] = field(default_factory=lambda: [[]])
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from downset.reports.charts import Chart
 
-__all__ = ["Choice", "Code", "Facts", "Figure", "Page", "Section", "Table", "Verdict"]
+__all__ = ["ChartGroup", "Choice", "Code", "Facts", "Page", "Section", "Table", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ChartGroup:
     """Charts with headings on one axis of time, the colours' legend as (style, meaning), and the tables behind them."""
 
     name: str
@@ -73,7 +73,7 @@ class Figure:
     note: str = ""
 
 
-Choice = Table | Facts | Code | Figure
+Choice = Table | Facts | Code | ChartGroup
 
 
 @dataclass(frozen=True, slots=True)

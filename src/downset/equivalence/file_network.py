@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ABSENT", "Body", "Effect", "Network", "Node", "Value"]
+__all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue"]
 
 ABSENT = -1
-"""Stands in `Node.inputs` and `Node.outputs` for an optional one that is not there."""
+"""Stands in `FileNode.inputs` and `FileNode.outputs` for an optional one that is not there."""
 
 Effect = tuple[int | str, bool]
 """A resource that an operator uses beside its inputs and outputs, and whether it writes it. A number is a value of the
@@ -21,7 +21,7 @@ network that keeps its content from run to run; a string is a resource of that n
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FileValue:
     """A tensor. `label`: its name, for people. `form`: element type, shape and quantization as far as the file states
     them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state.
 
@@ -37,7 +37,7 @@ class Value:
     scales: tuple[tuple[bytes, ...], tuple[int, ...], int] | None = None
     stored: Hashable = None
 
-    def same_content(self, other: Value) -> bool:
+    def same_content(self, other: FileValue) -> bool:
         """Whether two constants have the same bytes. Those in the same place of the same file are not read."""
         if self.stored is not None and self.stored == other.stored:
             return True
@@ -45,7 +45,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class FileNode:
     """An operator. `kind`: its name, with domain and version. `settings`: all that the file says of it beside its
     tensors. `bodies`: graphs that it holds; `captured`: what these read of the graphs around them."""
 
@@ -70,13 +70,13 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class FileNetwork:
     """`bodies`: the graphs of the file that no operator holds, the main one first. `settings`: what holds for all of it
     (versions of operator sets, functions). `named`: values that the world outside knows by a name."""
 
     label: str
-    values: tuple[Value, ...]
-    nodes: tuple[Node, ...]
+    values: tuple[FileValue, ...]
+    nodes: tuple[FileNode, ...]
     bodies: tuple[Body, ...]
     settings: Mapping[str, Hashable] = field(default_factory=dict)
     named: Mapping[str, int] = field(default_factory=dict)

@@ -27,23 +27,23 @@ from downset.distributed.serving.health import LOOK_S, PING_S, Health, Pace
 from downset.distributed.serving.membership import Membership
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
-from downset.distributed.serving.run import Frame, Run
+from downset.distributed.serving.run import PipelineRun, SubmittedFrame
 from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.distributed.serving.standstill import Standstill, Wait, function_of
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.plans import Pipeline
 from downset.results import ServeEvent
 
-__all__ = ["Engine", "Outlet", "Settings"]
+__all__ = ["Driver", "Outlet", "ServingSettings"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
 _BUSY_S = 2.0
-"""An event that takes the engine longer is one of the things that the pipeline waits for."""
+"""An event that takes the driver longer is one of the things that the pipeline waits for."""
 
 
 class Outlet(Protocol):
-    """Where results go, in the order of the frames. Called on the engine's thread."""
+    """Where results go, in the order of the frames. Called on the driver's thread."""
 
     def deliver(self, outputs: list[Array]) -> None:
         """The next result."""
@@ -56,7 +56,7 @@ class Outlet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServingSettings:
     """`gather_s`: how long devices may take to join at first. `prepares`: whether plans for the loss of each device are
     made ahead and their shards placed. `spare_frames`: at most so many frames more than the plan's window inside."""
 
@@ -78,11 +78,17 @@ class _Move:
     over: bool = False
 
 
-class Engine:
+class Driver:
     """One pipeline's driver, on a thread of its own from `start` to `stop`."""
 
     def __init__(
-        self, fleet: Fleet, shards: Shards, plan: Pipeline, planning: Planning, outlet: Outlet, settings: Settings
+        self,
+        fleet: Fleet,
+        shards: Shards,
+        plan: Pipeline,
+        planning: Planning,
+        outlet: Outlet,
+        settings: ServingSettings,
     ) -> None:
         self._fleet, self._shards, self._planning, self._outlet = fleet, shards, planning, outlet
         self._plan, self._settings = plan, settings
@@ -97,14 +103,14 @@ class Engine:
         self._advisor = Advisor(planning, shards, lambda advice: self._events.put(lambda: self._advised(advice)))
         self._standstill = Standstill()
         self._move: _Move | None = None
-        self._run: Run | None = None
+        self._run: PipelineRun | None = None
         self._better: Deployment | None = None
         self._ready_for: dict[frozenset[str], Deployment] = {}
-        self._waiting: deque[Frame] = deque()
+        self._waiting: deque[SubmittedFrame] = deque()
         self._held: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
         self._ended = False
-        self._event_s: float | None = None  # when the engine began with the event that it is at
+        self._event_s: float | None = None  # when the driver began with the event that it is at
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
         self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
@@ -128,7 +134,7 @@ class Engine:
         self._ended = True
 
     def _submit(self, inputs: tuple[Array, ...]) -> None:
-        self._waiting.append(Frame(self._submitted, inputs))
+        self._waiting.append(SubmittedFrame(self._submitted, inputs))
         self._submitted += 1
 
     def _loop(self) -> None:
@@ -167,7 +173,7 @@ class Engine:
 
     def _ping(self) -> None:
         """Asks for signs of life and looks for standstills, on a thread of its own: planning, or a call of Ray's, may
-        keep the engine's busy, and devices that hear nothing end."""
+        keep the driver's busy, and devices that hear nothing end."""
         while not self._ended:
             self._members.ping(self._pong, time.monotonic())
             self._standstill.look(self._waits(), time.monotonic())
@@ -194,7 +200,7 @@ class Engine:
             )
 
     def _waits(self) -> list[Wait]:
-        """The steps that have begun and not ended, and an event that keeps the engine. May be asked from any thread."""
+        """The steps that have begun and not ended, and an event that keeps the driver. May be asked from any thread."""
         move, run, event_s = self._move, self._run, self._event_s
         waits = [] if run is None or move is not None else run.waits()
         if move is not None:
@@ -326,7 +332,7 @@ class Engine:
         if move.waits:
             return
         now = time.monotonic()
-        self._run = Run(
+        self._run = PipelineRun(
             move.number, move.deployment, self._calls, self.record, self._health, self._pace, self._finished,
             spare_frames=self._settings.spare_frames,
         )  # fmt: skip
@@ -365,7 +371,7 @@ class Engine:
             return
         self._run.go_on()
 
-    def _finished(self, frame: Frame, outputs: list[Array]) -> None:
+    def _finished(self, frame: SubmittedFrame, outputs: list[Array]) -> None:
         self._held[frame.index] = outputs
         while self._delivered in self._held:
             self._outlet.deliver(self._held.pop(self._delivered))

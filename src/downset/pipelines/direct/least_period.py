@@ -26,7 +26,7 @@ from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
 from downset.pipelines.direct.reach import Batch, batch_of, reached
 from downset.pipelines.direct.reads import Reads
-from downset.pipelines.direct.sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
+from downset.pipelines.direct.segment_sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
 from downset.pipelines.direct.tables import ENTRY, EXIT, DeviceType, device_types, segment_bytes
 from downset.pipelines.problem import SplitProblem
 
@@ -61,7 +61,7 @@ class DirectSpace:
 
     def stages(self, period: float, asked: Asked) -> Stages | None:
         """Stages whose every device is within the period, as far as is asked; None: no plan is."""
-        return _Chain(self, period * (1 + _SLACK), asked).stages()
+        return _ReachableCuts(self, period * (1 + _SLACK), asked).stages()
 
 
 def direct_space(
@@ -118,7 +118,7 @@ def _members(form: Canonical) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class _Chain:
+class _ReachableCuts:
     """Which multisets of devices get to which cut within a period. The label is the more the better: the guide's are
     the seconds that a state's last stage can send; on a shared network, those that the medium was busy, negative."""
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from downset import native
 
-__all__ = ["fingerprint"]
+__all__ = ["code_fingerprint"]
 
 
-def fingerprint(files: Iterable[Path]) -> str:
+def code_fingerprint(files: Iterable[Path]) -> str:
     """A hash of the version, of these files, of the planners of orders and of the compiled searches: a change of any
     invalidates what is kept."""
     digest = hashlib.sha256(version("downset").encode())

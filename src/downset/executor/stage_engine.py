@@ -13,7 +13,7 @@ from downset.errors import InvalidPlan, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice, open_device
-from downset.executor.program import lower
+from downset.executor.lane_program import lower
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.plans import StagePlan
