@@ -11,7 +11,7 @@ from downset.errors import InfeasibleError, LimitReached
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
-from tests.effort import cases
+from tests.effort import LONG, cases
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph, random_setting
 
 pytestmark = pytest.mark.native
@@ -67,6 +67,10 @@ def test_a_larger_window():
     assert shorter > 3
 
 
+FACTORS = (0.1, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.3) if LONG else (0.1, 0.45, 0.7, 0.9, 1.3)
+"""Limits of latency as parts of what the plan without a limit has."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_larger_latency(kind):
     """Every plan within a limit is one that the simulator's lone frame keeps to."""
@@ -74,7 +78,7 @@ def test_a_larger_latency(kind):
     for seed, _, problem, cluster in instances(kind, "latency"):
         free = plan_pipeline(problem, cluster)
         periods = []
-        for factor in (0.1, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.3):
+        for factor in FACTORS:
             limit = free.latency_s * factor
             try:
                 plan = plan_pipeline(problem, cluster, max_latency_s=limit)
