@@ -1,9 +1,9 @@
-"""The time that parsing in a process of its own adds to the start of `downset inspect`.
+"""The time that parsing in a process of its own, and a process that watches, add to the start of `downset inspect`.
 
     python -m experiments.speed.start [--rounds 21]
 
-A round runs the command as it ships, and the same command with the parsing calls answered in its own process, in turns
-of changing order. Wall-clock seconds; medians, and the median of the differences by round with its 95 % interval (order
+A round runs the command as it ships, and the same command in one process, which parses too, in turns of changing
+order. Wall-clock seconds; medians, and the median of the differences by round with its 95 % interval (order
 statistics). Only on a quiet machine do they say something.
 """
 
@@ -25,13 +25,16 @@ from experiments.rows import Row
 from tests.models import branchy_model, installed_model
 from zoo import ZOO
 
-SHIPS = "from downset.cli import main; main()"
-ALONE = f"""
+SHIPS = "from downset.__main__ import main; main()"
+ALONE = """
 import importlib
 from downset import isolation
-isolation.parsed = lambda module, function, given: (getattr(importlib.import_module(module), function)(**given), "")
+def parsed(module, function, given, **more):
+    return getattr(importlib.import_module(module), function)(**given), ""
+isolation.parsed = parsed
 isolation.warm_parser = lambda module: None
-{SHIPS}
+from downset.cli import main
+main()
 """
 
 

@@ -106,6 +106,9 @@ def main() -> None:
     sys.exit(status)
 
 
+_CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
+
+
 def explain_end(ended: Ended) -> int:
     """Say what a command could not, because a signal ended its process; the exit code."""
     with settled_streams():
@@ -115,10 +118,11 @@ def explain_end(ended: Ended) -> int:
                 print("downset: stopped", file=sys.stderr)
             return status if ended.answering else _print_failure("stopped", status, "stopped")
         name = signal.Signals(ended.signal).name
-        if ended.signal == signal.SIGKILL:
-            return _fail("limit", 6, f"the system ended the command ({name}), as it does where memory runs out")
-        place = f" in {ended.where}" if ended.where else ""
-        return _fail("unsupported", 5, f"native code crashed ({name}){place}; this input makes a library fail")
+        if ended.signal in _CRASHES:
+            place = f" in {ended.where}" if ended.where else ""
+            return _fail("unsupported", 5, f"native code crashed ({name}){place}; this input makes a library fail")
+        why = ", as it does where memory runs out" if ended.signal == signal.SIGKILL else ""
+        return _fail("limit", 6, f"the system ended the command ({name}){why}")
 
 
 def _explain(error: BaseException) -> int:

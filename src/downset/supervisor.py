@@ -112,7 +112,7 @@ def _look_after(parent: int) -> None:
 
 
 class _Pipe:
-    """The text that the working process wrote into a pipe, read when it is asked for."""
+    """A pipe from the working process. It is read when it is asked for."""
 
     def __init__(self, number: int) -> None:
         os.set_blocking(number, False)
@@ -125,7 +125,7 @@ class _Pipe:
         return os.fsdecode(self._read)
 
     def value(self, word: str) -> str | None:
-        """The value that was told with this word last, None where it was not told."""
+        """The value that was told with this word last, None where the word was not told."""
         lines = [line.partition(" ") for line in self.text().split("\n")]
         return next((value for told, space, value in reversed(lines) if told == word and space), None)
 
@@ -171,5 +171,5 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
 
 def _innermost(trace: str) -> str:
     """File and line of the innermost call in what faulthandler wrote."""
-    innermost = re.search(r'^  File "([^"\n]*)", line (\d+)', trace, re.MULTILINE)
-    return f"{'/'.join(Path(innermost[1]).parts[-2:])}, line {innermost[2]}" if innermost else ""
+    call = re.search(r'^  File "([^"\n]*)", line (\d+)', trace, re.MULTILINE)
+    return f"{'/'.join(Path(call[1]).parts[-2:])}, line {call[2]}" if call else ""

@@ -155,6 +155,7 @@ CRASHES = [
     ("ctypes.string_at(0)", 5, "unsupported", "native code crashed (SIGSEGV) in ctypes/__init__.py, line "),
     ("os.abort()", 5, "unsupported", "native code crashed (SIGABRT) in "),
     ("os.kill(os.getpid(), 8)", 5, "unsupported", "native code crashed (SIGFPE) in "),
+    ("os.kill(os.getpid(), 24)", 6, "limit", "the system ended the command (SIGXCPU)"),
     ("os.kill(os.getpid(), 9)", 6, "limit", "the system ended the command (SIGKILL)"),
 ]
 
