@@ -340,10 +340,14 @@ def test_wrong_frames_are_refused_and_the_pipeline_goes_on(model, tmp_path):
         assert_same(list(pipeline), unsplit(model, [good]))
 
 
-def test_results_that_nobody_takes_stop_the_submitter_with_a_word(model, tmp_path):
+@pytest.mark.parametrize("spare_frames", [0, 20])
+def test_results_that_nobody_takes_stop_the_submitter_with_a_word(model, tmp_path, spare_frames):
+    """Not before the pipeline is full, spare frames included."""
     graph = load(model)
     (frame,) = frames_of(graph, 1)
-    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+    plan = plan_pipeline(graph, THREE)
+    with running(graph, plan, tmp_path, spare_frames=spare_frames) as pipeline:
+        assert pipeline.capacity > plan.schedule.window + spare_frames
         for _ in range(pipeline.capacity):
             pipeline.submit(frame)
         with pytest.raises(UsageError, match="wait to be taken"):

@@ -66,10 +66,10 @@ class _Inbox:
 class RunningPipeline:
     """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
 
-    def __init__(self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox) -> None:
+    def __init__(self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox, *, spare_frames: int = 0) -> None:
         self._graph, self._driver, self._inbox, self._closes = graph, driver, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
-        self.capacity = 2 * window + _WAITING_FRAMES
+        self.capacity = 2 * window + spare_frames + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken: what bounds memory here."""
         self._submitted = self._taken = 0
         self._reader: int | None = None
@@ -229,10 +229,10 @@ def run_on(
     fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: ServingSettings | None = None
 ) -> RunningPipeline:
     """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
-    inbox = _Inbox()
-    driver = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings or ServingSettings())
+    inbox, settings = _Inbox(), settings or ServingSettings()
+    driver = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings)
     driver.start()
-    pipeline = RunningPipeline(graph, plan, driver, inbox)
+    pipeline = RunningPipeline(graph, plan, driver, inbox, spare_frames=settings.spare_frames)
     try:
         pipeline.wait_ready()
     except BaseException:
