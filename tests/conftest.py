@@ -11,10 +11,11 @@ import pytest
 from hypothesis import settings
 
 from downset.cli import main
+from tests.effort import cases
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-settings.register_profile("downset", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("downset", deadline=None, max_examples=cases(250))
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=cases(250))
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
 
 
