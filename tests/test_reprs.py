@@ -133,7 +133,7 @@ def large():
         "fit": fit,
         "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),
         "served": served,
-        "running": RunningPipeline(graph, pipeline, engine=None, inbox=None),
+        "running": RunningPipeline(graph, pipeline, driver=None, inbox=None),
         "inspection": ds.inspect(graph),
         "report": Report("a line of a report\n" * COUNT, str),
         "firmware": ds.Firmware("h" * COUNT, "s" * COUNT),
