@@ -104,6 +104,17 @@ def test_the_five_largest_tensors_are_named():
     nbytes = sorted((record.nbytes for record in arena.records), reverse=True)[:5]
     assert [int(found.replace(",", "")) for found in re.findall(r"\(([\d,]+) B\)", said)] == nbytes
     assert said in render(order_page(graph, ds.plan_order(graph), arena))
+    from xml.etree import ElementTree
+
+    for width_px in (400, 960):  # with or without room in their rectangles
+        root = ElementTree.fromstring(ds.memory_map([("x", arena)], width_px=width_px))
+        texts = [
+            (element.text or "", float(element.get("y", 0))) for element in root.iter() if element.tag[-5:] == "}text"
+        ]
+        (heading,) = (y for text, y in texts if text == "Largest tensors")
+        below = [(text, y) for text, y in texts if y > heading]
+        assert [int(re.search(r"([\d,]+) B, steps", text)[1].replace(",", "")) for text, _ in below] == nbytes
+        assert below[-1][1] < float(root.get("height")) and all(7 * len(text) < width_px for text, _ in below)
 
 
 def test_a_thousand_operators_make_less_than_a_megabyte():

@@ -27,6 +27,7 @@ __all__ = [
     "Moment",
     "chart_svg",
     "legend_of",
+    "listed",
     "sheet",
     "stacked",
 ]
@@ -368,6 +369,18 @@ def stacked(charts: Sequence[tuple[str, Chart]], *, width_px: int, top_px: float
             top_px += 24
         parts.append(chart_svg(chart, width_px=width_px, top_px=top_px))
         top_px += chart.full_height_px + 4
+    return "".join(parts), top_px
+
+
+def listed(heading: str, lines: Sequence[str], *, width_px: int, top_px: float) -> tuple[str, float]:
+    """Lines of text below each other under a heading, each cut in its middle where it is wider than the picture; and
+    where they end."""
+    parts = [f'<text class="heading" x="{LEFT_PX}" y="{_n(top_px + 16)}">{_text(heading)}</text>']
+    top_px += 24
+    for line in lines:
+        text = _text(shortened(line, (width_px - LEFT_PX) // 7))
+        parts.append(f'<text x="{LEFT_PX}" y="{_n(top_px + 10)}" font-size="12">{text}</text>')
+        top_px += 17
     return "".join(parts), top_px
 
 

@@ -16,6 +16,7 @@ from downset.reports.charts import (
     Mark,
     Moment,
     legend_of,
+    listed,
     sheet,
     stacked,
 )
@@ -70,6 +71,13 @@ def memory_map(
         charts[0] = (f"{heading}. {above}", chart)
     drawn_legend, top = legend_of(legend, width_px=width_px)
     drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
+    if views and (records := [views[-1].arena.records[place] for place in largest_records(views[-1].arena)]):
+        lines = [
+            f"{printable(record.id)}: {format_bytes(record.nbytes)} B, steps {record.start} to {record.stop}"
+            for record in records
+        ]
+        names, bottom = listed("Largest tensors", lines, width_px=width_px, top_px=bottom)
+        drawn += names
     return sheet(caption, drawn_legend + drawn, width_px=width_px, height_px=int(bottom) + 8)
 
 
