@@ -83,8 +83,13 @@ def prose(path):
     return list(enumerate(without_code.splitlines(), 1))
 
 
+ANY = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in DISCOURAGED), re.IGNORECASE)
+
+
 def discouraged(text):
     plain = re.sub(r"`[^`]*`", "", text)
+    if not ANY.search(plain):
+        return []
     return [
         f"{found[0]!r}: {instead}"
         for pattern, instead in DISCOURAGED.items()

@@ -91,7 +91,7 @@ def test_every_mutant_of_a_tflite_file_is_found(kind, tmp_path):
 @pytest.mark.parametrize("kind", TFLITE)
 def test_every_mutant_of_a_network_with_state_is_found(kind, tmp_path):
     count = sum(1 for _ in TFLITE[kind](flatbuffer_utils.read_model(str(STREAMING))))
-    every = 9 if LONG else max(count // 6, 9)
+    every = 9 if LONG else max(count // 4, 9)
     mutants = itertools.islice(TFLITE[kind](flatbuffer_utils.read_model(str(STREAMING))), 0, None, every)
     made, left = survivors(STREAMING, mutants, tmp_path)
     assert made >= 3 and left == []
