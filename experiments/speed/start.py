@@ -4,11 +4,13 @@
 
 A round runs the command as it ships, and the same command in one process, which parses too, in turns of changing
 order. Wall-clock seconds; medians, and the median of the differences by round with its 95 % interval (order
-statistics). Only on a quiet machine do they say something.
+statistics). Only on a quiet machine do they say something. `watcher_mb`: memory that the watching process shares with
+no other, while a command reads.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -44,6 +46,23 @@ def seconds(program: str, model: Path) -> float:
     return time.perf_counter() - begin
 
 
+def watcher_mb(folder: Path) -> float:
+    """The memory of the process that watches a command, which waits for its input."""
+    pipe = folder / "records.csv"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "downset", "arena", str(pipe)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as command:
+        with pipe.open("w"):  # opens once the command reads
+            lines = Path(f"/proc/{command.pid}/smaps_rollup").read_text().splitlines()
+            private = [int(line.split()[1]) for line in lines if line.startswith("Private_")]
+            command.terminate()
+        command.wait()
+    return round(1024 * sum(private) / 1e6, 1)
+
+
 def models(folder: Path) -> Iterator[tuple[str, Path]]:
     branchy_model(folder / "branchy.onnx")
     yield "branchy.onnx", folder / "branchy.onnx"
@@ -55,6 +74,7 @@ def models(folder: Path) -> Iterator[tuple[str, Path]]:
 def rows(options: Namespace) -> Iterator[Row]:
     rounds = 3 if options.quick else options.rounds
     with tempfile.TemporaryDirectory() as folder:
+        watcher = watcher_mb(Path(folder))
         for name, model in models(Path(folder)):
             taken: dict[str, list[float]] = {SHIPS: [], ALONE: []}
             for at in range(-1, rounds):  # the first warms the disk's cache
@@ -72,6 +92,7 @@ def rows(options: Namespace) -> Iterator[Row]:
                 "difference_s": round(statistics.median(more), 3),
                 "low_s": round(more[inside], 3),
                 "high_s": round(more[-1 - inside], 3),
+                "watcher_mb": watcher,
             }
 
 
@@ -81,6 +102,7 @@ EXPERIMENT = Experiment(
     (
         *fields("model", "rounds"),
         *fields("with_worker_s", "without_s", "difference_s", "low_s", "high_s", spec=".3f"),
+        *fields("watcher_mb"),
     ),
     key=("model",),
     quick="three rounds, nothing written",

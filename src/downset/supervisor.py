@@ -135,11 +135,15 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
     asked: list[int] = []
     waited: list[float] = []
 
+    def send(number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
+            os.kill(worker, number)
+
     def forward(number: int, frame: object) -> None:
         del frame
         if not asked:
             asked.append(number)
-            os.kill(worker, number)
+            send(number)
             wait(_PATIENCE_S)
 
     def wait(least_s: float) -> None:
@@ -151,7 +155,7 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
         if said.value("leaving") is not None and len(waited) == 1:
             wait(_LEAVES_S)
         else:
-            os.kill(worker, signal.SIGKILL)
+            send(signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, overdue)
     for number in STOPS:
