@@ -372,13 +372,13 @@ def stacked(charts: Sequence[tuple[str, Chart]], *, width_px: int, top_px: float
     return "".join(parts), top_px
 
 
-def listed(heading: str, lines: Sequence[str], *, width_px: int, top_px: float) -> tuple[str, float]:
-    """Lines of text below each other under a heading, each cut in its middle where it is wider than the picture; and
-    where they end."""
+def listed(heading: str, lines: Sequence[tuple[str, str]], *, width_px: int, top_px: float) -> tuple[str, float]:
+    """Lines of a name and figures below each other under a heading, and where they end. Where a line is wider than the
+    picture, its name loses its middle, and its figures stay whole."""
     parts = [f'<text class="heading" x="{LEFT_PX}" y="{_n(top_px + 16)}">{_text(heading)}</text>']
     top_px += 24
-    for line in lines:
-        text = _text(shortened(line, (width_px - LEFT_PX) // 7))
+    for name, figures in lines:
+        text = _text(shortened(name, max((width_px - LEFT_PX) // 7 - len(figures), 8)) + figures)
         parts.append(f'<text x="{LEFT_PX}" y="{_n(top_px + 10)}" font-size="12">{text}</text>')
         top_px += 17
     return "".join(parts), top_px

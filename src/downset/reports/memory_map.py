@@ -73,7 +73,7 @@ def memory_map(
     drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
     if views and (records := [views[-1].arena.records[place] for place in largest_records(views[-1].arena)]):
         lines = [
-            f"{printable(record.id)}: {format_bytes(record.nbytes)} B, steps {record.start} to {record.stop}"
+            (printable(record.id), f": {format_bytes(record.nbytes)} B, steps {record.start} to {record.stop}")
             for record in records
         ]
         names, bottom = listed("Largest tensors", lines, width_px=width_px, top_px=bottom)
