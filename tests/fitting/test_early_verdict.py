@@ -128,18 +128,21 @@ def test_nothing_is_told_where_the_runtime_says_nothing_of_memory_or_nobody_asks
     assert told == []
 
 
-def test_where_another_candidate_is_refused_none_is_measured(monkeypatch, runs):
+@pytest.mark.parametrize(
+    ("target", "home", "name"), [("tflm", tflm, "measure"), ("ort", ort, "measure_sessions")], ids=["tflm", "ort"]
+)
+def test_where_another_candidate_is_refused_none_is_measured(monkeypatch, runs, tmp_path, target, home, name):
     """Figures are compared within one runtime; what was measured before counts no longer."""
-    measure = tflm.measure
+    path, measure = file_of(target, tmp_path, runs), getattr(home, name)
 
-    def refuses_others(path, **options):
-        if path.name != runs.name:
+    def refuses_others(file, *arguments, **options):
+        if file != path:
             raise UnsupportedError("too slow")
-        return measure(path, **options)
+        return measure(file, *arguments, **options)
 
-    monkeypatch.setattr(tflm, "measure", refuses_others)
+    monkeypatch.setattr(home, name, refuses_others)
     told = []
-    found = fitting.fit(runs, notice=told.append, **QUIETLY)
+    found = fitting.fit(path, notice=told.append, **QUIETLY)
     assert (found.measured, found.not_measured, told) == (None, "too slow", [])
 
 
