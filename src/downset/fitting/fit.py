@@ -257,7 +257,7 @@ def _in_strips(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -
 
 
 def _searches(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -> list[StripSearch]:
-    """One for each order."""
+    """A search for strips in each planned order."""
     share = replace(limits, time_limit_s=limits.time_limit_s / len(plans))
     return [search_strips(job, plan, share) for plan in plans]
 

@@ -71,8 +71,8 @@ def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
 
 
 def time(job: Job, candidates: Sequence[Candidate], *, deciding: bool) -> tuple[list[Candidate], list[str]]:
-    """The candidates with how long a run takes, and notes; asked for longer where that is `deciding`. Those that have
-    more bytes in use than the original's arena holds are left out: they can be no gain."""
+    """The candidates with how long a run takes, and notes. More time is spent where the times are `deciding`.
+    Candidates with more bytes in use than the original's arena holds are left out: they cannot be a gain."""
     sessions, first = job.target.sessions, candidates[0]
     if sessions is None or first.measured is None:
         return list(candidates), []
