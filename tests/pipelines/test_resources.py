@@ -35,9 +35,9 @@ def instances(count, kind):
 def settles_at(plan):
     """The period of a run of the plan's orders, turn by turn, in exact fractions."""
     timed, _ = timed_tasks(plan.cluster, plan)
-    exact = [replace(task, seconds=Fraction(task.seconds)) for task in timed]
+    exact = [replace(task, seconds=Fraction(task.seconds), delay_s=Fraction(task.delay_s)) for task in timed]
     orders = [order.turns for order in plan.schedule.orders]
-    return float(settled_period(exact, orders, plan.schedule.window, frames=80))
+    return float(settled_period(exact, orders, plan.schedule.window, frames=80 + 8 * plan.schedule.window))
 
 
 @pytest.mark.parametrize("kind", KINDS)
