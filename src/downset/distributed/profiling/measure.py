@@ -51,6 +51,8 @@ _RESOURCE = "downset:"
 _FREES_S = 10.0
 _STREAMED = 4
 """Messages of a pair that are under way at once, where it is measured how they follow one another."""
+_CALLS = 4
+"""Calls of a device at once, beside those that wait for messages of the others."""
 _REPEATS = 5
 """A device computes beside one kind of messages for so many times the least seconds of a batch of probes."""
 Told = Callable[[str], None]
@@ -141,7 +143,10 @@ class Measuring:
         for name in self.names:
             self._actors.append(
                 remote.options(
-                    resources={device_resource_of(name): 1}, num_cpus=0, max_restarts=0, max_concurrency=4
+                    resources={device_resource_of(name): 1},
+                    num_cpus=0,
+                    max_restarts=0,
+                    max_concurrency=_CALLS + len(self.names),  # each may wait for a message from every other one
                 ).remote(fetch=fetch)
             )
         self.all("ready")
