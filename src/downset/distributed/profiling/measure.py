@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from downset.clusters.model import Duplex, MessageCosts, ProcessorCost, check_device_name
+from downset.distributed.fetching import fetched
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -139,7 +140,6 @@ class Measuring:
                 raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
             time.sleep(0.2)
         remote = ray.remote(ProbedDevice)
-        fetch = ray.get
         for name in self.names:
             self._actors.append(
                 remote.options(
@@ -147,7 +147,7 @@ class Measuring:
                     num_cpus=0,
                     max_restarts=0,
                     max_concurrency=_CALLS + len(self.names),  # each may wait for a message from every other one
-                ).remote(fetch=fetch)
+                ).remote(fetch=fetched)
             )
         self.all("ready")
         return self
