@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,19 +98,6 @@ def _check_slots(plan, begun, done):
         frames = {frame for frame, task in begun if task in buffer.writers}
         holding = [f for f in frames if any((f, reader) not in done for reader in buffer.readers)]
         assert len(holding) <= buffer.slots
-
-
-@pytest.mark.parametrize("kind", ["links", "shared"])
-@pytest.mark.parametrize(("occupied_s", "wanted"), [(0.06, 1), (0.03, 2), (0.011, 6), (0.0, math.inf)])
-def test_as_many_messages_are_under_way_as_follow_one_another_in_the_time_of_one(kind, occupied_s, wanted, tmp_path):
-    graph = load(branchy_model(tmp_path / "branchy.onnx"))
-    network = Network(kind, 1e15, 0.06, True, occupied_latency_s=occupied_s)
-    plan = plan_pipeline(graph, Cluster(tuple(Device(f"d{k}", 3e5) for k in range(3)), network), method="layerwise")
-    work = work_of(plan)
-    for resource, lanes in enumerate(work.lanes):
-        moves = {moves for held, moves in zip(work.held, work.transfers, strict=True) if resource in held}
-        tasks = sum(resource in held for held in work.held)
-        assert lanes == (min(wanted, tasks) if moves == {True} else 1)
 
 
 @pytest.mark.parametrize("devices", range(2, 7))

@@ -50,10 +50,11 @@ __all__ = [
 
 _RESOURCE = "downset:"
 _FREES_S = 10.0
-_STREAMED = 4
-"""Messages of a pair that are under way at once, where it is measured how they follow one another."""
+_STREAMED = 2
+"""Messages of a pair that are under way at once, where it is measured how they follow one another. With all pairs of
+four devices at once, Ray sent most of them again and again."""
 _CALLS = 4
-"""Calls of a device at once, beside those that wait for messages of the others."""
+"""Calls of a device at once: more than wait for messages at any time."""
 _REPEATS = 5
 """A device computes beside one kind of messages for so many times the least seconds of a batch of probes."""
 Told = Callable[[str], None]
@@ -146,7 +147,7 @@ class Measuring:
                     resources={device_resource_of(name): 1},
                     num_cpus=0,
                     max_restarts=0,
-                    max_concurrency=_CALLS + len(self.names),  # each may wait for a message from every other one
+                    max_concurrency=_CALLS,
                 ).remote(fetch=fetched)
             )
         self.all("ready")
@@ -315,7 +316,7 @@ class Measuring:
 
         Messages are timed between devices at rest: what they wait for processors that are busy is charged to these by
         `costs`, and a link or a medium carries others' messages meanwhile. How long one of them occupies it is timed
-        with many under way: on a medium between all pairs at once, on links pair by pair."""
+        with as many under way as pipelines have: two of each of the pairs that share no device."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
@@ -333,8 +334,7 @@ class Measuring:
         links = {} if shared else {pair: link_rates(of_pair) for pair, of_pair in sorted(samples.items())}
         told("messages that follow one another")
         if shared:
-            everyone = [(one, other) for one in range(count) for other in range(count) if one != other]
-            common = with_occupancy(common, self._streams([everyone])[0])
+            common = with_occupancy(common, self._streams([_STREAMED * next(rounds_of_pairs(count))])[0])
         else:
             streams: dict[tuple[int, int], list[tuple[int, float]]] = {}
             for pairs in rounds_of_pairs(count):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from downset.distributed.task_prices import occupied_seconds, plan_seconds, resources_of
+from downset.distributed.task_prices import plan_seconds, resources_of
 from downset.errors import UnsupportedError
 from downset.plans import Pipeline, Resource
 
@@ -22,7 +22,6 @@ class RunTables:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
     come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number.
     `lanes[r]`: how many tasks go on side by side on resource r: one, and on a medium one for each pair of devices.
-    Where messages occupy it for a part of their time, as many as follow one another in the time of one.
     `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`:
     how many tasks read it; 0: it is given back when its frame leaves. `planned_s`: what the plan counts for a task.
     `steps[t]`: the tasks of the plan that t stands for, in their order."""
@@ -78,7 +77,7 @@ def work_of(plan: Pipeline) -> RunTables:
         followers=tuple(map(tuple, followers)),
         place=tuple(place),
         transfers=tuple(task.transfer is not None for task in tasks),
-        lanes=_lanes(plan, held, [pairs if resource.kind == "medium" else 1 for resource, _ in number]),
+        lanes=tuple(pairs if resource.kind == "medium" else 1 for resource, _ in number),
         held=tuple(held),
         written=tuple(map(tuple, written)),
         read=tuple(map(tuple, read)),
@@ -87,21 +86,6 @@ def work_of(plan: Pipeline) -> RunTables:
         planned_s=tuple(min(seconds, math.inf) for seconds in plan_seconds(plan)),
         steps=tuple((index,) for index in range(len(tasks))),
     )
-
-
-def _lanes(plan: Pipeline, held: Sequence[Sequence[int]], least: Sequence[int]) -> tuple[int, ...]:
-    """`RunTables.lanes` from the numbers of each task's resources. Never more than a resource has tasks."""
-    whole_s, held_s, tasks = [0.0] * len(least), [0.0] * len(least), [0] * len(least)
-    for own, seconds, part_s in zip(held, plan_seconds(plan), occupied_seconds(plan), strict=True):
-        for resource in own:
-            whole_s[resource] += seconds
-            held_s[resource] += part_s
-            tasks[resource] += 1
-    lanes = []
-    for few, most, whole, part in zip(least, tasks, whole_s, held_s, strict=True):
-        many = most if whole > most * part else math.ceil(whole / part - 1e-9) if part else 1
-        lanes.append(max(few, min(many, most)))
-    return tuple(lanes)
 
 
 def joined(work: RunTables) -> RunTables:
