@@ -75,10 +75,13 @@ def search_by_loads(
         )  # fmt: skip
 
     def whole(incumbent: float, seconds: float) -> Searched:
-        """The search of the real devices. What the ends carry is known in part: a plan of a larger load is no end."""
-        found = asked(form, banned, incumbent, seconds)
-        met = not found.stages or load_s(problem, cluster, found.stages, accounting) <= found.period_s * (1 + _CLOSE)
-        return found if met else found._replace(finished=False)
+        """The search of the real devices. The search knows what the ends carry only in part: where its plan has a
+        larger load than the search says, nothing is settled."""
+        searched = asked(form, banned, incumbent, seconds)
+        if searched.stages:
+            real_s = load_s(problem, cluster, searched.stages, accounting)
+            return searched._replace(finished=searched.finished and real_s <= searched.period_s * (1 + _CLOSE))
+        return searched
 
     if form.sets() <= MANY:
         return whole(incumbent_s, time_limit_s)

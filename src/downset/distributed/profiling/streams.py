@@ -11,7 +11,7 @@ __all__ = ["Group", "seconds_a_message"]
 Group = Sequence[tuple[int, int]]
 """Pairs of devices, a pair as often as messages of it are under way at once."""
 _FOLLOWING = 16
-"""At least so many follow the first messages of a group."""
+"""Messages that follow the first ones of a group, at least."""
 
 
 def seconds_a_message(
