@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from downset.pipeline_results import RanTask
 from downset.plans import Pipeline, PipelineSchedule, Resource, StagePlan, Task
 from downset.reports.pipelines import occupied_seconds, plan_seconds
-from downset.results import RanTask
 from downset.text import format_bytes, printable
 
 __all__ = [
