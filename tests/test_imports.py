@@ -47,7 +47,6 @@ LIBRARIES = {
     "numpy": {
         "graph",
         "memory",
-        "results",
         "stage_results",
         "arenas",
         "rewrites",
