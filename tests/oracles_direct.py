@@ -9,6 +9,7 @@ import itertools
 from itertools import pairwise
 
 from tests.every_staffing import every_staffing
+from tests.oracles_loads import message_s
 
 
 def sinks(problem, start, stop):
@@ -133,8 +134,7 @@ def load_s(problem, cluster, plan, *, source=None, sink=None):
         rate = described.bytes_per_s or described.mac_per_s / described.alpha
         computing[device] += described.alpha * strip.macs / described.mac_per_s + strip.moved / rate
     for (_, one, two), nbytes in messages.items():
-        rate, latency = cluster.link(one, two)
-        seconds = latency + nbytes / rate
+        seconds = message_s(cluster, one, two, nbytes)
         sending[one] += seconds
         receiving[two] += seconds
         medium += seconds

@@ -82,12 +82,19 @@ def computing_s(device, macs, moved):
 
 
 def message_s(cluster, one, two, nbytes):
+    """Seconds for which a message occupies the network."""
     if one == two or not nbytes:
         return 0.0
+    own = cluster.network
     for link in cluster.network.links:
         if set(link.pair) == {one, two}:
-            return link.latency_s + nbytes / link.bytes_per_s
-    return cluster.network.latency_s + nbytes / cluster.network.bytes_per_s
+            own = link
+    rate, fixed_s = own.bytes_per_s, own.latency_s
+    if own.occupied_bytes_per_s is not None and cluster.network.overlap:
+        rate = own.occupied_bytes_per_s
+    if own.occupied_latency_s is not None and cluster.network.overlap:
+        fixed_s = own.occupied_latency_s
+    return fixed_s + nbytes / rate
 
 
 def asked_s(cluster, device, which, nbytes):

@@ -41,7 +41,7 @@ def run(tasks, orders, window, frames):
             )
             if frame >= window:
                 start = max(start, ended[frame - window])
-            done[frame, index] = start + task.seconds
+            done[frame, index] = start + task.seconds + task.delay_s
             for r in task.resources:
                 free[r] = start + task.seconds
                 at[r] += 1

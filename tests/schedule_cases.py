@@ -18,12 +18,15 @@ WRITER_AND_READER = (TimedTask(1, (0,)), TimedTask(1, (1,), (0,)))
 """What one makes the other reads: a period of 2 with one slot between them, of 1 with two."""
 
 
-def random_tasks(draw, count, resources, *, longest=4):
+def random_tasks(draw, count, resources, *, longest=4, late=False):
+    """`late`: some tasks of every other set are done later than they occupy their resources."""
+    late = late and draw.random() < 0.5
     tasks = []
     for index in range(count):
         held = tuple(sorted(draw.sample(range(resources), draw.choice([1, 1, 2][: 1 + resources]))))
         after = tuple(other for other in range(index) if draw.random() < 0.35)
-        tasks.append(TimedTask(draw.randint(0, longest), held, after))
+        delay_s = draw.choice([0, 0, 1, 2, 2 * longest]) if late else 0
+        tasks.append(TimedTask(draw.randint(0, longest), held, after, delay_s))
     return tasks
 
 
@@ -37,10 +40,10 @@ def random_schedule(draw, tasks, resources):
     return Schedule(tuple(orders), draw.randint(1, 4))
 
 
-def random_orders(name, count):
+def random_orders(name, count, *, late=False):
     """(seed, tasks, schedule) of so many draws; many of the schedules deadlock."""
     for seed in range(count):
         draw = random.Random(f"{name}/{seed}")
         resources = draw.randint(1, 4)
-        tasks = random_tasks(draw, draw.randint(1, 6), resources)
+        tasks = random_tasks(draw, draw.randint(1, 6), resources, late=late)
         yield seed, tasks, random_schedule(draw, tasks, resources)

@@ -70,7 +70,31 @@ def random_cluster(random, kind, *, devices=3):
             if pair == (0, 1) or random.random() < 0.5
         )
     rate, latency = random.choice([3.0, 10.0, 50.0]), random.choice([0.0, 0.0, 0.1])
-    return Cluster(members, Network("shared" if shared else "links", rate, latency, overlap, links))
+    network = Network("shared" if shared else "links", rate, latency, overlap, links)
+    return Cluster(members, _occupied_in_part(random, network) if overlap and random.random() < 0.5 else network)
+
+
+def faster(network, factor):
+    """The network with so many times the rates."""
+
+    def quick(one):
+        part = one.occupied_bytes_per_s
+        return replace(
+            one, bytes_per_s=factor * one.bytes_per_s, occupied_bytes_per_s=None if part is None else factor * part
+        )
+
+    return replace(quick(network), links=tuple(quick(link) for link in network.links))
+
+
+def _occupied_in_part(random, network):
+    """Messages occupy the network for a part of their time, each link for one of its own."""
+
+    def part(one):
+        faster = None if random.random() < 0.3 else one.bytes_per_s * random.choice([1.0, 2.0, 8.0])
+        sooner = None if random.random() < 0.3 else one.latency_s * random.choice([0.0, 0.5])
+        return replace(one, occupied_bytes_per_s=faster, occupied_latency_s=sooner)
+
+    return replace(part(network), links=tuple(part(link) for link in network.links))
 
 
 def random_messages(random):

@@ -26,7 +26,7 @@ LEVELS = (
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},
-    {"results"},
+    {"pipeline_results", "results", "stage_results"},
     {"compiled"},
     {"orders", "reports"},
     {"arenas", "rewrites"},
@@ -47,7 +47,7 @@ LIBRARIES = {
     "numpy": {
         "graph",
         "memory",
-        "results",
+        "stage_results",
         "arenas",
         "rewrites",
         "stages",

@@ -9,6 +9,7 @@ import downset as ds
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
+from downset.pipeline_results import DeviceUse, Served, ServeEvent, Simulation
 from downset.plans import (
     Block,
     Buffer,
@@ -28,19 +29,9 @@ from downset.plans import (
     Turn,
 )
 from downset.reports.document import Report
-from downset.results import (
-    Comparison,
-    DeviceUse,
-    Figure,
-    Measured,
-    Served,
-    ServeEvent,
-    Simulation,
-    StageCandidate,
-    StageResult,
-    StageRun,
-)
+from downset.results import Comparison, Figure, Measured
 from downset.sessions import Latency, SessionSettings, SessionTaken
+from downset.stage_results import StageCandidate, StageResult, StageRun
 
 LONGEST = 300
 COUNT = 1000

@@ -39,10 +39,12 @@ from experiments.testbed.faults import faulty_run, place
 __all__ = ["wait_for_devices"]
 
 _WINDOWS = 3
-"""A run ends when so many times what is inside has come out, or after `_LONGEST` times its time: while a pipeline fills
-and drains, its results do not come at its period."""
+"""A run ends when so many times what is inside has come out, and a few results more, or after `_LONGEST` times its
+time: while a pipeline fills and drains, its results do not come at its period."""
 _PARTS, _IN_A_PART = 9, 5
-_LONGEST = 3.0
+_FEWEST = 4
+"""Results of a pipeline that is full, without which no period is measured."""
+_LONGEST = 12.0
 _PLANS_S = 5.0
 _JOINS_S = 150.0
 
@@ -214,15 +216,17 @@ def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: floa
     for _ in pipeline.results():
         times.append(time.monotonic())
         took = times[-1] - begun
-        if took < most_s or (len(times) < _WINDOWS * window and took < _LONGEST * most_s):
+        enough = len(times) >= (_WINDOWS - 1) * window + _FEWEST  # one window more comes when it drains
+        if took < most_s or (not enough and took < _LONGEST * most_s):
             pipeline.submit(frame)
     return times
 
 
 def _steady(times: list[float], window: int) -> list[float]:
-    """Seconds between results, without those of the first window and the last one where enough are left."""
+    """Seconds between results, without those of the first window and the last one; none where too few are left. All
+    that are inside at the end come in one burst, which says nothing of the period."""
     kept = times[window : len(times) - window]
-    return [float(one) for one in np.diff(kept if len(kept) >= 4 else times[1:])]
+    return [float(one) for one in np.diff(kept)] if len(kept) >= _FEWEST else []
 
 
 def _mean_s(times: list[float], window: int) -> float | None:

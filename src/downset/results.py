@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import Literal
 
 from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
-from downset.plans import Arena, Evidence, Order, Rewrite, Stage, StagePlan, Together
+from downset.plans import Arena, Evidence, Order, Rewrite, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [
-    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "NextStep", "OnChip",
+    "ROUNDING", "Comparison", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "NextStep", "OnChip",
     "Proof",
-    "RamVerdict", "RanTask", "Recomputation", "ServeEvent", "Served", "Simulation", "StageCandidate",
-    "StageResult", "StageRun", "StepNeed",
+    "RamVerdict", "Recomputation", "StepNeed",
 ]  # fmt: skip
 
 
-RanTask = tuple[int, int, float, float]
-"""A task that ran: its frame, its place in the plan, and when it began and ended, in seconds since the start."""
 ROUNDING = 1e-4
 """Floats that are computed in another order may differ by so much of the largest value."""
 
@@ -269,110 +263,6 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulation:
-    """Simulated, not measured. `period_s`: mean time between frames that left, without the first fifth and while the
-    pipeline fills or drains (`window` frames each; fewer than three times that many frames tell little); of frames
-    before it stalled, if it did; None where too few left. `sustained_period_s`: the same undisturbed, with a frame
-    always waiting.
-
-    `latency_s`: the 50th, 90th, 99th percentile and the largest, from when a frame arrives, of frames that arrive every
-    `arrival_s` seconds; None where none left. In that run `most_waiting` frames were not let in yet at worst, and
-    `last_waiting` when the last one arrived.
-    By device: shares of the time that it computed (`utilisation`), sent and received; share of its MACs that were
-    redundant; the most bytes of buffers in use at once. `energy_j`: for a frame, where every device states its powers
-    (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames that needed it after that never left.
-    """
-
-    frames: int
-    completed: int
-    period_s: float | None
-    latency_s: tuple[float, float, float, float] | None
-    utilisation: tuple[float, ...]
-    redundancy: tuple[float, ...]
-    energy_j: float | None
-    seconds: float
-    stalled_at_s: float | None = None
-    window: int = 1
-    sending: tuple[float, ...] = ()
-    receiving: tuple[float, ...] = ()
-    buffer_bytes: tuple[int, ...] = ()
-    sustained_period_s: float | None = None
-    arrival_s: float | None = None
-    most_waiting: int = 0
-    last_waiting: int = 0
-
-    @property
-    def falls_behind(self) -> bool:
-        """Whether frames arrive faster than the plan sustains: then the queue at the source grows for ever."""
-        if self.arrival_s is None or self.sustained_period_s is None:
-            return False
-        return self.arrival_s < self.sustained_period_s * (1 - 1e-6)
-
-    def __repr__(self) -> str:
-        period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
-        return f"<Simulation of {self.frames} frames, {self.completed} completed: period {period}>"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
-    """The use of one device of a running pipeline: shares of the time that it computed, sent and received, in how many
-    frames it took part, and the most memory that its process took. Planned shares are of the periods that the plans in
-    use have, for the frames that have left: the shares of a device that runs as planned."""
-
-    name: str
-    computing: float
-    sending: float
-    receiving: float
-    planned_computing: float
-    planned_sending: float
-    planned_receiving: float
-    frames: int
-    rss_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServeEvent:
-    """Something that happened to a running pipeline, `at_s` seconds after its start.
-
-    lost, back, slow, recovered: of a device; one that recovered was slow and is less so. replanned: another plan is in
-    use from here on; `plan_s` is what planning took and `move_s` what bringing `moved_bytes` of shards to the devices
-    and opening them took, `replayed` how many frames began again."""
-
-    at_s: float
-    kind: Literal["lost", "back", "slow", "recovered", "replanned"]
-    device: str
-    detail: str
-    plan_s: float = 0.0
-    move_s: float = 0.0
-    moved_bytes: int = 0
-    replayed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The result of a running pipeline; all measured but what is called planned. `latency_s`: percentiles 50, 90, 99
-    and the longest, from when a frame was let in to when its result was back. `period_s`: the mean time between
-    results, None where they are too few. `planned_period_s` is of the plan in use, `first_planned_period_s` of the
-    first one."""
-
-    frames: int
-    completed: int
-    seconds: float
-    period_s: float | None
-    planned_period_s: float
-    first_planned_period_s: float
-    latency_s: tuple[float, float, float, float] | None
-    planned_latency_s: float
-    replans: int
-    devices: tuple[DeviceUse, ...]
-    events: tuple[ServeEvent, ...]
-
-    def __repr__(self) -> str:
-        period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
-        return f"<Served {self.completed} of {self.frames} frames: period {period}, {self.replans} plans more>"
-
-
-@dataclass(frozen=True, slots=True)
 class Recomputation:
     """`graph`: the network in which `recomputed` (names of its operators) run a second time, under names of their own;
     `order`: its best order. `cost`: what runs twice; its `evidence` says whether no other choice of one split of the
@@ -427,88 +317,6 @@ class Inspection:
     def __repr__(self) -> str:
         peak = f"peak {format_bytes(self.peak_bytes)} B, memory {self.memory}"
         return f"<Inspection of {_end(self.model)!r}: {self.operators} operators, {self.tensors} activations, {peak}>"
-
-
-_TELLING = 1.5
-"""A measurement is noisy where its p90 over p10 is above this: what is compared differs by less."""
-
-
-def is_steady(seconds: Sequence[float]) -> bool:
-    """Whether repeated times of one thing vary so little that a difference to others means something."""
-    return percentile(seconds, 0.9) <= _TELLING * percentile(seconds, 0.1)
-
-
-def percentile(seconds: Sequence[float], share: float) -> float:
-    """Seconds that this share of the runs took at most: 0.5 is the median."""
-    return float(np.quantile(seconds, share))
-
-
-@dataclass(frozen=True, slots=True)
-class StageCandidate:
-    """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
-
-    name: str
-    stages: tuple[Stage, ...]
-    barriers: bool
-    seconds: tuple[float, ...] = ()
-    live_bytes: int = 0
-    variant: str = ""
-
-    def percentile(self, share: float) -> float:
-        """Seconds that this share of the rounds took at most: 0.5 is the median."""
-        return percentile(self.seconds, share)
-
-    def __repr__(self) -> str:
-        timed = f"{self.percentile(0.5):.6g} s in the median of {len(self.seconds)}" if self.seconds else "not timed"
-        return f"<StageCandidate {self.name!r}: {len(self.stages)} stages, {timed}>"
-
-
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
-    reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
-    (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
-    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided. `unit_s`: of each unit of the
-    plan, measured alone, and `unit_names`: its first and last operator; empty where the plan has units of a variant.
-    `peer_s`: seconds of each run by runtime, the plan itself as "downset", in interleaved rounds; empty where no other
-    was timed."""
-
-    plan: StagePlan
-    candidates: tuple[StageCandidate, ...]
-    timings_used: int
-    bound_s: float | None
-    speedup: float
-    why: str
-    notes: tuple[str, ...] = ()
-    unit_s: tuple[float, ...] = ()
-    peer_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    unit_names: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        chosen, device = self.plan.evidence.method, self.plan.device_name
-        return f"<StageResult on {device}: {chosen} of {len(self.candidates)} candidates, {self.speedup:.3f}x>"
-
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """The outputs and times of a run of a plan of stages. `outputs`: by name, in the order of the graph's outputs,
-    half floats as float32. `seconds`: of each timed run, measured. `max_relative_error`: the largest difference from
-    ONNX Runtime's outputs over the largest value of its output; None where that was not asked for. `allowed_error`: how
-    large that may be for the device and element type."""
-
-    device_name: str
-    outputs: Mapping[str, npt.NDArray[Any]]
-    seconds: tuple[float, ...]
-    max_relative_error: float | None
-    allowed_error: float
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the outputs are ONNX Runtime's as far as the element type allows; True where that was not asked."""
-        return self.max_relative_error is None or self.max_relative_error <= self.allowed_error
-
-    def __repr__(self) -> str:
-        return f"<StageRun on {self.device_name}: {len(self.outputs)} outputs, {len(self.seconds)} timed runs>"
 
 
 def _end(path: str) -> str:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from downset.clusters.model import Link, Network
 from downset.clusters.toml_file import cluster_names, load_cluster, parse_cluster
-from downset.errors import LoadError
+from downset.errors import LoadError, UsageError
 
 GOOD = """[network]
 kind = "links"
@@ -36,6 +37,28 @@ def test_a_file_is_read():
     assert parse_cluster(GOOD.split("[[link]]")[0]).link(0, 1) == (6.25e6, 0.002)
     shared = parse_cluster(GOOD.split("[[link]]")[0].replace("links", "shared"))
     assert shared.network.overlap
+
+
+def test_what_a_message_occupies_is_read():
+    text = GOOD.replace("latency_ms = 2", "latency_ms = 2\noverlap = true\noccupied_mbps = 80\noccupied_ms = 0.5")
+    cluster = parse_cluster(text.replace("rate_mbps = 8\n", "rate_mbps = 8\nlatency_ms = 1\noccupied_mbps = 16\n"))
+    assert cluster.link(0, 1) == (1e6, 0.001)
+    assert cluster.occupied.link(0, 1) == (2e6, 0.001)  # what is not given is what it takes
+    common = parse_cluster(text.split("[[link]]")[0])
+    assert (common.link(0, 1), common.occupied.link(0, 1)) == ((6.25e6, 0.002), (1e7, 0.0005))
+    assert common.occupied.occupied == common.occupied
+    for line, wrong, says in (
+        (6, "occupied_mbps = 49", "longer than it takes"), (7, "occupied_ms = 2.1", "longer than it takes"),
+        (5, "overlap = false", "without overlap"),
+    ):  # fmt: skip
+        lines = text.split("[[link]]")[0].splitlines()
+        lines[line - 1] = wrong
+        with pytest.raises(LoadError, match=f"line {line if line > 5 else 7}: occupied_.*{says}"):
+            parse_cluster("\n".join(lines))
+    with pytest.raises(UsageError, match="longer than it takes"):
+        Network("shared", 1e6, 0.1, True, occupied_bytes_per_s=9e5)
+    with pytest.raises(UsageError, match="longer than it takes"):
+        Link((0, 1), 1e6, 0.1, occupied_latency_s=0.2)
 
 
 def test_the_papers_clusters_come_along():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.clusters.toml_file import parse_cluster
+from downset.distributed.profiling import streams
 from downset.distributed.profiling.measure import Effort, Measuring, check_devices, rounds_of_pairs
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
 from downset.distributed.profiling.regression import (
@@ -24,7 +25,9 @@ from downset.distributed.profiling.regression import (
     link_rates,
     processor_cost,
     takes_turns,
+    with_occupancy,
 )
+from downset.distributed.profiling.streams import seconds_a_message
 from downset.errors import UsageError
 
 rates = st.floats(1e6, 1e12)
@@ -181,14 +184,56 @@ def test_rounds_hold_every_pair_once_and_no_device_twice(count):
     assert every == list(itertools.combinations(range(count), 2))
 
 
+@given(st.floats(0, 0.2), st.floats(1e4, 1e9), st.floats(0, 2), st.floats(0, 2))
+def test_what_a_message_occupies_is_found_and_never_more_than_it_takes(latency, rate, fixed_part, byte_part):
+    sizes = (16_384, 1 << 20)
+    seconds = [fixed_part * latency + byte_part * n / rate + 1e-9 for n in sizes]
+    found = with_occupancy(LinkRates(rate, latency, 0.01, 8), list(zip(sizes, seconds, strict=True)))
+    assert (found.bytes_per_s, found.latency_s) == (rate, latency)
+    assert found.occupied_bytes_per_s >= rate
+    assert found.occupied_latency_s <= latency
+    for n, taken in zip(sizes, seconds, strict=True):
+        if fixed_part <= 1 and byte_part <= 1:
+            assert found.occupied_latency_s + n / found.occupied_bytes_per_s == pytest.approx(taken, rel=1e-3, abs=2e-5)
+
+
+@pytest.mark.parametrize(("at_once", "wanted"), [(1, 5.0), (2, 2.5), (3, 2.0), (9, 2.0)])
+def test_messages_that_follow_one_another_show_what_each_occupies(monkeypatch, at_once, wanted):
+    """A link that a message occupies for 2 s, and on which it is under way for 5 s, on a clock of its own; each group
+    has one to itself, of which the second is half as fast."""
+    now, free, arrives = [0.0], [0.0, 0.0], {}
+    monkeypatch.setattr(streams.time, "monotonic", lambda: now[0])
+
+    def send(pair):
+        link = pair[0]
+        begin = max(now[0], free[link])
+        free[link] = begin + 2.0 * (1 + link)
+        arrives[len(arrives)] = begin + 5.0 * (1 + link)
+        return len(arrives) - 1
+
+    def first_of(references):
+        first = min(references, key=arrives.__getitem__)
+        now[0] = arrives[first]
+        return [first]
+
+    came = []
+    groups = [[(0, 1)] * at_once, [(1, 0)] * at_once]
+    found = seconds_a_message(groups, send=send, first_of=first_of, arrived=lambda one, pair: came.append((one, pair)))
+    assert found == pytest.approx([wanted, 2 * wanted], rel=0.15)
+    assert sorted(one for one, _ in came) == sorted(arrives)
+
+
 @given(
     name=st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8),
     mac_per_s=rates, alpha=st.floats(0.1, 50), moved=st.none() | rates,
     rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(), cost=st.floats(0, 1),
+    part=st.none() | st.floats(0, 1),
 )  # fmt: skip
-def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, cost):
+def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, cost, part):
     one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57)
     link = LinkRates(rate, latency, 0.01, 8)
+    if part is not None:
+        link = with_occupancy(link, [(n, part * latency + 0.7 * part * n / rate + 1e-12) for n in (1 << 14, 1 << 20)])
     costs = MessageCosts(*(ProcessorCost(cost * k, cost * 1e-6 / k) for k in (1, 2, 3, 4)))
     measured = MeasuredCluster(
         (MeasuredDevice(name, one, 2 << 30, 300 << 20, 1, costs), MeasuredDevice(name + "'", one, 1 << 30, 0)),
@@ -212,6 +257,7 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
     assert read.devices[0].messages.send.each_s == pytest.approx(cost, rel=1e-5)
     assert (read.network.kind, read.network.overlap) == (meant.network.kind, True)
     assert read.link(0, 1) == pytest.approx(meant.link(0, 1), rel=1e-5)
+    assert read.occupied.link(0, 1) == pytest.approx(meant.occupied.link(0, 1), rel=1e-5, abs=1e-11)
 
 
 @pytest.mark.parametrize("names", [(), ("a", "a"), ("a\x1b[2J",), ("a", ""), ("n" * 64,)])

@@ -5,10 +5,10 @@ import pytest
 from experiments.cluster import soak
 from experiments.frame import run
 from experiments.rows import load_rows
-from experiments.testbed import figures, replans
+from experiments.testbed import drive, figures, replans
 from experiments.testbed.driven import Work
 from experiments.testbed.measured import NAME
-from experiments.testbed.settings import CLUSTERS, METHODS, MODELS, Setting, device_names
+from experiments.testbed.settings import CLUSTERS, METHODS, MODELS, RATE_MBPS, Setting, device_names
 
 ROWS = load_rows(NAME)
 
@@ -30,6 +30,29 @@ def test_the_simulator_keeps_what_the_plans_promise():
     for row in ROWS:
         assert row["simulated_s"] == pytest.approx(row["planned_s"], rel=0.01)
         assert row["bound_s"] <= row["planned_s"] * 1.001
+
+
+def test_no_cell_carried_more_than_it_can():
+    """A period by the clock against the bytes that the cell's own counters saw: 50 Mbit/s and no more."""
+    seen = 0
+    for row in ROWS:
+        if row["medium"] == "shared" and row.get("cell_bytes") and row["measured_s"]:
+            assert row["measured_s"] >= 0.98 * row["cell_bytes"] / (RATE_MBPS * 1e6 / 8), (
+                row["network"],
+                row["method"],
+            )
+            seen += 1
+    assert seen > 2
+
+
+def test_a_period_is_of_a_pipeline_that_is_full():
+    """Six frames inside: what one server lets out, and what comes in one burst at the end."""
+    steady = [40.0 + 2.0 * number for number in range(30)]
+    assert (drive._period_s(steady, 6), drive._mean_s(steady, 6)) == (2.0, 2.0)
+    drained = [100.0 + 9.0 * number for number in range(12)] + [200.0 + 0.1 * number for number in range(6)]
+    assert drive._period_s(drained, 6) == 9.0
+    assert drive._period_s(drained, 8) is None  # two results lie between the first window and the last
+    assert drive._mean_s(drained[-6:], 6) is None
 
 
 def test_no_frame_was_lost_when_devices_were():

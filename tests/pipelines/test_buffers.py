@@ -308,7 +308,7 @@ def test_a_lone_frame_takes_the_latency_of_the_plan():
     """Of every method, on every kind of network, with whatever windows, slots, sources and sinks."""
     behind = 0
     instances = []
-    for seed, kind in itertools.product(range(10), KINDS):
+    for seed, kind in itertools.product(range(13), KINDS):
         draw = random.Random(f"lone/{kind}/{seed}")
         problem = random_chain(draw, rows=9) if seed % 2 else random_graph(draw, units=4, rows=8)
         cluster, ends = random_cluster(draw, kind, devices=4), {}

@@ -25,7 +25,7 @@ from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from tests.effort import cases
 from tests.oracles_direct import every_plan, load_s
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+from tests.strategies_pipeline import KINDS, faster, random_chain, random_cluster, random_graph
 
 BASELINES = [name for name in PIPELINERS if name not in ("exact", "blocks")]
 
@@ -116,8 +116,8 @@ def test_more_frames_inside_more_devices_and_faster_networks_never_make_plans_wo
         ]
         assert all(more <= fewer * (1 + 1e-9) for fewer, more in pairwise(windows))
         fewer = sub_cluster(cluster, range(max(1, len(cluster.devices) - 1)))
-        faster = replace(cluster, network=replace(cluster.network, bytes_per_s=2 * cluster.network.bytes_per_s))
-        periods = [plan_pipeline(problem, one, topology="direct").period_s for one in (fewer, cluster, faster)]
+        quick = replace(cluster, network=faster(cluster.network, 2))
+        periods = [plan_pipeline(problem, one, topology="direct").period_s for one in (fewer, cluster, quick)]
         assert all(better <= worse * (1 + 1e-9) for worse, better in pairwise(periods))
 
 

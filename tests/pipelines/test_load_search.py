@@ -14,7 +14,7 @@ from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import joined
 from tests.effort import cases
 from tests.oracles_loads import Loads
-from tests.strategies_pipeline import KINDS, random_setting
+from tests.strategies_pipeline import KINDS, faster, random_setting
 
 pytestmark = pytest.mark.native
 
@@ -87,13 +87,21 @@ def test_plans_are_scheduled_at_the_bound_of_the_search_and_no_method_is_below_i
     assert proven >= 0.8 * total
 
 
+def _occupied_for_no_time(network):
+    none = {"occupied_bytes_per_s": 1e18, "occupied_latency_s": 0.0}
+    return replace(network, links=tuple(replace(link, **none) for link in network.links), **none)
+
+
 def better(random, problem, cluster, accounting):
     """(what, problem, cluster) with more of one resource."""
     network, devices = cluster.network, cluster.devices
     speed = random.choice([5.0, 20.0, 60.0])
     links = network.links
     if links:  # of the newcomer too
-        links += tuple(Link((k, len(devices)), network.bytes_per_s, network.latency_s) for k in range(len(devices)))
+        occupied = (network.occupied_bytes_per_s, network.occupied_latency_s)
+        links += tuple(
+            Link((k, len(devices)), network.bytes_per_s, network.latency_s, *occupied) for k in range(len(devices))
+        )
     yield "a device", problem, Cluster((*devices, Device("new", speed)), replace(network, links=links))
     yield "overlap", problem, replace(cluster, network=replace(network, overlap=True))
     yield (
@@ -101,14 +109,11 @@ def better(random, problem, cluster, accounting):
         problem,
         Cluster(tuple(replace(device, duplex="full") for device in devices), replace(network, duplex="full")),
     )
-    quick = tuple(replace(link, bytes_per_s=1.5 * link.bytes_per_s) for link in links[: len(network.links)])
-    yield (
-        "rate",
-        problem,
-        replace(cluster, network=replace(network, bytes_per_s=1.5 * network.bytes_per_s, links=quick)),
-    )
-    quick = tuple(replace(link, latency_s=0.0) for link in network.links)
-    yield "no latency", problem, replace(cluster, network=replace(network, latency_s=0.0, links=quick))
+    yield "rate", problem, replace(cluster, network=faster(network, 1.5))
+    none = {"latency_s": 0.0, "occupied_latency_s": None}
+    quick = tuple(replace(link, **none) for link in network.links)
+    yield "no latency", problem, replace(cluster, network=replace(network, links=quick, **none))
+    yield "occupied for no time", problem, replace(cluster, network=_occupied_for_no_time(network))
     yield "speed", problem, Cluster((replace(devices[0], mac_per_s=devices[0].mac_per_s), *devices[1:]), network)
     if network.kind == "shared":
         yield "links", problem, replace(cluster, network=replace(network, kind="links"))

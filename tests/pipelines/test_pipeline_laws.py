@@ -26,7 +26,7 @@ from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from tests.effort import cases
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+from tests.strategies_pipeline import KINDS, faster, random_chain, random_cluster, random_graph
 from zoo import graph
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "pipeline.schema.json"
@@ -59,7 +59,8 @@ def test_what_is_called_proven_is_the_least():
             random = Random(f"proof/{kind}/{seed}")
             problem = random_chain(random, layers=4, rows=7) if seed % 3 else random_graph(random, units=3, rows=6)
             cluster = random_cluster(random, kind)
-            network = replace(cluster.network, bytes_per_s=random.choice([cluster.network.bytes_per_s, 1e3]))
+            network = cluster.network
+            network = faster(network, random.choice([1.0, 1e3 / network.bytes_per_s]))
             cluster, comm = Cluster(cluster.devices, network), random.choice(["paper", "resources"])
             plan = plan_pipeline(problem, cluster, comm=comm)
             if comm == "paper":

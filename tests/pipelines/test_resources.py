@@ -1,5 +1,6 @@
 """Laws of plans by resources, on random networks and every kind of cluster."""
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -8,7 +9,9 @@ from random import Random
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.errors import UsageError
+from downset.distributed.simulator import simulate
+from downset.errors import InvalidPlan, LoadError, UsageError
+from downset.formats.plan_json import decode_plan, encode_plan
 from downset.pipelines.check import verify_without_graph
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
@@ -35,9 +38,9 @@ def instances(count, kind):
 def settles_at(plan):
     """The period of a run of the plan's orders, turn by turn, in exact fractions."""
     timed, _ = timed_tasks(plan.cluster, plan)
-    exact = [replace(task, seconds=Fraction(task.seconds)) for task in timed]
+    exact = [replace(task, seconds=Fraction(task.seconds), delay_s=Fraction(task.delay_s)) for task in timed]
     orders = [order.turns for order in plan.schedule.orders]
-    return float(settled_period(exact, orders, plan.schedule.window, frames=80))
+    return float(settled_period(exact, orders, plan.schedule.window, frames=80 + 8 * plan.schedule.window))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,6 +114,32 @@ def test_sender_and_receiver_both_pay_a_hand_over():
     assert drafted(problem, cluster, *stages, comm="paper").period_s == pytest.approx(4.0)
     loads = device_loads(plan)
     assert (loads[0].send_s, loads[0].receive_s) == (loads[1].receive_s, loads[1].send_s) == (2.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["links", "shared"])
+def test_a_message_that_occupies_the_network_for_a_part_of_its_time(kind):
+    """The example of docs/pipelines.md: two messages of 5 s a frame, each of which occupies the network for 1 s. The
+    period is what is occupied, the latency what a frame takes."""
+    problem = chain_problem([(1, 1, 1, 5), (1, 1, 1, 5), (1, 1, 1, 5)], rows=2, row_bytes=5)
+    devices = tuple(Device(name, 1.0) for name in "ABC")
+    slow = Network(kind, 10.0, 4.0, True)
+    part = replace(slow, occupied_bytes_per_s=20.0, occupied_latency_s=0.5)
+    stages = [StageDraft(k, (Split(k, k + 1, (Tile(k, 0, 2),)),)) for k in range(3)]
+    whole, plan = (drafted(problem, Cluster(devices, network), *stages) for network in (slow, part))
+    assert whole.period_s == pytest.approx(10.0)  # of the medium, or of B's radio
+    assert plan.period_s == pytest.approx(2.0)  # of each device's 2 MACs, and of 1 s for each message
+    assert whole.latency_s == plan.latency_s == pytest.approx(3 * 2.0 + 2 * 5.0)
+    assert plan.schedule.window == 8
+    found = simulate(plan, frames=200)
+    assert found.sustained_period_s == pytest.approx(2.0, rel=1e-6)
+    for wrong in (slow, replace(part, occupied_latency_s=4.0), replace(part, occupied_bytes_per_s=None)):
+        with pytest.raises(InvalidPlan):
+            verify_without_graph(replace(plan, cluster=Cluster(devices, wrong)))
+    assert device_loads(plan)[1].send_s == device_loads(plan)[1].receive_s == pytest.approx(1.0)
+    said = json.loads(encode_plan(plan))
+    said["cluster"]["network"]["occupied_bytes_per_s"] = 9.0
+    with pytest.raises(LoadError, match="longer than it takes"):
+        decode_plan(json.dumps(said).encode())
 
 
 def test_source_and_sink_pay_and_outside_moves_nothing():

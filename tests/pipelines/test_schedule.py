@@ -53,7 +53,7 @@ def test_five_devices_in_a_ring():
 
 def test_the_period_is_what_a_run_settles_at_and_deadlocks_are_what_a_run_is_stuck_in():
     stuck = 0
-    for seed, tasks, schedule in random_orders("run", 600):
+    for seed, tasks, schedule in random_orders("run", 600, late=True):
         settled = settled_period(tasks, schedule.orders, schedule.window)
         graph = event_graph(tasks, schedule)
         if settled is None:
@@ -69,7 +69,7 @@ def test_the_period_is_what_a_run_settles_at_and_deadlocks_are_what_a_run_is_stu
 def test_no_run_is_ahead_of_the_earliest_starts():
     for seed in range(200):
         draw = random.Random(f"starts/{seed}")
-        tasks = random_tasks(draw, draw.randint(1, 6), 3)
+        tasks = random_tasks(draw, draw.randint(1, 6), 3, late=True)
         found = cyclic_schedule(tasks, 3)
         ended = run(tasks, found.schedule.orders, found.schedule.window, 30)
         latest = earliest_starts(event_graph(tasks, found.schedule), found.period_s)[len(tasks) + 1]
@@ -82,7 +82,7 @@ def test_against_every_schedule_there_is():
     least_met = looked = 0
     for seed in range(40):
         draw = random.Random(f"all/{seed}")
-        tasks = random_tasks(draw, draw.choice([3, 4]), 3, longest=3)
+        tasks = random_tasks(draw, draw.choice([3, 4]), 3, longest=3, late=True)
         for window in (1, 2, 3):
             periods = set()
             for orders in every_schedule(tasks, 3, Turn):
@@ -165,7 +165,7 @@ def test_leaders_meet_the_load_bound_on_every_network(shared, overlap, full):
 def test_a_larger_window_never_hurts():
     for seed in range(60):
         draw = random.Random(f"window/{seed}")
-        tasks = random_tasks(draw, draw.randint(2, 9), 4)
+        tasks = random_tasks(draw, draw.randint(2, 9), 4, late=True)
         periods = [cyclic_schedule(tasks, 4, window=w).period_s for w in (1, 2, 3, 5, None)]
         assert periods == sorted(periods, reverse=True)
 
@@ -173,7 +173,7 @@ def test_a_larger_window_never_hurts():
 def test_a_lone_frame_takes_what_a_run_of_one_takes():
     for seed in range(100):
         draw = random.Random(f"lone/{seed}")
-        tasks = random_tasks(draw, draw.randint(1, 8), 3)
+        tasks = random_tasks(draw, draw.randint(1, 8), 3, late=True)
         found = cyclic_schedule(tasks, 3)
         assert lone_frame_s(tasks, found.schedule) == run(tasks, found.schedule.orders, found.schedule.window, 1)[0]
 
@@ -200,7 +200,7 @@ def test_one_slot_holds_the_writer_back():
 def test_past_the_deadline_there_is_a_schedule_all_the_same():
     for seed in range(60):
         draw = random.Random(f"late/{seed}")
-        tasks = random_tasks(draw, draw.randint(2, 9), 4)
+        tasks = random_tasks(draw, draw.randint(2, 9), 4, late=True)
         found, whole = cyclic_schedule(tasks, 4, deadline=0.0), cyclic_schedule(tasks, 4)
         assert found.bound_s == whole.bound_s <= whole.period_s <= found.period_s
         assert reached(tasks, found.schedule) == pytest.approx(found.period_s)
@@ -212,7 +212,7 @@ def test_the_compiled_circles_are_those_of_the_python_twin():
     draw = random.Random(11)
     circles = ways = 0
     for _ in range(300):
-        tasks = random_tasks(draw, draw.randint(1, 9), 3)
+        tasks = random_tasks(draw, draw.randint(1, 9), 3, late=True)
         graph = event_graph(tasks, random_schedule(draw, tasks, 3))
         weights = graph.seconds - draw.choice([0.5, 3.0, 9.0, 30.0]) * graph.frames
         distances = [np.zeros(graph.nodes) for _ in range(2)]

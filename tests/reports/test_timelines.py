@@ -9,6 +9,7 @@ import pytest
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
+from downset.pipeline_results import Served
 from downset.plans import Evidence, Stage, StagePlan
 from downset.reports.arena_view import arena_view
 from downset.reports.next_steps import next_steps
@@ -18,7 +19,7 @@ from downset.reports.pipelines import device_loads
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
 from downset.reports.trace import arena_trace, timeline_trace
-from downset.results import Served, StageCandidate, StageResult
+from downset.stage_results import StageCandidate, StageResult
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 

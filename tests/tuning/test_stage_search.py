@@ -18,7 +18,7 @@ from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.reports.json_form import stage_result_json
 from downset.reports.stages import peer_lines
-from downset.results import StageCandidate
+from downset.stage_results import StageCandidate
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.problem import Stage

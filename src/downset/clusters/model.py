@@ -2,14 +2,18 @@
 
 A network is either `links` (every pair has a rate of its own, or the common one) or `shared` (one radio cell: the bytes
 of all transfers share one rate). Rates are written in Mbit/s (10⁶ bits), held in bytes per second.
+
+A message takes latency_s + bytes / bytes_per_s from when it is sent until it has arrived. At first it *occupies* the
+network (the medium, or the ports of its ends), for occupied_latency_s + bytes / occupied_bytes_per_s; then the next one
+may begin (the gap of LogGP, Alexandrov et al., 1995). Without these two it occupies the network for all its time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -112,17 +116,29 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A pair of devices (by index, ascending) whose rate differs from the common one."""
+    """A pair of devices (by index, ascending) whose rate differs from the common one. Raises UsageError where a message
+    would occupy it for longer than it takes."""
 
     pair: tuple[int, int]
     bytes_per_s: Rate
     latency_s: NotNegative
+    occupied_bytes_per_s: Rate | None = None
+    occupied_latency_s: NotNegative | None = None
+
+    def __post_init__(self) -> None:
+        _check_occupied(self)
+
+    @property
+    def occupied(self) -> Link:
+        """The link as if a message took only the time for which it occupies it."""
+        return replace(self, **_occupied(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`overlap`: a device computes one frame while it transfers another; without it does one thing at a time. Default:
-    shared networks overlap, links do not. `duplex` speaks of overlapping links only."""
+    """`overlap`: a device computes one frame while it transfers another; without it does one thing at a time, and a
+    message occupies its ends for all its time. Default: shared networks overlap, links do not. `duplex` speaks of
+    overlapping links only. Raises UsageError where a message would occupy the network for longer than it takes."""
 
     kind: Literal["links", "shared"]
     bytes_per_s: Rate
@@ -130,15 +146,41 @@ class Network:
     overlap: bool = False
     links: tuple[Link, ...] = ()
     duplex: Duplex = "half"
+    occupied_bytes_per_s: Rate | None = None
+    occupied_latency_s: NotNegative | None = None
 
     __repr__ = abridged
 
     def __post_init__(self) -> None:
+        _check_occupied(self)
         object.__setattr__(self, "links", tuple(sorted(self.links, key=_pair)))  # they are found by bisection
+
+    @property
+    def occupied(self) -> Network:
+        """The network as if a message took only the time for which it occupies it; without overlap the same."""
+        if not self.overlap:
+            return self
+        return replace(self, links=tuple(link.occupied for link in self.links), **_occupied(self))
 
 
 def _pair(link: Link) -> tuple[int, int]:
     return link.pair
+
+
+def _check_occupied(one: Link | Network) -> None:
+    slower = one.occupied_bytes_per_s is not None and one.occupied_bytes_per_s < one.bytes_per_s
+    later = one.occupied_latency_s is not None and one.occupied_latency_s > one.latency_s
+    if slower or later:
+        raise UsageError("a message cannot occupy the network for longer than it takes (occupied_mbps, occupied_ms)")
+
+
+def _occupied(one: Link | Network) -> dict[str, Any]:
+    return {
+        "bytes_per_s": one.bytes_per_s if one.occupied_bytes_per_s is None else one.occupied_bytes_per_s,
+        "latency_s": one.latency_s if one.occupied_latency_s is None else one.occupied_latency_s,
+        "occupied_bytes_per_s": None,
+        "occupied_latency_s": None,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +192,16 @@ class Cluster:
 
     __repr__ = abridged
 
+    @property
+    def occupied(self) -> Cluster:
+        """The cluster as if a message took only the time for which it occupies the network. All loads are the same."""
+        return replace(self, network=self.network.occupied)
+
     def duplex(self, device: int) -> Duplex:
         return self.devices[device].duplex or self.network.duplex
 
     def link(self, first: int, second: int) -> tuple[float, float]:
-        """(bytes per second, latency in seconds) between two devices."""
+        """(bytes per second, latency in seconds) of a message between two devices."""
         pair = (min(first, second), max(first, second))
         links = self.network.links
         position = bisect_left(links, pair, key=_pair)

@@ -45,12 +45,16 @@ class _NetworkForm(_TomlForm, frozen=True):
     latency_ms: NotNegative = 0.0
     overlap: bool | None = None
     duplex: Duplex = "half"
+    occupied_mbps: Positive | None = None
+    occupied_ms: NotNegative | None = None
 
 
 class _LinkForm(_TomlForm, frozen=True):
     between: tuple[str, str]
     rate_mbps: Positive
     latency_ms: NotNegative = 0.0
+    occupied_mbps: Positive | None = None
+    occupied_ms: NotNegative | None = None
 
 
 class _MessagesForm(_TomlForm, frozen=True):
@@ -184,12 +188,36 @@ def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Net
                     f"{link.between[0]} and {link.between[1]} are linked twice, or are one device{place}", text, where
                 )
             )
-        links[first, second] = Link((first, second), link.rate_mbps * 1e6 / 8, link.latency_ms / 1e3)
+        place = f" - at `$.link[{index}].occupied_"
+        links[first, second] = Link((first, second), *_rates(link), *_occupied(link, form.network, place, text, where))
     written = form.network
-    overlap = written.kind == "shared" if written.overlap is None else written.overlap
     ordered = tuple(links[pair] for pair in sorted(links))
-    rate, latency = written.rate_mbps * 1e6 / 8, written.latency_ms / 1e3
-    return Network(written.kind, rate, latency, overlap, ordered, written.duplex)
+    held = _occupied(written, written, " - at `$.network.occupied_", text, where)
+    return Network(written.kind, *_rates(written), _overlaps(written), ordered, written.duplex, *held)
+
+
+def _overlaps(network: _NetworkForm) -> bool:
+    return network.kind == "shared" if network.overlap is None else network.overlap
+
+
+def _rates(written: _NetworkForm | _LinkForm) -> tuple[float, float]:
+    return written.rate_mbps * 1e6 / 8, written.latency_ms / 1e3
+
+
+def _occupied(
+    written: _NetworkForm | _LinkForm, network: _NetworkForm, place: str, text: str, where: str
+) -> tuple[float | None, float | None]:
+    """(bytes per second, seconds) for which a message occupies the network, as far as they are given."""
+    rate, fixed = written.occupied_mbps, written.occupied_ms
+    name = "mbps" if rate is not None and (fixed is None or rate < written.rate_mbps) else "ms"
+    wrong = ""
+    if (rate is not None or fixed is not None) and not _overlaps(network):
+        wrong = "without overlap a message occupies its ends for all its time; write overlap = true, or remove this"
+    elif (rate or written.rate_mbps) < written.rate_mbps or (fixed or 0.0) > written.latency_ms:
+        wrong = "a message cannot occupy the network for longer than it takes (rate_mbps, latency_ms)"
+    if wrong:
+        raise LoadError(_placed(f"{wrong}{place}{name}`", text, where))
+    return None if rate is None else rate * 1e6 / 8, None if fixed is None else fixed / 1e3
 
 
 def _placed(message: str, text: str, where: str) -> str:

@@ -101,9 +101,11 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
             "kind": measured.kind, "duplex": measured.duplex,
             "bytes_per_s": common.bytes_per_s,
             "latency_s": common.latency_s, "spread": common.spread,
+            "occupied_bytes_per_s": common.occupied_bytes_per_s, "occupied_latency_s": common.occupied_latency_s,
             "links": [
                 {"between": [names[end] for end in pair], "bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s,
-                 "spread": link.spread}
+                 "spread": link.spread, "occupied_bytes_per_s": link.occupied_bytes_per_s,
+                 "occupied_latency_s": link.occupied_latency_s}
                 for pair, link in sorted(measured.links.items())
             ],
         },

@@ -29,8 +29,8 @@ from downset.text import counted, format_seconds, format_size, printable
 if TYPE_CHECKING:
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
+    from downset.pipeline_results import RanTask, Served
     from downset.plans import Pipeline
-    from downset.results import RanTask, Served
 
 __all__ = ["serve"]
 

@@ -22,8 +22,8 @@ from downset.text import parse_seconds
 if TYPE_CHECKING:
     from downset.distributed.simulator import Disturbance
     from downset.graph.core import Graph
+    from downset.pipeline_results import Simulation
     from downset.plans import Pipeline
-    from downset.results import Simulation
 
 __all__ = ["simulate"]
 

@@ -26,7 +26,7 @@ from downset.commands.waiting import reading, waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
-    from downset.results import StageResult
+    from downset.stage_results import StageResult
 
 __all__ = ["stage"]
 

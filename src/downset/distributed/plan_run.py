@@ -1,8 +1,9 @@
 """A plan with a schedule, run event by event: every device, link and medium takes its turns in the plan's cyclic order.
 
 A task begins when it is the turn of everything that it occupies, when its frame's earlier tasks are done, when its
-frame is inside (at most `window` are) and when the buffers that it writes have a free slot. It knows the plan's tasks,
-orders, buffers and cluster and nothing of how the plan was found.
+frame is inside (at most `window` are) and when the buffers that it writes have a free slot. Where a message occupies
+the network for a part of its time only, the next one begins while it is under way. The simulation knows the plan's
+tasks, orders, buffers and cluster and nothing of how the plan was found.
 
 Empty frames: orders name frames by number, and a turn may come for a frame that has not arrived, while frames inside
 wait behind it. Then that number is given away: an empty frame takes it and passes all its turns in no time. So orders,
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 
 from downset.distributed.conditions import Conditions
 from downset.distributed.run_record import RunRecord
-from downset.distributed.task_prices import ends_of, plan_seconds, resources_of
+from downset.distributed.task_prices import ends_of, occupied_seconds, plan_seconds, resources_of
 from downset.distributed.turns import Turns
 from downset.errors import InvalidPlan
 from downset.plans import Pipeline, PipelineSchedule
@@ -58,7 +59,7 @@ class _PlanTables:
 
     def __init__(self, plan: Pipeline, schedule: PipelineSchedule) -> None:
         self.window = schedule.window
-        self.seconds = plan_seconds(plan)
+        self.seconds, self.occupied_s = plan_seconds(plan), occupied_seconds(plan)
         self.ends = [ends_of(task) for task in plan.tasks]
         self.after = [tuple(dict.fromkeys(task.after)) for task in plan.tasks]
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
@@ -111,9 +112,10 @@ class _PlanRun:
         self.now = 0.0
         self.turns = [Turns(order) for order in work.orders]
         self.busy = [False] * len(work.orders)
-        self.read = [0] * len(work.buffers)  # so many numbers have been read to the end
+        self.read = [_Numbers() for _ in work.buffers]  # by buffer: what has been read to the end
         self.inside: dict[int, _SimulatedFrame] = {}
-        self.admitted = self.finished = self.real_inside = 0
+        self.admitted = self.real_inside = 0
+        self.finished = _Numbers()
         self.arrived = self.let_in = 0
         self.closed = False
         self.due: set[_Instance] = set()
@@ -153,11 +155,15 @@ class _PlanRun:
         while True:
             while self.touched:
                 self.attempt(self.touched.pop())
-            if self.closed or self.let_in == self.arrived or self.admitted - self.finished >= self.work.window:
+            if self.closed or self.let_in == self.arrived or self.is_full():
                 return
             self.record.let_in.append(self.now)
             self.admit(self.let_in)
             self.let_in += 1
+
+    def is_full(self) -> bool:
+        """Whether the window lets no further frame in."""
+        return self.admitted - self.work.window not in self.finished
 
     def admit(self, real: int | None) -> None:
         self.inside[self.admitted] = frame = _SimulatedFrame(self.work, real)
@@ -173,7 +179,7 @@ class _PlanRun:
         if self.busy[resource] or number >= self.admitted:
             return
         frame = self.inside[number]
-        if frame.waits[index] or any(number - work.buffers[b].slots >= self.read[b] for b in work.written[index]):
+        if frame.waits[index] or any(number - work.buffers[b].slots not in self.read[b] for b in work.written[index]):
             return
         if all(not self.busy[other] and self.turns[other].front == front for other in work.held[index]):
             self.begin(number, index, frame)
@@ -181,6 +187,9 @@ class _PlanRun:
     def begin(self, number: int, index: int, frame: _SimulatedFrame) -> None:
         self.due.discard((number, index))
         if frame.real is None:
+            for resource in self.work.held[index]:
+                self.turns[resource].advance()
+                self.touched.add(resource)
             self.done(number, index, frame)
             return
         frame.state[index] = _RUNNING
@@ -199,13 +208,28 @@ class _PlanRun:
         lost = stop == math.inf
         if lost:
             stop = max(begin, self.conditions.died_at(ends))
-        self.schedule(stop, lambda: self.end(number, index, frame, begin, lost))
+        if self.work.occupied_s[index] < seconds:
+            free = min(stop, self.conditions.transferred_at(ends, begin, self.work.occupied_s[index]))
+            self.schedule(free, lambda: self.free(index, begin))
+            self.schedule(stop, lambda: self.end(number, index, frame, begin, lost))
+            return
 
-    def end(self, number: int, index: int, frame: _SimulatedFrame, begin: float, lost: bool) -> None:
+        def end() -> None:
+            self.free(index, begin)
+            self.end(number, index, frame, begin, lost)
+
+        self.schedule(stop, end)
+
+    def free(self, index: int, begin: float) -> None:
+        """A task occupies its resources no longer."""
         ends = self.work.ends[index]
         self.record.end(ends, begin, self.now, transfers=len(ends) > 1)
         for resource in self.work.held[index]:
             self.busy[resource] = False
+            self.turns[resource].advance()
+            self.touched.add(resource)
+
+    def end(self, number: int, index: int, frame: _SimulatedFrame, begin: float, lost: bool) -> None:
         if self.observe is not None and frame.real is not None and not lost:
             self.observe(frame.real, index, begin, self.now)
         if lost:
@@ -218,9 +242,6 @@ class _PlanRun:
     def done(self, number: int, index: int, frame: _SimulatedFrame) -> None:
         work = self.work
         frame.state[index] = _DONE
-        for resource in work.held[index]:
-            self.turns[resource].advance()
-            self.touched.add(resource)
         for other in work.followers[index]:
             frame.waits[other] -= 1
             if not frame.waits[other]:
@@ -229,22 +250,22 @@ class _PlanRun:
         for buffer in work.read[index]:
             frame.unread[buffer] -= 1
             if not frame.unread[buffer]:
-                self.give_back(buffer, frame)
+                self.give_back(buffer, number, frame)
         frame.left -= 1
         if not frame.left:
             self.leave(number, frame)
 
-    def give_back(self, buffer: int, frame: _SimulatedFrame) -> None:
-        """All readers are done with the frame's slot. They are so frame after frame."""
+    def give_back(self, buffer: int, number: int, frame: _SimulatedFrame) -> None:
+        """All readers are done with the frame's slot."""
         described = self.work.buffers[buffer]
-        self.read[buffer] += 1
+        self.read[buffer].add(number)
         if buffer in frame.taken:
             self.record.take(described.device, -described.nbytes)
         self.touched.update(self.work.held[index][0] for index in described.writers)
 
     def leave(self, number: int, frame: _SimulatedFrame) -> None:
         del self.inside[number]
-        self.finished += 1
+        self.finished.add(number)
         for buffer, described in enumerate(self.work.buffers):
             if not described.readers and buffer in frame.taken:
                 self.record.take(described.device, -described.nbytes)
@@ -257,7 +278,7 @@ class _PlanRun:
         """Whether the entry could take a frame that is not there, and some frame inside waits for nothing but the turns
         of such frames."""
         absent = self.closed or self.let_in == self.arrived
-        if not absent or not self.real_inside or self.admitted - self.finished >= self.work.window:
+        if not absent or not self.real_inside or self.is_full():
             return False
         fronts = [turns.front for place, turns in enumerate(self.turns) if not self.busy[place]]
         if not any(number >= self.admitted and not self.work.after[index] for number, index in fronts):
@@ -269,7 +290,9 @@ class _PlanRun:
         seen, left = {due}, [due]
         while left:
             number, index = left.pop()
-            if any(self.busy[resource] for resource in self.work.held[index]):
+            if self.inside[number].state[index] == _RUNNING or any(
+                self.busy[resource] for resource in self.work.held[index]
+            ):
                 return False
             for other in self.undone_before(number, index):
                 if other not in seen:
@@ -287,6 +310,23 @@ class _PlanRun:
                 yield other
         for buffer in work.written[index]:
             earlier = number - work.buffers[buffer].slots
-            if earlier >= self.read[buffer]:
+            if earlier not in self.read[buffer]:
                 readers = work.buffers[buffer].readers
                 yield from ((earlier, one) for one in readers if self.inside[earlier].state[one] != _DONE)
+
+
+class _Numbers:
+    """Numbers of frames, which come nearly in order."""
+
+    def __init__(self) -> None:
+        self._first = 0  # all before it are in
+        self._behind: set[int] = set()
+
+    def __contains__(self, number: int) -> bool:
+        return number < self._first or number in self._behind
+
+    def add(self, number: int) -> None:
+        self._behind.add(number)
+        while self._first in self._behind:
+            self._behind.remove(self._first)
+            self._first += 1

@@ -14,7 +14,15 @@ from downset.clusters.model import ProcessorCost
 from downset.errors import InvalidPlan
 from downset.plans import Pipeline, Resource, Strip, Task
 
-__all__ = ["FrameSeconds", "ends_of", "frame_seconds", "plan_seconds", "resources_of", "task_seconds"]
+__all__ = [
+    "FrameSeconds",
+    "ends_of",
+    "frame_seconds",
+    "occupied_seconds",
+    "plan_seconds",
+    "resources_of",
+    "task_seconds",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,26 @@ def plan_seconds(plan: Pipeline) -> list[float]:
     return seconds
 
 
+def occupied_seconds(plan: Pipeline) -> list[float]:
+    """By task: seconds for which it occupies its resources. A computation does all its time; a message as long as the
+    cluster says, if devices overlap."""
+    seconds, network = plan_seconds(plan), plan.cluster.network
+    own = {link.pair: link for link in network.links}
+    for place, transfer in enumerate(task.transfer for task in plan.tasks):
+        if transfer is None or not network.overlap:
+            continue
+        ends = (min(transfer.source, transfer.target), max(transfer.source, transfer.target))
+        medium = own.get(ends, network)
+        saved_s = 0.0
+        if medium.occupied_latency_s is not None:
+            saved_s += medium.latency_s - medium.occupied_latency_s
+        if medium.occupied_bytes_per_s is not None:
+            saved_s += transfer.nbytes * (1 / medium.bytes_per_s - 1 / medium.occupied_bytes_per_s)
+        if saved_s > 0:
+            seconds[place] = max(0.0, seconds[place] - saved_s)
+    return seconds
+
+
 def task_seconds(plan: Pipeline, task: Task) -> float:
     """Seconds of a computation at full speed, or of a message with its latency.
 
@@ -100,7 +128,7 @@ def ends_of(task: Task) -> tuple[int, ...]:
 
 
 def resources_of(plan: Pipeline, task: Task) -> list[Resource]:
-    """Resources that a task occupies for all of its time.
+    """Resources that a task occupies for its `occupied_seconds`.
 
     Without overlap a device does one thing at a time. With it a device computes beside one transfer, or beside one
     each way where it is full duplex. Transfers over a shared network occupy the medium, which leaves no radio more."""

@@ -17,9 +17,9 @@ from downset.executor.lane_program import lower
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.plans import StagePlan
-from downset.results import StageRun
 from downset.rewrites.rebatch import batch_or_one
 from downset.runtimes.agreement import allowed_difference, as_array, difference
+from downset.stage_results import StageRun
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import UnitGraph, unit_predecessors

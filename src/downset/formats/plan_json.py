@@ -65,7 +65,7 @@ def decode_plan(data: bytes) -> Plan:
             )
         fields = {key: value for key, value in raw.items() if key not in ("kind", "schema")}
         plan: Plan = msgspec.convert(fields, _KINDS[raw["kind"]], str_keys=True)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UsageError) as error:
         raise LoadError(f"not a plan: {error}") from None
     return plan
 

@@ -198,9 +198,9 @@ def check_named(plan: Pipeline, schedule: PipelineSchedule) -> None:
             raise InvalidPlan(f"a buffer of tensor {buffer.tensor} names no tasks, or tasks that do not exist")
 
 
-def check_places(plan: Pipeline, schedule: PipelineSchedule) -> None:
+def check_places(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool]) -> None:
     """Raise InvalidPlan for buffers that share bytes though some run has both in use, and for arenas that are not as
-    large as the buffers in them."""
+    large as the buffers in them. `late`: by task, whether it is done later than it occupies its resources."""
     ends = dict.fromkeys(range(len(plan.cluster.devices)), 0)
     for buffer in schedule.buffers:
         ends[buffer.device] = max(ends[buffer.device], _end(buffer))
@@ -215,7 +215,7 @@ def check_places(plan: Pipeline, schedule: PipelineSchedule) -> None:
         for one, two in _sharing(own):
             pairs.setdefault((one.writers, one.readers, two.writers, two.readers), (one, two))
         if pairs:
-            _check_apart(plan, schedule, list(pairs.values()))
+            _check_apart(plan, schedule, late, list(pairs.values()))
 
 
 def _end(buffer: Buffer) -> int:
@@ -233,11 +233,13 @@ def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
             yield one, ordered[other]
 
 
-def _check_apart(plan: Pipeline, schedule: PipelineSchedule, pairs: Sequence[tuple[Buffer, Buffer]]) -> None:
+def _check_apart(
+    plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool], pairs: Sequence[tuple[Buffer, Buffer]]
+) -> None:
     """Whatever their frames, the one is read to the end before the other is written."""
     sources = sorted({task for pair in pairs for buffer in pair for task in buffer.readers})
     row = {task: place for place, task in enumerate(sources)}
-    apart = _frames_apart(plan, schedule, sources)
+    apart = _frames_apart(plan, schedule, late, sources)
 
     def ahead(one: Buffer, two: Buffer) -> int:
         """By how many frames a frame of the second that is written may be ahead of one of the first that is read."""
@@ -252,17 +254,19 @@ def _check_apart(plan: Pipeline, schedule: PipelineSchedule, pairs: Sequence[tup
             )
 
 
-def _frames_apart(plan: Pipeline, schedule: PipelineSchedule, sources: Sequence[int]) -> npt.NDArray[np.int64]:
+def _frames_apart(
+    plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool], sources: Sequence[int]
+) -> npt.NDArray[np.int64]:
     """[source, task]: the fewest frames on any way of waits, of one or more, from the source's end to the task."""
-    tails, heads, frames = (np.array(column, np.int64) for column in zip(*_waits(plan, schedule), strict=True))
+    tails, heads, frames = (np.array(column, np.int64) for column in zip(*_waits(plan, schedule, late), strict=True))
     order = np.argsort(heads, kind="stable")
     tails, heads, frames = tails[order], heads[order], frames[order]
     firsts = np.flatnonzero(np.r_[True, heads[1:] != heads[:-1]])
     targets = heads[firsts]
-    nodes = len(plan.tasks) + 2 + len(schedule.buffers)
+    nodes = 2 * len(plan.tasks) + 2 + len(schedule.buffers)
     distances = np.full((len(sources), nodes), _FAR, np.int64)
     nodes_reached = distances.copy()
-    nodes_reached[np.arange(len(sources)), list(sources)] = 0
+    nodes_reached[np.arange(len(sources)), [len(plan.tasks) + source for source in sources]] = 0
     for _ in range(2 * nodes):
         reached = np.minimum.reduceat(nodes_reached[:, tails] + frames, firsts, axis=1)
         if not (reached < distances[:, targets]).any():
@@ -272,21 +276,25 @@ def _frames_apart(plan: Pipeline, schedule: PipelineSchedule, sources: Sequence[
     return distances[:, : len(plan.tasks)]
 
 
-def _waits(plan: Pipeline, schedule: PipelineSchedule) -> Iterable[tuple[int, int, int]]:
-    """(tail, head, frames): the head of a frame waits for the end of the tail of so many frames before. Behind the
-    tasks stand two nodes that begin and end a frame, and one for each buffer that its readers have given back."""
-    begin, end = len(plan.tasks), len(plan.tasks) + 1
+def _waits(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool]) -> Iterable[tuple[int, int, int]]:
+    """(tail, head, frames): the head of a frame waits for the tail of so many frames before. Nodes are the starts of
+    the tasks, then the moments when they are done, two that begin and end a frame, and one for each buffer that its
+    readers have given back. The next turn of a resource does not wait for a late task to be done."""
+    count = len(plan.tasks)
+    begin, end = 2 * count, 2 * count + 1
     yield end, begin, schedule.window
     for number, task in enumerate(plan.tasks):
         yield begin, number, 0
-        yield number, end, 0
-        yield from ((other, number, 0) for other in task.after)
+        yield number, count + number, 0
+        yield count + number, end, 0
+        yield from ((count + other, number, 0) for other in task.after)
     for order in schedule.orders:
         for place, turn in enumerate(order.turns):
             later = order.turns[(place + 1) % len(order.turns)]
             again = 1 if place + 1 == len(order.turns) else 0
-            yield turn.task, later.task, again + turn.behind - later.behind
+            free = turn.task if late[turn.task] else count + turn.task
+            yield free, later.task, again + turn.behind - later.behind
     for place, buffer in enumerate(schedule.buffers):
         free = end + 1 + place
-        yield from ((reader, free, 0) for reader in buffer.readers)
+        yield from ((count + reader, free, 0) for reader in buffer.readers)
         yield from ((free, writer, buffer.slots) for writer in buffer.writers)

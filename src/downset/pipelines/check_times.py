@@ -27,6 +27,8 @@ def check_times(plan: Pipeline) -> None:
     for number, task in enumerate(plan.tasks):
         if not math.isfinite(_seconds(plan, task)):
             raise InvalidPlan(f"task {number} takes more seconds than can be counted")
+        if not 0 <= _occupied_s(plan, task) < math.inf:
+            raise InvalidPlan(f"task {number} occupies the network for a time that cannot be counted")
     if plan.comm == "paper":
         rounds = _rounds(plan)
         if plan.schedule is not None:
@@ -40,11 +42,16 @@ def check_times(plan: Pipeline) -> None:
         if not all(map(math.isfinite, seconds)):
             raise InvalidPlan("messages take more seconds than can be counted")
         check_named(plan, plan.schedule)
+        held = [
+            whole if task.transfer is None else _occupied_s(plan, task)
+            for whole, task in zip(seconds, plan.tasks, strict=True)
+        ]
+        times = list(zip(seconds, held, strict=True))
         _check_orders(plan, plan.schedule)
-        _check_loads(plan, plan.schedule, seconds)
-        _check_period(plan, plan.schedule, seconds)
-        _equal("latency_s", plan.latency_s, _lone_frame_s(plan, plan.schedule, seconds))
-        check_places(plan, plan.schedule)
+        _check_loads(plan, plan.schedule, held)
+        _check_period(plan, plan.schedule, times)
+        _equal("latency_s", plan.latency_s, _lone_frame_s(plan, plan.schedule, times))
+        check_places(plan, plan.schedule, [whole > part * (1 + _CLOSE) for whole, part in times])
     _check_memory(plan)
     evidence = plan.evidence
     if evidence.value != plan.period_s or not 0 <= evidence.bound <= evidence.value:
@@ -75,6 +82,20 @@ def _seconds(plan: Pipeline, task: Task) -> float:
         plain -= macs
     byte_rate = device.mac_per_s / device.alpha if device.bytes_per_s is None else device.bytes_per_s
     return seconds + device.alpha * plain / device.mac_per_s + strip.moved_bytes / byte_rate
+
+
+def _occupied_s(plan: Pipeline, task: Task) -> float:
+    """Seconds of a message's medium or ports: all of its time where the cluster does not say that it is less, or where
+    a device does one thing at a time. 0 of a computation."""
+    if task.transfer is None:
+        return 0.0
+    network, pair = plan.cluster.network, {task.transfer.source, task.transfer.target}
+    own = next((link for link in network.links if set(link.pair) == pair), network)
+    rate, fixed = own.bytes_per_s, own.latency_s
+    if network.overlap:
+        rate = rate if own.occupied_bytes_per_s is None else own.occupied_bytes_per_s
+        fixed = fixed if own.occupied_latency_s is None else own.occupied_latency_s
+    return task.transfer.nbytes / rate + fixed
 
 
 def _with_messages(plan: Pipeline) -> list[float]:
@@ -139,7 +160,7 @@ def _paper_period_s(plan: Pipeline, rounds: Sequence[tuple[int, bool, float]]) -
 
 
 def _holds(plan: Pipeline, task: Task) -> set[Resource]:
-    """Resources that a task occupies while it runs."""
+    """Resources that a task occupies."""
     network = plan.cluster.network
     if task.transfer is None:
         return {Resource("processor" if network.overlap else "device", task.device)}
@@ -185,23 +206,26 @@ def _check_loads(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[f
         )
 
 
+Times = Sequence[tuple[float, float]]
+"""By task: seconds from its start until it is done, and those for which it occupies its resources."""
 Arcs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
-def _arcs(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> Arcs:
+def _arcs(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> Arcs:
     """(tail, head, seconds, frames): head of frame k starts that much or more after tail of frame k - frames does. The
     last two nodes begin and end a frame."""
     begin, end = len(plan.tasks), len(plan.tasks) + 1
+    seconds, held = [whole for whole, _ in times], [part for _, part in times]
     arcs: list[tuple[int, int, float, int]] = [(end, begin, 0.0, schedule.window)]
     for number, task in enumerate(plan.tasks):
         arcs += [(begin, number, 0.0, 0), (number, end, seconds[number], 0)]
         arcs += [(other, number, seconds[other], 0) for other in task.after]
     for order in schedule.orders:
         for one, two in pairwise(order.turns):
-            arcs.append((one.task, two.task, seconds[one.task], one.behind - two.behind))
+            arcs.append((one.task, two.task, held[one.task], one.behind - two.behind))
         if order.turns:
             last, first = order.turns[-1], order.turns[0]
-            arcs.append((last.task, first.task, seconds[last.task], 1 + last.behind - first.behind))
+            arcs.append((last.task, first.task, held[last.task], 1 + last.behind - first.behind))
     slots: dict[tuple[int, int], int] = {}  # buffers of one pair of tasks wait as the one with the fewest does
     for buffer in schedule.buffers:
         for pair in ((one, two) for one in buffer.readers for two in buffer.writers):
@@ -211,8 +235,8 @@ def _arcs(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) 
     return np.array(tails), np.array(heads), np.array(lengths, np.float64), np.array(frames)
 
 
-def _check_period(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> None:
-    tails, heads, lengths, frames = _arcs(plan, schedule, seconds)
+def _check_period(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> None:
+    tails, heads, lengths, frames = _arcs(plan, schedule, times)
     nodes = len(plan.tasks) + 2
     if np.abs(frames).max() > 1 << 30:
         raise InvalidPlan("an order is too many rounds behind")
@@ -244,27 +268,25 @@ def _has_circle(
     return True
 
 
-def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> float:
+def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> float:
     """How long a frame takes between others that take no time: the longest way through its own work, over as many
     frames ahead and behind as may be inside with it."""
-    tails, heads, _, frames = (column.tolist() for column in _arcs(plan, schedule, seconds))
+    tails, heads, lengths, frames = (column.tolist() for column in _arcs(plan, schedule, times))
     nodes, inside = len(plan.tasks) + 2, 2 * schedule.window + 1
     waits = [[0] * nodes for _ in range(inside)]
-    followers: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]
-    for tail, head, later in zip(tails, heads, frames, strict=True):
-        followers[tail].append((head, later))
+    followers: list[list[tuple[int, float, int]]] = [[] for _ in range(nodes)]
+    for tail, head, length, later in zip(tails, heads, lengths, frames, strict=True):
+        followers[tail].append((head, length, later))
         for frame in range(max(0, later), min(inside, inside + later)):
             waits[frame][head] += 1
     done = [[0.0] * nodes for _ in range(inside)]
     ready = [(frame, node) for frame in range(inside) for node in range(nodes) if not waits[frame][node]]
     for frame, node in ready:  # grows while it is walked
-        end_s = done[frame][node]
-        if frame == schedule.window and node < len(seconds):
-            end_s += seconds[node]
-        for head, later in followers[node]:
+        for head, length, later in followers[node]:
             other = frame + later
             if 0 <= other < inside:
-                done[other][head] = max(done[other][head], end_s)
+                own_s = length if frame == schedule.window else 0.0
+                done[other][head] = max(done[other][head], done[frame][node] + own_s)
                 waits[other][head] -= 1
                 if not waits[other][head]:
                     ready.append((other, head))

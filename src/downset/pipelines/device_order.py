@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from downset.clusters.model import Cluster, Device, Link
+from downset.clusters.model import Cluster, Device
 
 __all__ = ["Canonical", "by_speed", "canonical", "fastest_first", "rounded", "sub_cluster"]
 
@@ -73,7 +73,7 @@ def sub_cluster(cluster: Cluster, devices: Sequence[int]) -> Cluster:
     """Only these devices, in this order."""
     place = {device: k for k, device in enumerate(devices)}
     links = tuple(
-        Link((min(place[a], place[b]), max(place[a], place[b])), link.bytes_per_s, link.latency_s)
+        replace(link, pair=(min(place[a], place[b]), max(place[a], place[b])))
         for link in cluster.network.links
         for a, b in [link.pair]
         if a in place and b in place

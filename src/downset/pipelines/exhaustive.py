@@ -35,7 +35,8 @@ def exhaustive(
     time_limit_s: float = 10.0,
 ) -> FoundPipeline:
     """The best of all pipelines with balanced strips; past the limit the best so far, marked."""
-    run = _Enumeration(problem, cluster, comm, max_latency_s)
+    timed = cluster.occupied if comm == "resources" and max_latency_s is None else cluster
+    run = _Enumeration(problem, timed, comm, max_latency_s)
     run.deadline = clock.now() + time_limit_s
     stopped = False
     try:

@@ -21,6 +21,7 @@ def message_guides(cluster: Cluster) -> tuple[Cluster, ...]:
     nothing of a processor, or all of its time already."""
     if not cluster.network.overlap or all(device.messages is None for device in cluster.devices):
         return ()
+    cluster = cluster.occupied
     return (_by_processors(cluster), replace(cluster, network=replace(cluster.network, overlap=False)))
 
 

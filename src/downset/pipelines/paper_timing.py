@@ -104,7 +104,7 @@ def check_comm(comm: str) -> None:
 
 
 def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer]) -> float:
-    """How long a round of transfers takes, every device doing one at a time."""
+    """How long a round of transfers takes, every device doing one at a time, and each for all its time."""
     busy = [0.0] * len(cluster.devices)
     total = 0.0
     for transfer in transfers:

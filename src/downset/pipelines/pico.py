@@ -67,7 +67,8 @@ def pico(
     limit = float("inf") if max_latency_s is None else max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
-    network = replace(cluster.network, links=())
+    timed = cluster.occupied if comm == "resources" and max_latency_s is None else cluster
+    network = replace(timed.network, links=())
     equal = Cluster(tuple(Device(f"average {k}", average) for k in range(count)), network)
 
     @cache

@@ -1,8 +1,8 @@
 """Resources that a frame's tasks occupy, and for how many seconds.
 
 A computation takes alpha · MACs / mac_per_s, by kind where a device says so, and the bytes that operators without MACs
-move at their rate. A transfer takes the latency of a message and its bytes at the pair's rate, and occupies both ends
-for all of it. See docs/pipelines.md for the table of resources.
+move at their rate. A transfer takes the latency of a message and its bytes at the pair's rate, and occupies the medium
+or the ports of both ends for the part of it that the cluster says. See docs/pipelines.md for the table of resources.
 
 Messages also take their ends' processors for a part of their time, where a cluster says so. A processor goes on
 computing meanwhile, only slower: all of a frame's computations on a device together take longer by what the frame's
@@ -36,7 +36,8 @@ def transfer_s(cluster: Cluster, transfer: Transfer) -> float:
 
 
 def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
-    """By task. What messages take of a processor is spread over its computations, in proportion to them."""
+    """By task, until it is done. What messages take of a processor is spread over its computations, in proportion to
+    them."""
     seconds, own = [], [0.0] * len(cluster.devices)
     count = [0] * len(cluster.devices)
     for task in frame.tasks:
@@ -80,10 +81,12 @@ def timed_tasks(cluster: Cluster, frame: FrameTasks | Pipeline) -> tuple[list[Ti
         key=lambda resource: (resource.kind == "medium", resource.device, _KINDS.index(resource.kind)),
     )
     number = {resource: place for place, resource in enumerate(used)}
-    timed = [
-        TimedTask(seconds, tuple(sorted(number[one] for one in resources)), task.after)
-        for task, seconds, resources in zip(tasks, _seconds(cluster, frame), held, strict=True)
-    ]
+    holding = cluster.occupied
+    timed = []
+    for task, seconds, resources in zip(tasks, _seconds(cluster, frame), held, strict=True):
+        occupied = seconds if task.transfer is None else min(seconds, transfer_s(holding, task.transfer))
+        numbers = tuple(sorted(number[one] for one in resources))
+        timed.append(TimedTask(occupied, numbers, task.after, seconds - occupied))
     return timed, tuple(used)
 
 

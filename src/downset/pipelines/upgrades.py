@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
-from downset.clusters.model import Cluster
+from downset.clusters.model import Cluster, Link, Network
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.pipelines.accounting import AccountingOptions
@@ -22,17 +22,18 @@ def upgrades(cluster: Cluster) -> dict[str, Cluster]:
     names = {device.name for device in cluster.devices}
     name = next(name for number in range(2, len(names) + 3) if (name := f"{fastest.name[:50]}_{number}") not in names)
     network = cluster.network
-    faster = replace(
-        network,
-        bytes_per_s=2 * network.bytes_per_s,
-        links=tuple(replace(link, bytes_per_s=2 * link.bytes_per_s) for link in network.links),
-    )
+    faster = replace(network, links=tuple(replace(link, **_twice(link)) for link in network.links), **_twice(network))
     return {
         f"one more device like {fastest.name}": replace(
             cluster, devices=(*cluster.devices, replace(fastest, name=name))
         ),
         "links twice as fast": replace(cluster, network=faster),
     }
+
+
+def _twice(one: Link | Network) -> dict[str, Any]:
+    held = one.occupied_bytes_per_s
+    return {"bytes_per_s": 2 * one.bytes_per_s, "occupied_bytes_per_s": None if held is None else 2 * held}
 
 
 def plan_upgraded(

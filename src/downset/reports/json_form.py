@@ -12,6 +12,7 @@ from typing import Any
 
 from downset.graph.core import Graph
 from downset.memory.traffic import Traffic
+from downset.pipeline_results import Served, Simulation
 from downset.plans import Arena, DeviceMemory, Order, Pipeline, SharedObjects
 from downset.reports.arena_view import order_operators
 from downset.reports.fit import stopped_by
@@ -33,8 +34,9 @@ from downset.reports.time_steps import (
     simulation_next_steps,
     stage_next_steps,
 )
-from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun, percentile
+from downset.results import Comparison, Figure, Fit, Inspection
 from downset.sessions import SessionSettings, SessionTaken
+from downset.stage_results import StageResult, StageRun, percentile
 
 __all__ = [
     "comparison_json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from downset.plans import Pipeline, PipelineStage, Task
 from downset.text import counted, printable
@@ -14,6 +14,7 @@ __all__ = [
     "compared_lines",
     "device_loads",
     "hand_over_line",
+    "occupied_seconds",
     "period_line",
     "plan_seconds",
     "sent_bytes",
@@ -37,10 +38,10 @@ class DeviceLoad:
 
 
 def device_loads(plan: Pipeline) -> list[DeviceLoad]:
-    """By device: what a frame takes of it. Under `paper` computing is of MACs alone, and nothing is sent between
-    leaders."""
+    """By device: what a frame takes of it. A message counts while it occupies the network. Under `paper` computing is
+    of MACs alone, and nothing is sent between leaders."""
     loads = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
-    for task, seconds in zip(plan.tasks, plan_seconds(plan), strict=True):
+    for task, seconds in zip(plan.tasks, occupied_seconds(plan), strict=True):
         if task.transfer is not None:
             loads[task.transfer.source][1] += seconds
             loads[task.transfer.target][2] += seconds
@@ -65,8 +66,8 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
 
 
 def plan_seconds(plan: Pipeline) -> list[float]:
-    """Seconds of each task: analytic, from its MACs or bytes and the plan's cluster. A device's computations last
-    longer by what a frame's messages take of its processor."""
+    """Seconds of each task until it is done: analytic, from its MACs or bytes and the plan's cluster. A device's
+    computations last longer by what a frame's messages take of its processor."""
     seconds = [_task_seconds(plan, task) for task in plan.tasks]
     if plan.comm == "paper":
         return seconds
@@ -84,6 +85,12 @@ def plan_seconds(plan: Pipeline) -> list[float]:
         for place in own:
             seconds[place] += spent * (seconds[place] / whole if whole else 1 / len(own))
     return seconds
+
+
+def occupied_seconds(plan: Pipeline) -> list[float]:
+    """Seconds for which each task occupies its resources: a message may occupy the network for a part of its time."""
+    held = replace(plan, cluster=plan.cluster.occupied)
+    return plan_seconds(plan if plan.comm == "paper" else held)
 
 
 def _computes(task: Task, device: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downset.results import Served, ServeEvent
+from downset.pipeline_results import Served, ServeEvent
 from downset.text import format_bytes, printable
 
 __all__ = ["event_line", "served_lines"]

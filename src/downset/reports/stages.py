@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from downset.plans import StagePlan
-from downset.results import StageResult, is_steady
+from downset.stage_results import StageResult, is_steady
 from downset.text import format_bytes
 
 __all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines"]

@@ -15,7 +15,8 @@ from downset.reports.next_steps import next_steps, step_lines
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import period_line, stage_rows, utilisation_line
 from downset.reports.stages import stage_plan_lines, stage_result_lines
-from downset.results import Fit, Recomputation, StageResult
+from downset.results import Fit, Recomputation
+from downset.stage_results import StageResult
 from downset.text import format_bytes, printable
 
 __all__ = ["report"]

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
+from downset.pipeline_results import Served, Simulation
 from downset.plans import Pipeline, PipelineSchedule, Resource
 from downset.reports.next_steps import ranked
-from downset.reports.pipelines import plan_seconds
+from downset.reports.pipelines import occupied_seconds
 from downset.reports.timeline import resource_name
-from downset.results import NextStep, Served, Simulation, StageResult
+from downset.results import NextStep
+from downset.stage_results import StageResult
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
@@ -181,7 +183,7 @@ def _fewer_inside(latency_s: float, alone_s: float, option: str, how: str) -> Ne
 def _relieved(plan: Pipeline, schedule: PipelineSchedule) -> tuple[Resource, float, float, str] | None:
     """(the busiest resource, its seconds a frame, the most seconds of any resource where what keeps it busy is twice as
     fast, what that is); None where that gains nothing."""
-    took = plan_seconds(plan)
+    took = occupied_seconds(plan)
     loads = {order.resource: [turn.task for turn in order.turns] for order in schedule.orders if order.turns}
     if not loads:
         return None

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from downset.pipeline_results import RanTask
 from downset.plans import Pipeline, PipelineSchedule, Resource, StagePlan, Task
-from downset.reports.pipelines import plan_seconds
-from downset.results import RanTask
+from downset.reports.pipelines import occupied_seconds, plan_seconds
 from downset.text import format_bytes, printable
 
 __all__ = [
@@ -65,7 +65,8 @@ def planned_timeline(plan: Pipeline) -> Timeline:
             for piece in _pieces(plan, lanes, index, 0, start, start + seconds[index])
         ]
         return _timeline("planned", plan, lanes, slices, end, "one frame alone, by the paper's equations (analytic)")
-    starts = _steady_starts(plan, plan.schedule, seconds)
+    held = occupied_seconds(plan)
+    starts = _steady_starts(plan, plan.schedule, seconds, held)
     end = PERIODS_SHOWN * plan.period_s
     shift = max(starts, default=0.0)  # so that the first frame shown has others ahead of it
     slices = []
@@ -73,15 +74,21 @@ def planned_timeline(plan: Pipeline) -> Timeline:
         behind = math.floor((start - shift) / plan.period_s)
         for frame in range(-behind - 1, PERIODS_SHOWN + 1 - behind):
             begin = start - shift + frame * plan.period_s
-            slices += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + seconds[index], end))
+            slices += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + held[index], end))
     first = min((piece.frame for piece in slices), default=0)
     slices = [replace(piece, frame=piece.frame - first) for piece in slices]
     return _timeline("planned", plan, lanes, slices, end, f"{PERIODS_SHOWN} periods of its steady state (analytic)")
 
 
 def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
-    """The timeline of what a simulation observed, over a few periods in its middle."""
-    return _middle("simulated", plan, ran, plan.period_s, "(simulated)")
+    """The timeline of what a simulation observed, over a few periods in its middle. A message is drawn while it
+    occupies the network."""
+    held = [
+        math.inf if task.transfer is None or seconds == whole else seconds
+        for task, whole, seconds in zip(plan.tasks, plan_seconds(plan), occupied_seconds(plan), strict=True)
+    ]
+    drawn = ((frame, task, begin, min(end, begin + held[task])) for frame, task, begin, end in ran)
+    return _middle("simulated", plan, drawn, plan.period_s, "(simulated)")
 
 
 def measured_timeline(plan: Pipeline, ran: Iterable[RanTask], period_s: float | None) -> Timeline:
@@ -145,7 +152,7 @@ def busiest_resource(plan: Pipeline) -> tuple[str, float] | None:
     """The resource with the most work for a frame, and its seconds; None without a schedule."""
     if plan.schedule is None or not plan.schedule.orders:
         return None
-    took = plan_seconds(plan)
+    took = occupied_seconds(plan)
     loads = [(sum(took[turn.task] for turn in order.turns), order.resource) for order in plan.schedule.orders]
     seconds, resource = max(loads, key=lambda item: item[0])
     return resource_name(plan, resource), seconds
@@ -213,7 +220,9 @@ def _alone(plan: Pipeline, seconds: Sequence[float]) -> list[float]:
     return starts
 
 
-def _steady_starts(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> list[float]:
+def _steady_starts(
+    plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float], held: Sequence[float]
+) -> list[float]:
     """The least starts of frame 0 that keep every order, buffer and window at the plan's period: longest paths by
     relaxation, which end as no circle of them is positive. O(tasks · arcs) at worst."""
     arcs: list[tuple[int, int, float]] = []
@@ -222,10 +231,10 @@ def _steady_starts(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence
         arcs += [(other, number, seconds[other]) for other in task.after]
     for order in schedule.orders:
         for one, two in pairwise(order.turns):
-            arcs.append((one.task, two.task, seconds[one.task] - (one.behind - two.behind) * period))
+            arcs.append((one.task, two.task, held[one.task] - (one.behind - two.behind) * period))
         if order.turns:
             last, first = order.turns[-1], order.turns[0]
-            arcs.append((last.task, first.task, seconds[last.task] - (1 + last.behind - first.behind) * period))
+            arcs.append((last.task, first.task, held[last.task] - (1 + last.behind - first.behind) * period))
     for buffer in schedule.buffers:
         arcs += [(one, two, seconds[one] - buffer.slots * period) for one in buffer.readers for two in buffer.writers]
     entries = [number for number, task in enumerate(plan.tasks) if not task.after]

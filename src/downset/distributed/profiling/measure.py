@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from downset.clusters.model import Duplex, MessageCosts, ProcessorCost, check_device_name
+from downset.distributed.fetching import fetched
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -30,7 +31,9 @@ from downset.distributed.profiling.regression import (
     link_rates,
     processor_cost,
     takes_turns,
+    with_occupancy,
 )
+from downset.distributed.profiling.streams import Group, seconds_a_message
 from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
@@ -47,6 +50,11 @@ __all__ = [
 
 _RESOURCE = "downset:"
 _FREES_S = 10.0
+_STREAMED = 2
+"""Messages of a pair that are under way at once, where it is measured how they follow one another. With all pairs of
+four devices at once, Ray sent most of them again and again."""
+_CALLS = 4
+"""Calls of a device at once: more than wait for messages at any time."""
 _REPEATS = 5
 """A device computes beside one kind of messages for so many times the least seconds of a batch of probes."""
 Told = Callable[[str], None]
@@ -133,12 +141,14 @@ class Measuring:
                 raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
             time.sleep(0.2)
         remote = ray.remote(ProbedDevice)
-        fetch = ray.get
         for name in self.names:
             self._actors.append(
                 remote.options(
-                    resources={device_resource_of(name): 1}, num_cpus=0, max_restarts=0, max_concurrency=4
-                ).remote(fetch=fetch)
+                    resources={device_resource_of(name): 1},
+                    num_cpus=0,
+                    max_restarts=0,
+                    max_concurrency=_CALLS,
+                ).remote(fetch=fetched)
             )
         self.all("ready")
         return self
@@ -305,7 +315,8 @@ class Measuring:
         """Kind, duplex, and the lines of all messages and of those of each pair; `costs` as measured before.
 
         Messages are timed between devices at rest: what they wait for processors that are busy is charged to these by
-        `costs`, and a link or a medium carries others' messages meanwhile."""
+        `costs`, and a link or a medium carries others' messages meanwhile. How long one of them occupies it is timed
+        with as many under way as pipelines have: two of each of the pairs that share no device."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
@@ -321,6 +332,16 @@ class Measuring:
                 samples.update(zip(pairs, self._sizes(pairs), strict=True))
         common = link_rates([sample for of_pair in samples.values() for sample in of_pair])
         links = {} if shared else {pair: link_rates(of_pair) for pair, of_pair in sorted(samples.items())}
+        told("messages that follow one another")
+        if shared:
+            common = with_occupancy(common, self._streams([_STREAMED * next(rounds_of_pairs(count))])[0])
+        else:
+            streams: dict[tuple[int, int], list[tuple[int, float]]] = {}
+            for pairs in rounds_of_pairs(count):
+                sent = [[pair] * _STREAMED for pair in pairs]
+                streams.update(zip(pairs, self._streams(sent), strict=True))
+            links = {pair: with_occupancy(links[pair], own) for pair, own in sorted(streams.items())}
+            common = with_occupancy(common, [sample for own in streams.values() for sample in own])
         return "shared" if shared else "links", "half" if shared else duplex, common, links
 
     def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
@@ -335,6 +356,25 @@ class Measuring:
             for own, seconds in zip(samples, zip(*taken, strict=True), strict=True):
                 own.append((nbytes, statistics.median(seconds)))
         return samples
+
+    def _streams(self, groups: Sequence[Group]) -> list[list[tuple[int, float]]]:
+        """(bytes, seconds a message) of a small and a large size, by group, all groups at once."""
+        sizes = self._cost_sizes()
+        return [
+            list(zip(sizes, own, strict=True)) for own in zip(*(self._stream_s(groups, n) for n in sizes), strict=True)
+        ]
+
+    def _stream_s(self, groups: Sequence[Group], nbytes: int) -> list[float]:
+        def first_of(references: Sequence[Any]) -> Sequence[Any]:
+            ready, waits = self._ray.wait([*references], timeout=self.effort.answer_s)
+            return list(ready or waits[:1])
+
+        return seconds_a_message(
+            groups,
+            send=lambda pair: self._ask_message(pair[0], pair[1], nbytes),
+            first_of=first_of,
+            arrived=lambda reference, pair: self._answer(reference, self.names[pair[1]]),
+        )
 
 
 def _of_every_device(count: int) -> Iterator[tuple[int, int]]:

@@ -55,12 +55,16 @@ def measured_cluster(measured: MeasuredCluster) -> Cluster:
         )
         for device in measured.devices
     )  # fmt: skip
-    links = tuple(Link(pair, one.bytes_per_s, one.latency_s) for pair, one in sorted(measured.links.items()))
-    common = measured.common
-    return Cluster(
-        devices,
-        Network(measured.kind, common.bytes_per_s, common.latency_s, overlap=True, links=links, duplex=measured.duplex),
+    links = tuple(
+        Link(pair, one.bytes_per_s, one.latency_s, one.occupied_bytes_per_s, one.occupied_latency_s)
+        for pair, one in sorted(measured.links.items())
     )
+    common = measured.common
+    network = Network(
+        measured.kind, common.bytes_per_s, common.latency_s, overlap=True, links=links, duplex=measured.duplex,
+        occupied_bytes_per_s=common.occupied_bytes_per_s, occupied_latency_s=common.occupied_latency_s,
+    )  # fmt: skip
+    return Cluster(devices, network)
 
 
 def cluster_text(measured: MeasuredCluster) -> str:
@@ -77,6 +81,7 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
     yield f'kind = "{measured.kind}"'
     yield f"rate_mbps = {_mbps(measured.common)}  {_spread(measured.common)}"
     yield f"latency_ms = {measured.common.latency_s * 1e3:.6g}  # of every message"
+    yield from _occupancy(measured.common)
     yield "overlap = true  # devices compute while they send and receive; `messages` says what that takes of them"
     yield f'duplex = "{measured.duplex}"'
     for described, device in zip(measured.devices, cluster.devices, strict=True):
@@ -97,12 +102,20 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
         yield f"between = [{', '.join(names)}]"
         yield f"rate_mbps = {_mbps(link)}  {_spread(link)}"
         yield f"latency_ms = {link.latency_s * 1e3:.6g}"
+        yield from _occupancy(link)
 
 
 def _costs(messages: MessageCosts) -> Iterator[str]:
     for name in ("send", "receive", "frame", "result"):
         cost: ProcessorCost = getattr(messages, name)
         yield f"{name}_ms = {cost.each_s * 1e3:.6g}, {name}_ms_per_mb = {cost.byte_s * 1e9:.6g}"
+
+
+def _occupancy(link: LinkRates) -> Iterator[str]:
+    if link.occupied_bytes_per_s is not None:
+        yield f"occupied_mbps = {link.occupied_bytes_per_s * 8 / 1e6:.6g}  # then the next one may begin"
+    if link.occupied_latency_s is not None:
+        yield f"occupied_ms = {link.occupied_latency_s * 1e3:.6g}"
 
 
 def _quoted(text: str) -> str:

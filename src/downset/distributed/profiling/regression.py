@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -22,7 +22,16 @@ import numpy.typing as npt
 from downset.clusters.model import ProcessorCost
 from downset.errors import UsageError
 
-__all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_rates", "processor_cost", "takes_turns"]
+__all__ = [
+    "ComputeSample",
+    "DeviceRates",
+    "LinkRates",
+    "device_rates",
+    "link_rates",
+    "processor_cost",
+    "takes_turns",
+    "with_occupancy",
+]
 
 Array = npt.NDArray[np.float64]
 _MOST_KINDS = 12
@@ -53,12 +62,15 @@ class DeviceRates:
 
 @dataclass(frozen=True, slots=True)
 class LinkRates:
-    """A message of n bytes takes latency_s + n / bytes_per_s. `spread` as in `DeviceRates`."""
+    """A message of n bytes takes latency_s + n / bytes_per_s, and occupies the link or the medium for
+    occupied_latency_s + n / occupied_bytes_per_s of it (None: for all of it). `spread` as in `DeviceRates`."""
 
     bytes_per_s: float
     latency_s: float
     spread: float = 0.0
     samples: int = 0
+    occupied_bytes_per_s: float | None = None
+    occupied_latency_s: float | None = None
 
 
 def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
@@ -98,6 +110,16 @@ def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
     latency_s, byte_s = _non_negative(work, seconds, 1 / seconds)
     spread = _spread(work @ np.array([latency_s, byte_s]), seconds)
     return LinkRates(1 / max(byte_s, _FASTEST), latency_s, spread, len(samples))
+
+
+def with_occupancy(rates: LinkRates, samples: Sequence[tuple[int, float]]) -> LinkRates:
+    """The rates with the line through (bytes, seconds a message) of messages that follow one another without a wait,
+    residuals relative to the seconds. A message occupies a link no longer than it takes."""
+    seconds = np.array([seconds for _, seconds in samples])
+    work = np.array([[1.0, float(nbytes)] for nbytes, _ in samples])
+    fixed_s, byte_s = _non_negative(work, seconds, 1 / seconds)
+    rate = max(rates.bytes_per_s, 1 / max(byte_s, _FASTEST))
+    return replace(rates, occupied_bytes_per_s=rate, occupied_latency_s=min(rates.latency_s, fixed_s))
 
 
 def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:

@@ -31,8 +31,8 @@ from downset.distributed.serving.run import PipelineRun, SubmittedFrame
 from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.distributed.serving.standstill import Standstill, Wait, function_of
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
+from downset.pipeline_results import ServeEvent
 from downset.plans import Pipeline
-from downset.results import ServeEvent
 
 __all__ = ["Driver", "Outlet", "ServingSettings"]
 

@@ -6,9 +6,10 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from downset.distributed.fetching import fetched
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
 from downset.distributed.serving.nodes import NodeProcess, answers, common_environment, device_resource, host_and_port
@@ -26,8 +27,6 @@ _GROUP_OF = {
 }  # fmt: skip
 _log = logging.getLogger("downset.serving")
 _CONNECTS_S = 60.0
-_LOOKS_S = 0.5
-"""How often a device that waits for rows looks whether they are still wanted."""
 _RESOURCE = device_resource("")
 
 
@@ -35,19 +34,6 @@ def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
     del ignore_prefix
     for line in data["lines"]:
         _log.info("Ray: %s", line)
-
-
-def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
-    """The object of a reference; None where nobody wants it any more.
-
-    Only what has arrived is asked for with `get`: where the time of a `get` runs out, Ray drops what has come of the
-    object, and the next `get` has all of it sent again. A `wait` goes on where the one before it ended."""
-    ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
-    while wanted():
-        arrived, _ = ray.wait([reference], timeout=_LOOKS_S)
-        if arrived:
-            return ray.get(reference)
-    return None
 
 
 class _NoPaths(list[str]):
@@ -61,7 +47,7 @@ class RayDevice(ServingDevice):
     """A device in Ray's worker process, which ends itself when its driver is silent."""
 
     def __init__(self, name: str, threads: int) -> None:
-        super().__init__(name, threads=threads, fetch=_fetched, watched=True)
+        super().__init__(name, threads=threads, fetch=fetched, watched=True)
 
 
 class RayFleet:

@@ -30,7 +30,7 @@ class SegmentSums:
     def __init__(
         self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads, accounting: Accounting
     ) -> None:
-        self.network, self.kinds = cluster.network, kinds
+        self.network, self.kinds = cluster.network.occupied, kinds
         alike = all(device.moved_per_s == device.peak_speed for device in cluster.devices)
         work = [
             sum(0 if problem.ops[op].macs_per_row else reads.moved_bytes(op) * alike for op in unit)
@@ -95,7 +95,7 @@ def least_fetched_s(
                 fetched[start, stop] = _least_of_strips(problem.segment(start, stop), most)
     least = np.minimum.accumulate(fetched[..., ::-1], axis=2)[..., ::-1]  # as many strips, or more
     least = np.maximum.accumulate(np.where(np.isfinite(least), least, -np.inf), axis=2)  # some devices without rows
-    return np.asarray(least[..., many] / cluster.network.bytes_per_s)
+    return np.asarray(least[..., many] / cluster.network.occupied.bytes_per_s)
 
 
 def _least_of_strips(segment: SegmentPrices, most: int) -> npt.NDArray[np.float64]:
@@ -117,7 +117,7 @@ class EqualStrips:
     def __init__(
         self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], accounting: Accounting
     ) -> None:
-        self.network, self.kinds = cluster.network, kinds
+        self.network, self.kinds = cluster.network.occupied, kinds
         counts = [len(kind.devices) for kind in kinds]
         self.sets = np.array(list(product(*(range(count + 1) for count in counts))), np.int64)
         self.many = self.sets.sum(axis=1)

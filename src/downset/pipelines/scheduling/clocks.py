@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from downset.pipelines.scheduling.events import Schedule, TimedBuffer, TimedTask, event_graph
+from downset.pipelines.scheduling.events import EventGraph, Schedule, TimedBuffer, TimedTask, event_graph
 
 __all__ = ["frames_between", "lone_latency_s"]
 
@@ -23,10 +23,18 @@ _FAR = 1 << 40
 def frames_between(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = ()
 ) -> npt.NDArray[np.int64]:
-    """[u, v]: the least f such that in every run task u of a frame ends before task v of the f-th frame behind it
+    """[u, v]: the least f such that in every run task u of a frame is done before task v of the f-th frame behind it
     begins (0: of the same frame, -1: of the frame before it).
 
     Every task holds a resource, and the orders do not deadlock."""
+    return _frames_between(tasks, schedule, buffers)[0]
+
+
+def _frames_between(
+    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """`frames_between`, and the same with "occupies its resources no longer" in place of "is done"."""
+    buffers = tuple(buffers)
     place = np.zeros(len(tasks), np.int64)
     behind = np.zeros(len(tasks), np.int64)
     resource = np.zeros(len(tasks), np.int64)
@@ -35,15 +43,31 @@ def frames_between(
             place[turn.task], behind[turn.task], resource[turn.task] = position, turn.behind, number
     lengths = np.array([max(len(order), 1) for order in schedule.orders], np.int64)
     clocks = _clocks(tasks, schedule, buffers, lengths)
-    frames = -((place[None, :] - clocks[:, resource]) // lengths[resource][None, :]) - behind[None, :]
-    np.fill_diagonal(frames, 1)  # a task comes before itself one frame later, by the order of its resource
-    return frames
+
+    def frames(first: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.asarray(-((place[None, :] - first[:, resource]) // lengths[resource][None, :]) - behind[None, :])
+
+    free = frames(clocks[: len(tasks)])
+    np.fill_diagonal(free, 1)  # a task comes before itself one frame later, by the order of its resource
+    done = free.copy()
+    late = [index for index, task in enumerate(tasks) if task.delay_s > 0]
+    if late:  # turns of its own resources do not wait for it to be done
+        done[late] = frames(_behind(event_graph(tasks, Schedule((), schedule.window), buffers), clocks, lengths))[late]
+    return done, free
+
+
+def _behind(graph: EventGraph, clocks: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[task, resource]: the first turn of the resource behind one of the task's arcs in this graph."""
+    first = np.full_like(clocks, _FAR)
+    np.minimum.at(first, graph.tails, clocks[graph.heads] + graph.frames[:, None] * lengths[None, :])
+    return first[: graph.tasks]
 
 
 def _clocks(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """[task, resource]: the first turn of the resource that comes behind the task's frame 0, itself included."""
+    """[node, resource]: the first turn of the resource that comes behind the start of frame 0's node, a task's own turn
+    included."""
     graph = event_graph(tasks, schedule, buffers)
     clocks = np.full((graph.nodes, len(schedule.orders)), _FAR, np.int64)
     for number, order in enumerate(schedule.orders):
@@ -65,16 +89,17 @@ def _clocks(
             if (first < clocks[tail]).any():
                 np.minimum(clocks[tail], first, out=clocks[tail])
                 moved = True
-    return clocks[: graph.tasks]
+    return clocks
 
 
 def lone_latency_s(tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = ()) -> float:
     """How long a frame takes while all others take no time: what the orders, the window and the slots make it wait for
     of its own tasks, through other frames' turns too."""
-    before = frames_between(tasks, schedule, buffers) <= 0
-    seconds = np.array([task.seconds for task in tasks])
-    done = np.zeros(len(tasks))
+    done, free = (frames <= 0 for frames in _frames_between(tasks, schedule, buffers))
+    seconds, lasts = (np.array(each) for each in zip(*((task.seconds, task.lasts_s) for task in tasks), strict=True))
+    start = np.zeros(len(tasks))
     # What comes before is transitive: who has fewer tasks before itself comes first.
-    for index in np.argsort(before.sum(axis=0), kind="stable").tolist():
-        done[index] = seconds[index] + done[before[:, index]].max(initial=0.0)
-    return float(done.max(initial=0.0))
+    for index in np.argsort(free.sum(axis=0), kind="stable").tolist():
+        waits = (start + lasts)[done[:, index]].max(initial=0.0), (start + seconds)[free[:, index]].max(initial=0.0)
+        start[index] = max(waits)
+    return float((start + lasts).max(initial=0.0))

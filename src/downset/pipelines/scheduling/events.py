@@ -53,11 +53,18 @@ class Deadlock(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TimedTask:
-    """Work that every frame needs once: it holds all its resources for `seconds`, after other tasks of its frame."""
+    """Work that every frame needs once: it occupies all its resources for `seconds`, after other tasks of its frame. It
+    is done `delay_s` later, in which it occupies none."""
 
     seconds: float
     resources: tuple[int, ...]
     after: tuple[int, ...] = ()
+    delay_s: float = 0.0
+
+    @property
+    def lasts_s(self) -> float:
+        """Seconds from its start until it is done."""
+        return self.seconds + self.delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +105,13 @@ def event_graph(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = (), *, window: bool = True
 ) -> EventGraph:
     """The graph of what each start waits for: its frame's earlier tasks, its resources' turn before, a slot, and the
-    window."""
+    window. The next turn of a resource waits until a task occupies it no longer, all else until the task is done."""
     begin, end = len(tasks), len(tasks) + 1
     arcs: list[Arc] = []
     for index, task in enumerate(tasks):
         arcs.append((begin, index, 0.0, 0))
-        arcs.append((index, end, task.seconds, 0))
-        arcs += [(other, index, tasks[other].seconds, 0) for other in task.after]
+        arcs.append((index, end, task.lasts_s, 0))
+        arcs += [(other, index, tasks[other].lasts_s, 0) for other in task.after]
     for order in schedule.orders:
         for first, second in pairwise(order):
             arcs.append((first.task, second.task, tasks[first.task].seconds, first.behind - second.behind))
@@ -114,7 +121,7 @@ def event_graph(
     for buffer in buffers:
         if buffer.slots is not None:
             arcs += [
-                (reader, writer, tasks[reader].seconds, buffer.slots)
+                (reader, writer, tasks[reader].lasts_s, buffer.slots)
                 for reader in buffer.readers
                 for writer in buffer.writers
             ]

@@ -147,9 +147,9 @@ def sequence(tasks: Sequence[TimedTask]) -> list[int]:
         index = min(ready, key=lambda one: (starts[one], one))
         ready.remove(index)
         order.append(index)
-        done_s[index] = starts[index] + tasks[index].seconds
+        done_s[index] = starts[index] + tasks[index].lasts_s
         for resource in tasks[index].resources:
-            free_s[resource] = done_s[index]
+            free_s[resource] = starts[index] + tasks[index].seconds
         for follower in followers[index]:
             waiting[follower] -= 1
             if not waiting[follower]:
@@ -170,18 +170,19 @@ def one_at_a_time(tasks: Sequence[TimedTask], resources: int, order: Sequence[in
 
 def lone_frame_s(tasks: Sequence[TimedTask], schedule: Schedule) -> float:
     """How long a frame takes that meets no other, each resource doing its tasks in the order of the schedule."""
-    arcs: list[list[int]] = [list(task.after) for task in tasks]
+    turn_before: list[list[int]] = [[] for _ in tasks]
     for turns in schedule.orders:
         own = [turn.task for turn in sorted(turns, key=lambda turn: turn.behind)]
         for first, second in pairwise(own):
-            arcs[second].append(first)
-    done: dict[int, float] = {}
-
+            turn_before[second].append(first)
+    start: dict[int, float] = {}
     for index in sequence(
-        [TimedTask(task.seconds, (), tuple(before)) for task, before in zip(tasks, arcs, strict=True)]
+        [TimedTask(task.seconds, (), (*task.after, *turns)) for task, turns in zip(tasks, turn_before, strict=True)]
     ):
-        done[index] = max((done[other] for other in arcs[index]), default=0.0) + tasks[index].seconds
-    return max(done.values(), default=0.0)
+        done = [start[other] + tasks[other].lasts_s for other in tasks[index].after]
+        free = [start[other] + tasks[other].seconds for other in turn_before[index]]
+        start[index] = max([*done, *free], default=0.0)
+    return max((start[index] + task.lasts_s for index, task in enumerate(tasks)), default=0.0)
 
 
 def _from_phases(work: _SchedulingProblem, phases: Sequence[float], period: float) -> Schedule | None:
@@ -191,7 +192,7 @@ def _from_phases(work: _SchedulingProblem, phases: Sequence[float], period: floa
     place = {index: number for number, index in enumerate(work.order)}
     behind = [0] * len(tasks)
     for index in work.order:
-        ready = max((ticks[o] + behind[o] * period + tasks[o].seconds for o in tasks[index].after), default=0.0)
+        ready = max((ticks[o] + behind[o] * period + tasks[o].lasts_s for o in tasks[index].after), default=0.0)
         behind[index] = max(0, math.ceil((ready - ticks[index]) / period - 1e-8))
     orders = []
     for resource in range(work.resources):
@@ -212,7 +213,7 @@ def _as_ready(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
     starts = [0.0] * len(work.tasks)
     for index in work.order:
         task = work.tasks[index]
-        ready = max((starts[other] + work.tasks[other].seconds for other in task.after), default=0.0)
+        ready = max((starts[other] + work.tasks[other].lasts_s for other in task.after), default=0.0)
         start_s = circle.first_free(task.resources, task.seconds, ready)
         if start_s is None:
             return
@@ -298,7 +299,7 @@ class _PhaseSearch:
                 stack += reached
         for index in self.order:  # what holds one resource, behind what it waits for
             before = max(
-                (self.stop(other) for other in self.work.tasks[index].after if other in self.placed), default=0.0
+                (self.done(other) for other in self.work.tasks[index].after if other in self.placed), default=0.0
             )
             if index not in self.placed and self.put(index, before) is None:
                 return None
@@ -330,5 +331,5 @@ class _PhaseSearch:
         self.placed[index] = self.circle.take(task.resources, task.seconds, start_s)
         return start_s + task.seconds
 
-    def stop(self, index: int) -> float:
-        return self.placed[index] + self.work.tasks[index].seconds
+    def done(self, index: int) -> float:
+        return self.placed[index] + self.work.tasks[index].lasts_s

@@ -65,7 +65,7 @@ class _Fewer:
         tails, heads, owners = (
             np.array(column, np.int64) for column in (zip(*arcs, strict=True) if arcs else [()] * 3)
         )
-        seconds = np.array([task.seconds for task in tasks])
+        seconds = np.array([task.lasts_s for task in tasks])
         counts = np.array(slots, np.int64)
         owner = np.r_[np.full(len(plain.tails), -1), owners]
         head = np.r_[plain.heads, heads]
@@ -79,7 +79,7 @@ class _Fewer:
             np.r_[plain.frames, counts[owners]][order],
         )
         self.least = 1e-12 * max(period, float(seconds.max(initial=0.0)), 1e-300)
-        self.instant = not seconds.all()
+        self.instant = not all(task.seconds for task in tasks)
         for slack in (0.0, 1e-12, 1e-10, 1e-9):  # circles of the period itself may gain by rounding
             self.period = period * (1 + slack)
             self.starts = np.full(plain.nodes, -math.inf)
@@ -113,7 +113,7 @@ def _occupancy(
     tasks: Sequence[TimedTask], starts: npt.NDArray[np.float64], period: float, buffer: TimedBuffer, window: int
 ) -> int:
     begin = min(float(starts[writer]) for writer in buffer.writers)
-    end = max(float(starts[reader]) + tasks[reader].seconds for reader in buffer.readers)
+    end = max(float(starts[reader]) + tasks[reader].lasts_s for reader in buffer.readers)
     return min(window, max(1, math.ceil((end - begin) / period - 1e-9))) if period > 0 else 1
 
 

@@ -10,7 +10,8 @@ from downset.reports.page.fit_page import fit_page
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page, stage_page
 from downset.reports.page.training_page import compiled_page, recomputation_page, recompute_page
-from downset.results import Fit, Recomputation, StageResult
+from downset.results import Fit, Recomputation
+from downset.stage_results import StageResult
 from downset.text import printable
 
 __all__ = ["page_of"]

@@ -17,7 +17,7 @@ from downset.reports.page.timeline_figure import gantt_figure
 from downset.reports.stages import choice_lines, stage_plan_lines
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import stage_timeline
-from downset.results import StageResult
+from downset.stage_results import StageResult
 from downset.text import format_bytes, format_seconds, format_size, printable
 
 __all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_page"]

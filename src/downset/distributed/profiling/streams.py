@@ -1,0 +1,40 @@
+"""Times messages that follow one another: how long one of them keeps the next one from a link or a medium."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["Group", "seconds_a_message"]
+
+Group = Sequence[tuple[int, int]]
+"""Pairs of devices, a pair as often as messages of it are under way at once."""
+_FOLLOWING = 16
+"""Messages that follow the first ones of a group, at least."""
+
+
+def seconds_a_message(
+    groups: Sequence[Group], *, send: Callable[[tuple[int, int]], Any],
+    first_of: Callable[[Sequence[Any]], Sequence[Any]], arrived: Callable[[Any, tuple[int, int]], None],
+) -> list[float]:  # fmt: skip
+    """Seconds from one arrival to the next, by group. Each message that arrives is followed by the next one of its
+    pair; groups go on beside each other.
+
+    `send` returns what to wait for, `first_of` those that have arrived of such, `arrived` may raise for one."""
+    under_way: dict[Any, tuple[int, tuple[int, int]]] = {}
+    left = [max(_FOLLOWING, len(pairs)) for pairs in groups]
+    arrivals: list[list[float]] = [[] for _ in groups]
+    for group, pairs in enumerate(groups):
+        under_way.update({send(pair): (group, pair) for pair in pairs})
+    while under_way:
+        for reference in first_of([*under_way]):
+            group, pair = under_way.pop(reference)
+            arrived(reference, pair)
+            arrivals[group].append(time.monotonic())
+            if left[group]:
+                left[group] -= 1
+                under_way[send(pair)] = (group, pair)
+    # While the last ones arrive fewer are under way: they are left out.
+    whole = [times[: len(times) - len(pairs) + 1] for times, pairs in zip(arrivals, groups, strict=True)]
+    return [max((own[-1] - own[0]) / (len(own) - 1), 1e-9) for own in whole]
