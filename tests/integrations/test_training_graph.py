@@ -175,6 +175,60 @@ def test_kernels_of_the_backward_pass_change_no_price(apart):
     assert fewer > 20
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_no_price_is_above_the_order_in_which_copies_come_before_their_readers(apart):
+    """However large the graph, and however few states the search for an order may take."""
+    for seed in range(3):
+        graph = chain(20 + 10 * seed, seed, apart=apart)
+        for share in (2, 3):
+            again = {v for v in range(len(graph.reads)) if graph.may[v] and v % share}
+            order, read = copies_before_their_readers(graph, again)
+            assert priced(graph, again).peak_bytes <= peak_of(graph, order, read)
+
+
+def chain(layers, seed, *, apart):
+    """Layers, then behind a loss their gradients: each reads what its layer read, and one that is kept hangs on it."""
+    generator = random.Random(f"chain/{seed}")
+    reads = [(), *((v,) for v in range(layers))]
+    for layer in range(layers, 0, -1):
+        gradient = len(reads) - 2 if len(reads) > layers + 1 else layers
+        reads += [tuple(sorted({layer - 1, gradient})), tuple(sorted({layer - 1, gradient}))]
+    count = len(reads)
+    return TrainingGraph(
+        reads=tuple(reads),
+        waits=((),) * count,
+        nbytes=tuple(
+            generator.randint(50, 99) if v % 2 or v <= layers else generator.randint(1, 9) for v in range(count)
+        ),
+        loops=(0,) * count,
+        costs=(1.0,) * count,
+        may=tuple(v < layers for v in range(count)),
+        kept=frozenset(range(layers + 2, count, 2)),
+        late=frozenset(range(layers + 1, count)),
+        apart=apart,
+    )
+
+
+def copies_before_their_readers(graph, again):
+    def read(op):
+        kind, v = op
+        late = kind == "copy" or v in graph.late
+        return {("copy" if late and s in again else "own", s) for s in graph.reads[v]}
+
+    order = []
+
+    def run(op):
+        for source in sorted(read(op)):
+            if source not in order:
+                run(source)
+        order.append(op)
+
+    for v in sorted(graph.late):
+        run(("own", v))
+    early = {op for op in order if op[0] == "own" and op[1] not in graph.late}
+    return [*sorted(early), *(op for op in order if op not in early)], read
+
+
 def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
     """Operators in all the problems that are planned: no more on a large graph, and the same whatever the limit."""
     sizes = {}

@@ -7,7 +7,7 @@ loops that only operators of one such kernel read is part of that kernel, and wh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from downset.memory.liveness import OrderProblem, Storage
@@ -185,9 +185,8 @@ def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]
 
 def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
     count = len(graph.reads)
-    early = [v for v in range(count) if v not in graph.late]
     copy_of = {operator: count + position for position, operator in enumerate(sorted(again))}
-    ids = [*early, *copy_of.values(), *sorted(graph.late)]
+    ids = _in_order(graph, copy_of)
     origin = {v: v for v in range(count)} | {copy: operator for operator, copy in copy_of.items()}
     late = {v: v in graph.late or v >= count for v in ids}
 
@@ -219,6 +218,21 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
         tuple(waits(v) for v in order),
         tuple(late[v] for v in order),
     )
+
+
+def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
+    """Operators and copies, a copy right before the first that reads it: the order that is tried first."""
+    order = [v for v in range(len(graph.reads)) if v not in graph.late]
+    placed: set[int] = set()
+    for v in sorted(graph.late):
+        ahead, copied = [v], set[int]()
+        while ahead:
+            sources = {of for of in graph.reads[ahead.pop()] if of in copy_of} - placed - copied
+            copied |= sources
+            ahead += sources
+        order += [*(copy_of[operator] for operator in sorted(copied)), v]
+        placed |= copied
+    return order
 
 
 def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
