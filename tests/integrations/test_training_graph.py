@@ -10,7 +10,6 @@ from downset.integrations.training_graph import (
     Priced,
     TrainingGraph,
     affordable_choices,
-    contracted,
     plan_again,
     priced,
     problems,
@@ -162,20 +161,6 @@ def test_a_larger_limit_never_costs_more_and_more_choices_are_never_worse(apart)
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_kernels_of_the_backward_pass_change_no_price(apart):
-    fewer = 0
-    for seed in range(12):
-        graph = random_step(seed, 6, 12, apart=apart, fused=True)
-        smaller, new = contracted(graph)
-        fewer += len(graph.reads) - len(smaller.reads)
-        for again in [(), (0,), (1, 2), (0, 2, 4)]:
-            again = tuple(v for v in again if graph.may[v])
-            one, other = priced(graph, again), priced(smaller, tuple(sorted(new[v] for v in again)))
-            assert (one.peak_bytes, one.cost) == (other.peak_bytes, other.cost)
-    assert fewer > 20
-
-
-@pytest.mark.parametrize("apart", [False, True])
 def test_no_price_is_above_the_order_in_which_copies_come_before_their_readers(apart):
     """However large the graph, and however few states the search for an order may take."""
     for seed in range(3):
@@ -246,7 +231,7 @@ def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
             assert planned[:tried] == planned[tried:]
     assert sizes[22] > sizes[480] > sizes[1500]
     assert all(8 <= count <= 100 for count in sizes.values())
-    assert all(tried * count <= 30_000 for count, tried in sizes.items())
+    assert all(tried * count <= 36_000 for count, tried in sizes.items())
 
 
 def counting(planned):

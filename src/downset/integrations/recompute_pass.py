@@ -59,8 +59,8 @@ def recompute_options(
 @cache
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    names = ("fx_training.py", "recompute_pass.py", "training_graph.py", "../rewrites/recompute_search.py")
-    return code_fingerprint(here / name for name in names)
+    names = ("fx_training", "inlined_operators", "recompute_pass", "training_graph", "../rewrites/recompute_search")
+    return code_fingerprint(here / f"{name}.py" for name in names)
 
 
 @cache

@@ -1,15 +1,17 @@
 """A training step as its compiler sees it: operators, the bytes that they make, and what runs again in the backward.
 
-The peak of a choice is that of its best order, of what the compiler is likely to make of it: an operator of element
-loops that only operators of one such kernel read is part of that kernel, and what it makes takes no memory.
+The peak of a choice is that of its best order, of what the compiler is likely to make of it: cheap operators are
+computed inside each of their readers (`inlined_operators`); what only operators of one kernel of loops read is part of
+that kernel and takes no memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from downset.integrations.inlined_operators import Expression, Inlining, inlined
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
@@ -19,7 +21,6 @@ __all__ = [
     "Priced",
     "TrainingGraph",
     "affordable_choices",
-    "contracted",
     "plan_again",
     "priced",
     "problems",
@@ -28,7 +29,7 @@ __all__ = [
 _STATES = 1_000
 """States of the search for the order of one choice."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
-_PRICED = 24_000
+_PRICED = 30_000
 """Operators of all choices together: about a second of a processor."""
 
 
@@ -53,6 +54,11 @@ class TrainingGraph:
     """Operators of the backward pass, and of the update where it is part of the graph."""
     apart: bool
     """Whether forward and backward are two graphs: all of the first runs before the second."""
+    expressions: tuple[Expression | None, ...] = ()
+    """Those that the compiler may compute inside every reader in place of storing the result; None for others."""
+    inlining: Inlining = field(default_factory=Inlining)
+    donated: bool = False
+    """Whether the backward pass may write over what the forward pass saved for it."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -133,35 +139,6 @@ def _least_needed(graph: TrainingGraph) -> int:
     for side in (graph.kept & graph.late, graph.kept - graph.late) if graph.apart else (graph.kept,):
         least = max(least, sum(graph.nbytes[v] for v in side))
     return least
-
-
-def contracted(graph: TrainingGraph) -> tuple[TrainingGraph, tuple[int, ...]]:
-    """The graph with every kernel of late operators as one of them, which no choice changes; and by operator of the
-    given graph its number in this one."""
-    copied = _copied(graph, ())
-    last = list(range(len(graph.reads)))
-    for v, kernel in enumerate(_kernels(graph, copied)):
-        if copied.late[v]:
-            last[copied.origin[v]] = copied.origin[kernel]
-    stays = [v for v in range(len(last)) if last[v] == v]
-    number = {v: position for position, v in enumerate(stays)}
-    new = tuple(number[v] for v in last)
-    reads: list[set[int]] = [set() for _ in stays]
-    waits: list[set[int]] = [set() for _ in stays]
-    for v in range(len(last)):
-        reads[new[v]] |= {new[source] for source in graph.reads[v]} - {new[v]}
-        waits[new[v]] |= {new[source] for source in graph.waits[v]} - {new[v]}
-    return TrainingGraph(
-        tuple(tuple(sorted(of)) for of in reads),
-        tuple(tuple(sorted(of)) for of in waits),
-        tuple(graph.nbytes[v] for v in stays),
-        tuple(graph.loops[v] for v in stays),
-        tuple(graph.costs[v] for v in stays),
-        tuple(graph.may[v] for v in stays),
-        frozenset(number[v] for v in graph.kept),
-        frozenset(number[v] for v in stays if v in graph.late),
-        graph.apart,
-    ), new
 
 
 def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
@@ -245,6 +222,7 @@ def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
 
 
 def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
+    copied = _without_inlined(graph, copied) if graph.expressions else copied
     kernel = _kernels(graph, copied)
     if not graph.apart:
         return [_problem(graph, copied, kernel, range(len(kernel)))]
@@ -252,6 +230,31 @@ def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
         _problem(graph, copied, kernel, [v for v, late in enumerate(copied.late) if late is side])
         for side in (False, True)
     ]
+
+
+def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
+    """The operators that the compiler stores the results of; those read what is computed inside them reads."""
+    stored = {v for v, operator in enumerate(copied.origin) if operator in graph.kept}
+    for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
+        loops = graph.loops[copied.origin[v]]
+        stored |= waits
+        stored |= {s for s in reads if not loops or (graph.apart and copied.late[s] != copied.late[v])}
+    stored -= {v for v, operator in enumerate(copied.origin) if not graph.nbytes[operator] and not copied.reads[v]}
+    expressions = [graph.expressions[operator] for operator in copied.origin]
+    gone = inlined(copied.reads, expressions, stored, graph.inlining)
+    waits_of: dict[int, frozenset[int]] = {}
+    stays = [v for v in range(len(copied.origin)) if v not in gone]
+    number = {v: position for position, v in enumerate(stays)}
+    reads_of = []
+    for v, sources in enumerate(copied.reads):
+        waits_of[v] = copied.waits[v].union(*(waits_of[source] for source in sources if source in gone))
+        reads_of.append(frozenset().union(*(gone.get(source, (source,)) for source in sources)))
+    return _Copied(
+        tuple(copied.origin[v] for v in stays),
+        tuple(frozenset(number[source] for source in reads_of[v]) for v in stays),
+        tuple(frozenset(number[earlier] for earlier in waits_of[v]) for v in stays),
+        tuple(copied.late[v] for v in stays),
+    )
 
 
 def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
@@ -304,7 +307,8 @@ def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], opera
         own = (number[kernel[v]],) if v in inside else ()
         read = tuple(sorted(readers.get(v, ())))
         if nbytes and (read or (own and (v in kept or v not in inner))):
-            storages.append(Storage(nbytes, own, read or own, kept=v in kept))
+            returned = not own and copied.origin[v] in graph.kept
+            storages.append(Storage(nbytes, own, read or own, kept=v in kept or returned))
     return OrderProblem(
         tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)
     )
@@ -320,7 +324,7 @@ def _in_place(
             sizes_of[producer].add(storage.nbytes)
     sources: list[list[int]] = [[] for _ in lasts]
     for index, storage in enumerate(storages):
-        for reader in storage.consumers if not storage.kept and storage.producers else ():
+        for reader in storage.consumers if not storage.kept and (storage.producers or graph.donated) else ():
             if (
                 graph.loops[copied.origin[lasts[reader]]]
                 and storage.nbytes in sizes_of[reader] - {0}
