@@ -150,6 +150,7 @@ class _NodeReader:
             apart=apart,
             expressions=tuple(None if waits[number] else self._expression(number) for number in range(len(self.nodes))),
             inlining=self._inlining(),
+            joined=self._device() == "cpu",
             donated=apart and bool(donated_buffer),
         )
         return Traced(graph, tuple(self.nodes), self.sources)
@@ -199,11 +200,13 @@ class _NodeReader:
         inputs = frozenset(str(of.name) for of in self.read_inputs[number])
         return Expression(inputs, 1 + scalars, on_processor and _name(node) in _DEAR)
 
+    def _device(self) -> str:
+        return next((tensor.device.type for node in self.nodes for tensor in _tensors(node)), "cpu")
+
     def _inlining(self) -> Inlining:
         from torch._inductor import config
 
-        device = next((tensor.device.type for node in self.nodes for tensor in _tensors(node)), "cpu")
-        kind = "cpu_" if device == "cpu" else ""
+        kind = "cpu_" if self._device() == "cpu" else ""
 
         def limit(name: str, otherwise: int) -> int:
             names = (f"realize_{name}", f"realize_{kind}{name}", f"_realize_{name}_default")

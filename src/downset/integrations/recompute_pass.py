@@ -59,7 +59,8 @@ def recompute_options(
 @cache
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    names = ("fx_training", "inlined_operators", "recompute_pass", "training_graph", "../rewrites/recompute_search")
+    own = ("fx_training", "inlined_operators", "joined_calls", "recompute_pass", "training_graph")
+    names = (*own, "../rewrites/recompute_search")
     return code_fingerprint(here / f"{name}.py" for name in names)
 
 

@@ -9,17 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from downset.integrations.joined_calls import gathered
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
-from downset.orders.plan import plan_order
+from downset.orders.plan import judge_order, plan_order
 from downset.plans import Order
 
-__all__ = ["least_peak_order", "live_at", "rise_by_device"]
+__all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device"]
 
 
 def least_peak_order(problem: OrderProblem, *, work_limit: int) -> Order:
     """The best order that so many states find, with its bound: the same one in every process. Never above the given
     order."""
     return plan_order(problem, method="optimal", work_limit=work_limit, time_limit_s=math.inf)
+
+
+def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_limit: int) -> tuple[Order, int]:
+    """The order of `least_peak_order`, or another of no higher peak whose calls hold less; and the most that one holds.
+    Operators that are `joined` share a call with their neighbours."""
+    order = least_peak_order(problem, work_limit=work_limit)
+    steps, most = gathered(problem, order.steps, joined)
+    return judge_order(problem, steps, memory="live", like=order.evidence), most
 
 
 def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
+from downset.integrations.joined_calls import gathered
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
@@ -59,6 +60,8 @@ class TrainingGraph:
     inlining: Inlining = field(default_factory=Inlining)
     donated: bool = False
     """Whether the backward pass may write over what the forward pass saved for it."""
+    joined: bool = False
+    """Whether kernels of loops that follow one another run in one call."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -148,16 +151,18 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     for operator in copied.origin:
         runs[operator] += 1
     cost = math.fsum(graph.costs[v] * (runs[v] - 1) for v in range(len(runs)) if runs[v])
-    orders = [plan_order(problem, work_limit=_STATES, time_limit_s=math.inf) for problem in _problems(graph, copied)]
-    peak = max((order.peak_bytes for order in orders), default=0)
-    bound = max((int(order.evidence.bound) for order in orders), default=0)
+    peak = bound = 0
+    for problem, loops in _problems(graph, copied):
+        order = plan_order(problem, work_limit=_STATES, time_limit_s=math.inf)
+        peak = max(peak, gathered(problem, order.steps, loops)[1] if graph.joined else order.peak_bytes)
+        bound = max(bound, int(order.evidence.bound))
     return Priced(cost, peak, peak == bound)
 
 
 def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]:
     """The problem of the whole graph once these operators run again; or that of its forward and that of its backward
     pass, where they are two."""
-    return _problems(graph, _copied(graph, again))
+    return [problem for problem, _ in _problems(graph, _copied(graph, again))]
 
 
 def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
@@ -221,7 +226,8 @@ def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
     return frozenset([max(before, key=lambda v: (len(before[v]), -v))]) if before else frozenset()
 
 
-def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
+def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[bool]]]:
+    """Each with its operators that are kernels of loops."""
     copied = _without_inlined(graph, copied) if graph.expressions else copied
     kernel = _kernels(graph, copied)
     if not graph.apart:
@@ -279,7 +285,9 @@ def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
     return kernel
 
 
-def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]) -> OrderProblem:
+def _problem(
+    graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]
+) -> tuple[OrderProblem, list[bool]]:
     """The problem of some of the operators: what they read of others is there at the start, what others read of theirs
     stays to the end."""
     inside = set(operators)
@@ -309,9 +317,10 @@ def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], opera
         if nbytes and (read or (own and (v in kept or v not in inner))):
             returned = not own and copied.origin[v] in graph.kept
             storages.append(Storage(nbytes, own, read or own, kept=v in kept or returned))
-    return OrderProblem(
+    problem = OrderProblem(
         tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)
     )
+    return problem, [graph.loops[copied.origin[last]] > 0 for last in lasts]
 
 
 def _in_place(
