@@ -7,10 +7,11 @@ called, and nothing that they read is freed until it returns. So an order of low
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-from downset.memory.liveness import OrderProblem, peak_bytes
+from downset.memory.liveness import OrderProblem, peak_bytes, profile
 
-__all__ = ["called_bytes", "gathered"]
+__all__ = ["called_bytes", "gathered", "largest_calls"]
 
 _MOVES, _WORK = 200, 60_000
 """Orders that are tried, and operators of all of them together, at most."""
@@ -22,31 +23,44 @@ def called_bytes(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bo
     return _Calls(problem, loops).held(steps)
 
 
-def gathered(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> tuple[tuple[int, ...], int]:
+def largest_calls(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
+    """The bytes of `called_bytes`, the largest first: of two orders the lower list is the better one."""
+    return _ranked(called_bytes(problem, steps, loops))
+
+
+def gathered(
+    problem: OrderProblem,
+    steps: Sequence[int],
+    loops: Sequence[bool],
+    *,
+    every_call: bool = False,
+    plain: OrderProblem | None = None,
+) -> tuple[tuple[int, ...], int]:
     """An order and the most bytes that one of its calls holds.
 
-    Kernels of loops leave the call that holds the most, for an earlier place or a later one. Neither that most nor the
-    peak kernel by kernel is above that of the given order.
+    Kernels of loops leave the call that holds the most, for an earlier place or a later one; with `every_call` then the
+    next ones, for a peak that the problem does not know to be lower. Neither that most nor the peak kernel by kernel is
+    above that of the given order; `plain`: the problem that this peak is counted by, where it is another.
     """
     calls, best = _Calls(problem, loops), tuple(steps)
     held = calls.held(best)
-    most, peak = max(held, default=0), peak_bytes(problem, best)
+    peak, plain = peak_bytes(problem, best), plain or problem
+    limit = peak_bytes(plain, best)
     left = min(_MOVES, _WORK // max(len(best), 1))
-    while left > 0 and most > peak:
+    while left > 0 and (every_call or max(held, default=0) > peak):
         better = None
-        for order in calls.without_largest(best, held):
+        rank = _ranked(held)
+        for order in calls.without_largest(best, held, every_call=every_call):
             left -= 1
             tried = calls.held(order)
-            rank = max(tried), tried.count(max(tried))
-            if rank < (most, held.count(most)) and peak_bytes(problem, order) <= peak:
+            if _ranked(tried) < rank and peak_bytes(plain, order) <= limit:
                 better = order, tried
             if better or left <= 0:
                 break
         if better is None:
             break
         best, held = better
-        most = max(held)
-    return best, most
+    return best, max(held, default=0)
 
 
 class _Calls:
@@ -93,17 +107,31 @@ class _Calls:
                 live, freed, first = live - freed, 0, step + 1
         return held
 
-    def without_largest(self, steps: Sequence[int], held: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Orders in which one operator of the call that holds the most runs ahead of that call, or behind it."""
-        first = last = held.index(max(held))
-        while self.loops[steps[first]] and last + 1 < len(steps) and self.loops[steps[last + 1]]:
-            last += 1
+    def without_largest(
+        self, steps: Sequence[int], held: Sequence[int], *, every_call: bool
+    ) -> Iterator[tuple[int, ...]]:
+        """Orders in which an operator of a call that holds more than each of its kernels would alone runs ahead of that
+        call, or behind it: the call that holds the most, or every one, the largest first."""
+        alone = profile(self.problem, steps)
+        runs = [run for run in _runs(steps, self.loops) if held[run.start] > max(alone[run.start : run.stop])]
+        runs.sort(key=lambda run: (-held[run.start], run.start))
         step_of = {operator: step for step, operator in enumerate(steps)}
-        for at in range(first, last + 1 if last > first else first):
-            operator = steps[at]
-            earliest = max((step_of[other] + 1 for other in self.problem.predecessors[operator]), default=0)
-            latest = min((step_of[other] - 1 for other in self.after[operator]), default=len(steps) - 1)
-            if earliest < first:
-                yield (*steps[:earliest], operator, *steps[earliest:at], *steps[at + 1 :])
-            if latest > last:
-                yield (*steps[:at], *steps[at + 1 : latest + 1], operator, *steps[latest + 1 :])
+        for run in runs if every_call else [run for run in runs if held[run.start] == max(held)]:
+            for at in run:
+                operator = steps[at]
+                earliest = max((step_of[other] + 1 for other in self.problem.predecessors[operator]), default=0)
+                latest = min((step_of[other] - 1 for other in self.after[operator]), default=len(steps) - 1)
+                if earliest < run.start:
+                    yield (*steps[:earliest], operator, *steps[earliest:at], *steps[at + 1 :])
+                if latest >= run.stop:
+                    yield (*steps[:at], *steps[at + 1 : latest + 1], operator, *steps[latest + 1 :])
+
+
+def _ranked(held: Sequence[int]) -> list[int]:
+    return sorted(held, reverse=True)
+
+
+def _runs(steps: Sequence[int], loops: Sequence[bool]) -> list[range]:
+    """The steps of every call."""
+    starts = [at for at, v in enumerate(steps) if not (at and loops[v] and loops[steps[at - 1]])]
+    return [range(start, stop) for start, stop in pairwise([*starts, len(steps)])]

@@ -19,8 +19,8 @@ from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.integrations.code_fingerprint import code_fingerprint
-from downset.integrations.joined_calls import called_bytes
-from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device
+from downset.integrations.joined_calls import largest_calls
+from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import OrderProblem, profile
 from downset.results import StepNeed
@@ -120,15 +120,19 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     steps = tuple(range(len(nodes)))
     counted = scheduler.problem
     joined = _joined(nodes)
-    order, most = least_called_order(counted, joined, work_limit=work_limit)
+    order = least_called_order(counted, joined, work_limit=work_limit)
     ours = [nodes[step] for step in order.steps]
     if (estimated := _inductor_peak(scheduler, ours)) != order.peak_bytes:
         raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {order.peak_bytes}")
     best = min(peaks, key=lambda name: peaks[name])
     step_of = {node: step for step, node in enumerate(nodes)}
     theirs = tuple(step_of[node] for node in scheduler.orders[best])
-    most_of_theirs = max(called_bytes(counted, theirs, joined))
-    chosen = (order.peak_bytes, most) < (peaks[best], most_of_theirs)
+    held = written_over(counted, joined)
+    chosen = order.peak_bytes < peaks[best] or (
+        order.peak_bytes == peaks[best]
+        and any(joined)
+        and largest_calls(held, order.steps, joined) < largest_calls(held, theirs, joined)
+    )
     devices = _devices(scheduler)
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
     chosen = chosen and not risen
