@@ -115,3 +115,12 @@ class TfliteNet:
         self.main.inputs = np.asarray(self.main.inputs, np.int32)
         path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(self.model))
         return path
+
+
+def with_unknown_operator(source, path):
+    """The file with a custom operator in place of its first kind, which no runtime knows."""
+    model = flatbuffer_utils.read_model(str(source))
+    code = model.operatorCodes[0]
+    code.builtinCode, code.deprecatedBuiltinCode, code.customCode = schema.BuiltinOperator.CUSTOM, 32, b"Mystery"
+    flatbuffer_utils.write_model(model, str(path))
+    return path

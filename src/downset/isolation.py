@@ -63,6 +63,8 @@ _NAMES = {
 _BUSY = 6
 """A worker's seconds go by while it computes or sleeps, not while other processes have the processor; but they never
 take more than this many times as long."""
+_CAUSES = ("Didn't find op", "Failed to get registration", "not supported")
+"""Words of TFLite Micro in the line that names the operator that it does not run."""
 _LONGEST_S = 1e6
 """Seconds that a system can be asked to wait for."""
 _LEAST_BYTES = 1 << 28
@@ -346,7 +348,7 @@ def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int)
     if kind is None:
         return UnsupportedError(f"{name} failed: {said['error']} ({brief(said['message'])})")
     lines = [line.strip() for line in printed.splitlines()]
-    cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
+    cause = next((line for line in lines if any(words in line for words in _CAUSES)), None)
     error: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
     return error
 

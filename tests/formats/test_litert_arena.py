@@ -5,8 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.tools import flatbuffer_utils
 
 from downset.arenas.plan import plan_arena
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
@@ -18,7 +16,7 @@ from downset.orders.plan import plan_order
 from downset.reports.fit import fit_lines, gain_line
 from downset.runtimes import litert
 from tests.models import installed_model
-from tests.tflite_net import TfliteNet
+from tests.tflite_net import TfliteNet, with_unknown_operator
 
 ROUNDING = 63  # the model rounds the topmost tensor up, LiteRT only where the next one begins
 
@@ -117,12 +115,7 @@ def test_tensors_in_several_blocks_are_not_measured(tmp_path):
 
 @pytest.fixture
 def refused(written, tmp_path):
-    """A file with an operator that TFLite Micro does not know."""
-    model = flatbuffer_utils.read_model(str(written))
-    code = model.operatorCodes[0]
-    code.builtinCode, code.deprecatedBuiltinCode, code.customCode = schema.BuiltinOperator.CUSTOM, 32, b"Mystery"
-    flatbuffer_utils.write_model(model, str(tmp_path / "refused.tflite"))
-    return tmp_path / "refused.tflite"
+    return with_unknown_operator(written, tmp_path / "refused.tflite")
 
 
 def test_whether_a_file_fits_that_no_runtime_here_runs_is_not_known(refused, run):

@@ -162,6 +162,11 @@ def fit(
         talk.print(
             f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s", style="dim"
         )
+
+    def notice(line: str) -> None:
+        if talk.is_terminal:
+            _print_note(talk, line)
+
     with reading(talk, model, limit_s=time_limit) as progress:
         try:
             result = run_fit(
@@ -184,6 +189,7 @@ def fit(
                 session=session,
                 trust=trust,
                 progress=progress,
+                notice=notice,
             )
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
@@ -198,7 +204,11 @@ def fit(
     else:
         _print_screen(result, console())
     for note in result.notes:
-        talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
+        _print_note(talk, note)
+
+
+def _print_note(talk: Any, note: str) -> None:
+    talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
 
 
 _SOURCES = (".cc", ".cpp", ".cxx")

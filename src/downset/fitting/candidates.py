@@ -117,8 +117,8 @@ def arena_as_placed(graph: Graph, steps: Sequence[int], target: Target, time_lim
 
 
 def list_candidates(job: Job, executed: Path, plan: PlannedGraph, before: Arena) -> list[Candidate]:
-    """The original first, then the files we could ship instead without rewriting."""
-    candidates = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
+    """The files we could ship instead of the original without rewriting."""
+    candidates = write_planned(job, plan, "order")
     if executed != job.path:
         candidates.append(Candidate("optimised", executed, before.arena_bytes))
     return candidates

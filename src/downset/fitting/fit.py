@@ -16,7 +16,6 @@ from typing import Literal
 
 from downset.errors import InvalidPlan, LoadError, UnsupportedError
 from downset.fitting.candidates import (
-    NOT_MEASURED,
     Candidate,
     Job,
     PlannedGraph,
@@ -48,7 +47,7 @@ from downset.fitting.strips import (
     strips_within,
     taken_bytes,
 )
-from downset.fitting.summary import check_ram, simulate_traffic, summarise, with_sessions
+from downset.fitting.summary import check_ram, early_verdict, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
 from downset.formats.reading import load
 from downset.formats.writing import WRITERS
@@ -96,6 +95,7 @@ def fit(
     session: str | os.PathLike[str] | None = None,
     trust: bool = False,
     progress: Callable[[str], None] | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
 
@@ -113,7 +113,8 @@ def fit(
     `slower`: a file is left out that is known to take more than so many times as long as the original in ONNX Runtime
     (None: whatever it takes); known means that the lower end of the confidence interval is above. `session`: where to
     write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run what it
-    brings (see `load`).
+    brings (see `load`). `progress` is told what is being done. `notice` is told, before anything is searched, that the
+    runtime does not run `model`, and that the verdict about `ram_bytes` will therefore not be "fits".
 
     Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
@@ -144,8 +145,16 @@ def fit(
             if output is not None:
                 check_output(output, source=[path, *weights_beside(graph)])
                 check_room_for_weights(path, Path(output))
-        tell("planning the order and the arena")
+        tell("placing the original")
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
+        if job.target.measures:
+            tell(f"running the original in {job.target.name}")
+        originals, refused = measure(job, [Candidate("original", job.path, before.arena_bytes)])
+        if refused and job.target.name == "tflm":
+            refused = [*refused, *note_int8(path)]
+        if refused and ram_bytes is not None:
+            (notice or unheard)(early_verdict(before, ram_bytes, refused))
+        tell("planning the order and the arena")
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
         asked = max_recompute is not None or strips is not None
         jobs = _jobs(job, graph)
@@ -163,10 +172,10 @@ def fit(
         if asked and ram_bytes is None:
             more, said = _in_strips(job, [plan, *others], limits)
             candidates, notes = candidates + more, notes + said
-        tell(f"running {len(candidates)} candidates in {job.target.name}")
-        candidates, said = measure(job, candidates)
-        if job.target.name == "tflm" and any(note.startswith(NOT_MEASURED) for note in said):
-            said = [*said, *note_int8(path)]
+        if originals[0].measured is not None:
+            tell(f"running {len(candidates)} candidates in {job.target.name}")
+        candidates, said = _measured(job, originals, candidates)
+        said = [*refused, *said]
         searched = None
         if ram_bytes is not None:
             candidates, more_said, searched = _within(job, [plan, *others], limits, candidates, ram_bytes)
@@ -248,9 +257,19 @@ def _in_strips(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -
 
 
 def _searches(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -> list[StripSearch]:
-    """One for each order."""
+    """A search for strips in each planned order."""
     share = replace(limits, time_limit_s=limits.time_limit_s / len(plans))
     return [search_strips(job, plan, share) for plan in plans]
+
+
+def _measured(
+    job: Job, originals: Sequence[Candidate], others: Sequence[Candidate]
+) -> tuple[list[Candidate], list[str]]:
+    """The candidates, the original first as it was measured before, and notes. All are measured, or none."""
+    measured, notes = measure(job, others, original=originals[0])
+    if any(item.measured is None for item in measured):
+        return [replace(originals[0], measured=None, settings=None), *measured], notes
+    return [*originals, *measured], notes
 
 
 def _within(

@@ -28,9 +28,10 @@ def measure(
     job: Job, candidates: Sequence[Candidate], *, original: Candidate | None = None
 ) -> tuple[list[Candidate], list[str]]:
     """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
-    within one runtime. A rewritten file that the runtime does not run is not a candidate."""
+    within one runtime. A rewritten file that the runtime does not run is not a candidate. `original`: as it was
+    measured before; where it has no measurement, nothing is run."""
     notes: list[str] = []
-    if job.target.measure is None and job.target.sessions is None:
+    if not job.target.measures or (original is not None and original.measured is None):
         return list(candidates), notes
     measured: list[Candidate] = []
     for candidate in candidates:
@@ -70,8 +71,8 @@ def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
 
 
 def time(job: Job, candidates: Sequence[Candidate], *, deciding: bool) -> tuple[list[Candidate], list[str]]:
-    """The candidates with how long a run takes, and notes; asked for longer where that is `deciding`. Those that have
-    more bytes in use than the original's arena holds are left out: they can be no gain."""
+    """The candidates with how long a run takes, and notes. More time is spent where the times are `deciding`.
+    Candidates with more bytes in use than the original's arena holds are left out: they cannot be a gain."""
     sessions, first = job.target.sessions, candidates[0]
     if sessions is None or first.measured is None:
         return list(candidates), []

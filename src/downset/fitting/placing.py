@@ -162,8 +162,9 @@ class OrderPlacing:
 
 
 def _in_turns(plans: Sequence[PartialPlan], keys: Sequence[Callable[[PartialPlan], int]]) -> Iterator[PartialPlan]:
-    """The least by each key in turns, with those among them that recompute nothing: where the time is over, what is
-    allowed to recompute, or to lie over an input, shall not need more for that."""
+    """The plans in the order in which they are tried: for each key in turn the least of all plans, and the least of
+    those that recompute nothing. So a search that the time ends has tried plans without recomputing and without
+    overlaps, and allowing either never makes its result larger."""
     rankings = [sorted(plans, key=lambda plan: (key(plan), plan.cost)) for key in keys]
     rankings += [[plan for plan in ranked if plan.price.extra_macs <= 0] for ranked in rankings]
     return iter(dict.fromkeys(plan for plan in chain(*zip_longest(*rankings)) if plan is not None))

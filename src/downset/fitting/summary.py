@@ -22,7 +22,7 @@ from downset.runtimes.targets import TARGETS
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, shortened
 
-__all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
+__all__ = ["BLOCK_BYTES", "check_ram", "early_verdict", "simulate_traffic", "summarise", "with_sessions"]
 
 BLOCK_BYTES = 1024
 """Bytes that move at a time between the chip and the memory beside it, in the simulation."""
@@ -102,9 +102,20 @@ def _bodies(graph: Graph) -> list[str]:
 
 
 def _why_not_measured(job: Job, measured: Measured | None, notes: Sequence[str]) -> str:
-    if measured is not None or (job.target.measure is None and job.target.sessions is None):
+    if measured is not None or not job.target.measures:
         return ""
     return next((note.removeprefix(NOT_MEASURED) for note in notes if note.startswith(NOT_MEASURED)), "")
+
+
+def early_verdict(before: Arena, ram_bytes: int, refused: Sequence[str]) -> str:
+    """A line that says what is certain of the verdict of `check_ram` before anything is searched, where the runtime
+    does not run the original. `before`: its arena as placed. Nothing that ships has a larger arena, so where that is
+    within the limit, the bound is, too. `refused`: the notes that say why it was not run."""
+    verdict = '"not known" (exit 6)'
+    if before.arena_bytes > ram_bytes:
+        verdict += ' or "does not fit" (exit 3)'
+    reason = "; ".join(note.removeprefix(NOT_MEASURED) for note in refused)
+    return f"the verdict about {format_bytes(ram_bytes)} B will be {verdict}: {reason}; planning goes on"
 
 
 def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None = None) -> Fit:

@@ -76,6 +76,11 @@ class Target:
     offsets: bool = False
     fixed_overhead: bool = False
 
+    @property
+    def measures(self) -> bool:
+        """Whether the runtime tells what a file takes."""
+        return self.measure is not None or self.sessions is not None
+
 
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds

@@ -43,7 +43,7 @@ def try_reading(path: Path) -> None:
 
 @lru_cache(maxsize=256)
 def _tried(path: str, inode: int, nbytes: int, written_ns: int) -> None:
-    """Once for each state of a file."""
+    """Read the file in the parsing process, once for each state of it."""
     del inode, written_ns
     parsed(__name__, "parse_here", {"path": path}, more_s=nbytes / _SLOWEST_DISK)
 

@@ -37,8 +37,8 @@ def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> Non
 
 
 def fitted_metadata(path: Named) -> dict[str, str]:
-    """The entries under our prefix, without it; empty for a file that was not fitted. Raises LoadError for what is no
-    .onnx file."""
+    """The entries under our prefix, without it; empty for a file that was not fitted. Raises LoadError where it is not
+    an .onnx file."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
     model = read_unfixed(onnx, Path(path))
     return {

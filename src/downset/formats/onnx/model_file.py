@@ -77,8 +77,8 @@ def read_unfixed(onnx: Any, path: Path) -> Any:
 
 
 def _no_texts(message: Any) -> Iterator[bytes]:
-    """Every string in a message, and in what it holds, that is not UTF-8: protobuf gives bytes for such a string, and
-    takes none. Descriptions may be anything, for nobody reads them."""
+    """Every string in a message, and in the messages inside it, that is not UTF-8: protobuf reads such a string as
+    bytes and refuses to write them. Descriptions are left out, for nobody reads them."""
     if message.DESCRIPTOR.name == "TensorProto":  # its values may be large
         yield from (text for text in [message.name] if isinstance(text, bytes))
         for entry in message.external_data:

@@ -37,7 +37,7 @@ def _differs(node: Any) -> bool:
 
 def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int], weights: Sequence[int] = ()) -> tuple[int, ...] | None:
     """The spatial sizes made of an input [batch, channels, *spatial], with weights [., ., *window] where there are any;
-    None where the node is none of ours."""
+    None for every other node."""
     if not _differs(node):
         return None
     given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}

@@ -118,8 +118,8 @@ class _OnnxGraphReader:
         return self._number[name]
 
     def _softmax_of_old(self, kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> tuple[str, dict[str, Any]]:
-        """Before version 13 it normalised over all axes from `axis` on together. Where these are one but for ones, that
-        is today's; else it is an operator that today's ONNX lacks."""
+        """A Softmax before version 13 normalises over all axes from `axis` on together. Where only one of them is
+        longer than 1, today's Softmax along that axis is the same; else today's ONNX has no such operator."""
         axis = int(attrs.get("axis", 1)) % max(len(shape), 1)
         wide = [dimension for dimension in range(axis, len(shape)) if shape[dimension] != 1]
         if len(wide) > 1:

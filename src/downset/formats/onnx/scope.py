@@ -23,7 +23,7 @@ def is_open(kind: Any) -> bool:
 
 
 def shape_of(kind: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor; None where they are open or it is none."""
+    """The sizes of a tensor; None where they are open, or it is not a tensor."""
     if is_open(kind) or not kind.HasField("tensor_type"):
         return None
     return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)

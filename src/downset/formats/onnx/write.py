@@ -157,7 +157,7 @@ def _keep(values: Any, keeps: Sequence[bool]) -> None:
 
 
 def _import_domains(onnx: Any, model: Any) -> None:
-    """Say so where a new node is ONNX Runtime's own."""
+    """Import ONNX Runtime's domain where a new node is of it."""
     imported = {entry.domain for entry in model.opset_import}
     for domain in sorted({node.domain for node in model.graph.node} - imported - {"", "ai.onnx"}):
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))

@@ -1,0 +1,154 @@
+"""What `fit` says of the verdict about a memory limit before it searches, where the runtime does not run the file."""
+
+import math
+import re
+
+import pytest
+
+from downset.errors import DownsetError, UnsupportedError
+from downset.fitting import fit as fitting
+from downset.runtimes import litert, ort, tflm
+from downset.runtimes.differences import not_compared
+from downset.runtimes.targets import TARGETS
+from downset.sessions import DEFAULT
+from tests.formats.test_int8_form import uint8_network
+from tests.models import branchy_model
+from tests.tflite_net import TfliteNet, with_unknown_operator
+
+SEARCHES = ("plan_together", "choose_rewrites", "search_strips", "least_in_strips")
+QUIETLY = {"time_limit_s": math.inf, "work_limit": 50}
+"""Searches of the same length under any load."""
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two branches, the larger first, so that another order needs less."""
+    net = TfliteNet(3, size=6)
+    x = net.input(4)
+    left, right = net.conv(x, 16), net.conv(x, 4)
+    return net.save(tmp_path / "runs.tflite", [net.conv(net.concat([net.conv(left, 2), net.conv(right, 2)]), 2)])
+
+
+@pytest.fixture
+def refused(runs, tmp_path):
+    return with_unknown_operator(runs, tmp_path / "refused.tflite")
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What was measured, searched and said, in turn."""
+    recorded = []
+
+    def record(home, name, entry):
+        function = getattr(home, name)
+
+        def call(*arguments, **options):
+            recorded.append(entry(*arguments))
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(home, name, call)
+
+    record(tflm, "measure", lambda path: f"measured {path}")
+    record(litert, "measure", lambda path: f"measured {path}")
+    record(ort, "measure_sessions", lambda path, settings: f"measured {path}" if DEFAULT in settings else "others")
+    for name in SEARCHES:
+        record(fitting, name, lambda *arguments: "searched")
+    return recorded
+
+
+def verdict(path, events, **options):
+    """The state of the verdict; the lines that were told."""
+    lines = []
+
+    def notice(line):
+        lines.append(line)
+        events.append("told")
+
+    try:
+        return fitting.fit(path, notice=notice, **QUIETLY, **options).ram.state, lines
+    except DownsetError as error:
+        return error.result.ram.state, lines
+
+
+def test_a_file_that_is_refused_is_told_before_anything_is_searched(events, refused):
+    state, (line,) = verdict(refused, events, ram_bytes=10**9)
+    assert state == "not known"
+    assert "TFLite Micro cannot run refused.tflite: " in line and "from op code CUSTOM" in line
+    assert events[:3] == [f"measured {refused}", "told", "searched"]
+    assert [event for event in events if event.startswith("measured")] == [f"measured {refused}"]
+
+
+def test_the_line_names_the_int8_form(events, tmp_path):
+    _, (line,) = verdict(uint8_network(tmp_path / "m.tflite"), events, ram_bytes=10**9)
+    assert "the file has an exact int8 form, which --int8 fits" in line
+
+
+def file_of(target, tmp_path, runs):
+    return branchy_model(tmp_path / "runs.onnx") if TARGETS[target].suffixes[0] == ".onnx" else runs
+
+
+@pytest.mark.parametrize("target", ["tflm", "litert", "ort"])
+def test_the_original_is_measured_once_before_anything_is_searched(events, runs, tmp_path, target):
+    path = file_of(target, tmp_path, runs)
+    state, lines = verdict(path, events, ram_bytes=10**9, target=target)
+    assert (state, lines) == ("fits", [])
+    assert events[0] == f"measured {path}" and "searched" in events
+    assert events.count(f"measured {path}") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "kernels"), [*((name, None) for name, row in TARGETS.items() if row.measures), ("tflm", "reference")]
+)
+def test_what_is_told_is_what_the_verdict_says(events, monkeypatch, runs, tmp_path, target, kernels):
+    """At the limits where the verdict changes: around the arena before, the arena after and its bound."""
+
+    def refuses(*arguments, **options):
+        raise UnsupportedError("no such operator")
+
+    path = file_of(target, tmp_path, runs)
+    monkeypatch.setattr(fitting, "compare", lambda *arguments: not_compared("not asked here"))
+    for home, name in ((tflm, "measure"), (litert, "measure"), (ort, "measure_sessions")):
+        monkeypatch.setattr(home, name, refuses)
+    arena = fitting.fit(path, target=target, kernels=kernels, **QUIETLY).arena
+    figures = {arena.before, arena.after, arena.bound}
+    states = {}
+    for ram_bytes in sorted({1, *figures, *(figure - 1 for figure in figures)}):
+        states[ram_bytes], lines = verdict(path, events, ram_bytes=ram_bytes, target=target, kernels=kernels)
+        (line,) = lines
+        may_be = re.findall('"([a-z ]+)"', line)
+        assert states[ram_bytes] in may_be and "fits" not in may_be
+        assert (may_be == ["not known"]) == (ram_bytes >= arena.before), "told as far as it is certain"
+    assert {*states.values()} == {"not known", "does not fit"}, "the cases tell verdicts apart"
+
+
+def test_nothing_is_told_where_the_runtime_says_nothing_of_memory_or_nobody_asks(events, refused, tmp_path):
+    assert verdict(branchy_model(tmp_path / "m.onnx"), events, ram_bytes=10**9, target="torch") == ("fits", [])
+    told = []
+    fitting.fit(refused, notice=told.append, **QUIETLY)
+    assert told == []
+
+
+def test_where_another_candidate_is_refused_none_is_measured(monkeypatch, runs):
+    """Figures are compared within one runtime; what was measured before counts no longer."""
+    measure = tflm.measure
+
+    def refuses_others(path, **options):
+        if path.name != runs.name:
+            raise UnsupportedError("too slow")
+        return measure(path, **options)
+
+    monkeypatch.setattr(tflm, "measure", refuses_others)
+    told = []
+    found = fitting.fit(runs, notice=told.append, **QUIETLY)
+    assert (found.measured, found.not_measured, told) == (None, "too slow", [])
+
+
+def test_a_terminal_shows_the_line_and_a_pipe_the_error_alone(run, refused, monkeypatch):
+    asked = ("fit", refused, "--ram", "1GB", "--time-limit", "1s")
+    status, out, err = run(*asked)
+    assert (status, out, err.count("\n")) == (6, "", 1)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for options, count in (((), 1), (("-q",), 0)):
+        status, _, err = run(*asked, *options)
+        assert (status, err.count('the verdict about 1,073,741,824 B will be "not known" (exit 6): ')) == (6, count)
+        assert err.rfind("the verdict about") < err.find("downset: error: ")
