@@ -20,7 +20,7 @@ _MOVES, _WORK = 200, 60_000
 def called_bytes(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
     """By step: the bytes that the call holds which it is part of. `loops`: by operator whether it is joined with its
     neighbours. O(steps + storages touched)."""
-    return _Calls(problem, loops).held(steps)
+    return _CallProfile(problem, loops).held(steps)
 
 
 def largest_calls(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
@@ -42,7 +42,7 @@ def gathered(
     next ones, for a peak that the problem does not know to be lower. Neither that most nor the peak kernel by kernel is
     above that of the given order; `plain`: the problem that this peak is counted by, where it is another.
     """
-    calls, best = _Calls(problem, loops), tuple(steps)
+    calls, best = _CallProfile(problem, loops), tuple(steps)
     held = calls.held(best)
     peak, plain = peak_bytes(problem, best), plain or problem
     limit = peak_bytes(plain, best)
@@ -63,7 +63,7 @@ def gathered(
     return best, max(held, default=0)
 
 
-class _Calls:
+class _CallProfile:
     """A problem, read once for many orders."""
 
     def __init__(self, problem: OrderProblem, loops: Sequence[bool]) -> None:
@@ -117,14 +117,14 @@ class _Calls:
         runs.sort(key=lambda run: (-held[run.start], run.start))
         step_of = {operator: step for step, operator in enumerate(steps)}
         for run in runs if every_call else [run for run in runs if held[run.start] == max(held)]:
-            for at in run:
-                operator = steps[at]
+            for place in run:
+                operator = steps[place]
                 earliest = max((step_of[other] + 1 for other in self.problem.predecessors[operator]), default=0)
                 latest = min((step_of[other] - 1 for other in self.after[operator]), default=len(steps) - 1)
                 if earliest < run.start:
-                    yield (*steps[:earliest], operator, *steps[earliest:at], *steps[at + 1 :])
+                    yield (*steps[:earliest], operator, *steps[earliest:place], *steps[place + 1 :])
                 if latest >= run.stop:
-                    yield (*steps[:at], *steps[at + 1 : latest + 1], operator, *steps[latest + 1 :])
+                    yield (*steps[:place], *steps[place + 1 : latest + 1], operator, *steps[latest + 1 :])
 
 
 def _ranked(held: Sequence[int]) -> list[int]:
@@ -133,5 +133,5 @@ def _ranked(held: Sequence[int]) -> list[int]:
 
 def _runs(steps: Sequence[int], loops: Sequence[bool]) -> list[range]:
     """The steps of every call."""
-    starts = [at for at, v in enumerate(steps) if not (at and loops[v] and loops[steps[at - 1]])]
+    starts = [step for step, v in enumerate(steps) if not (step and loops[v] and loops[steps[step - 1]])]
     return [range(start, stop) for start, stop in pairwise([*starts, len(steps)])]

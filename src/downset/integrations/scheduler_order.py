@@ -41,16 +41,16 @@ def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_li
 def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
     """The problem in which kernels of `loops` may write over an operand of the same size that nobody reads after them,
     as Inductor's code does."""
-    made: list[set[int]] = [set() for _ in loops]
+    sizes_of: list[set[int]] = [set() for _ in loops]
     for storage in problem.storages:
         for v in storage.producers:
-            made[v].add(storage.nbytes)
-    read: list[list[int]] = [[] for _ in loops]
+            sizes_of[v].add(storage.nbytes)
+    operands: list[list[int]] = [[] for _ in loops]
     for index, storage in enumerate(problem.storages):
         for v in () if storage.kept else storage.consumers:
-            if loops[v] and storage.nbytes in made[v] and v not in storage.producers:
-                read[v].append(index)
-    return replace(problem, in_place=tuple(tuple(of) for of in read))
+            if loops[v] and storage.nbytes in sizes_of[v] and v not in storage.producers:
+                operands[v].append(index)
+    return replace(problem, in_place=tuple(tuple(of) for of in operands))
 
 
 def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]]:
