@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from downset.integrations.joined_calls import gathered
+from downset.integrations.joined_calls import gathered, largest_calls
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.orders.plan import judge_order, plan_order
 from downset.plans import Order
@@ -31,11 +31,14 @@ def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_li
     if not any(joined):
         return order
     held = written_over(problem, joined)
-    steps = least_peak_order(held, work_limit=work_limit).steps
-    if peak_bytes(problem, steps) > order.peak_bytes:
-        steps = order.steps
-    steps, _ = gathered(held, steps, joined, every_call=True, plain=problem)
-    return judge_order(problem, steps, memory="live", like=order.evidence)
+    starts = [order.steps, least_peak_order(held, work_limit=work_limit).steps]
+    orders = [
+        gathered(held, steps, joined, every_call=True, plain=problem)[0]
+        for steps in starts
+        if peak_bytes(problem, steps) <= order.peak_bytes
+    ]
+    best = min(orders, key=lambda steps: largest_calls(held, steps, joined))
+    return judge_order(problem, best, memory="live", like=order.evidence)
 
 
 def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
