@@ -36,7 +36,8 @@ class OrderReport:
     order: Order
     """Ours; its evidence holds the bound, and whether the peak is proven least."""
     chosen: bool
-    """Whether the graph runs in our order: it does where the peak is below Inductor's best, and rises on no device."""
+    """Whether the graph runs in our order: it does where the peak is below Inductor's best, and rises on no device; on
+    a processor also at the same peak, where the calls that kernels share hold less."""
     peak_node: str
     """The node that runs when memory peaks in the order that runs."""
     peak_live: tuple[LiveBuffer, ...]

@@ -10,7 +10,6 @@ from downset.integrations.training_graph import (
     Priced,
     TrainingGraph,
     affordable_choices,
-    contracted,
     plan_again,
     priced,
     problems,
@@ -162,17 +161,57 @@ def test_a_larger_limit_never_costs_more_and_more_choices_are_never_worse(apart)
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_kernels_of_the_backward_pass_change_no_price(apart):
-    fewer = 0
-    for seed in range(12):
-        graph = random_step(seed, 6, 12, apart=apart, fused=True)
-        smaller, new = contracted(graph)
-        fewer += len(graph.reads) - len(smaller.reads)
-        for again in [(), (0,), (1, 2), (0, 2, 4)]:
-            again = tuple(v for v in again if graph.may[v])
-            one, other = priced(graph, again), priced(smaller, tuple(sorted(new[v] for v in again)))
-            assert (one.peak_bytes, one.cost) == (other.peak_bytes, other.cost)
-    assert fewer > 20
+def test_no_price_is_above_the_order_in_which_copies_come_before_their_readers(apart):
+    """However large the graph, and however few states the search for an order may take."""
+    for seed in range(3):
+        graph = chain(20 + 10 * seed, seed, apart=apart)
+        for share in (2, 3):
+            again = {v for v in range(len(graph.reads)) if graph.may[v] and v % share}
+            order, read = copies_before_their_readers(graph, again)
+            assert priced(graph, again).peak_bytes <= peak_of(graph, order, read)
+
+
+def chain(layers, seed, *, apart):
+    """Layers, then behind a loss their gradients: each reads what its layer read, and one that is kept hangs on it."""
+    generator = random.Random(f"chain/{seed}")
+    reads = [(), *((v,) for v in range(layers))]
+    for layer in range(layers, 0, -1):
+        gradient = len(reads) - 2 if len(reads) > layers + 1 else layers
+        reads += [tuple(sorted({layer - 1, gradient})), tuple(sorted({layer - 1, gradient}))]
+    count = len(reads)
+    return TrainingGraph(
+        reads=tuple(reads),
+        waits=((),) * count,
+        nbytes=tuple(
+            generator.randint(50, 99) if v % 2 or v <= layers else generator.randint(1, 9) for v in range(count)
+        ),
+        loops=(0,) * count,
+        costs=(1.0,) * count,
+        may=tuple(v < layers for v in range(count)),
+        kept=frozenset(range(layers + 2, count, 2)),
+        late=frozenset(range(layers + 1, count)),
+        apart=apart,
+    )
+
+
+def copies_before_their_readers(graph, again):
+    def read(op):
+        kind, v = op
+        late = kind == "copy" or v in graph.late
+        return {("copy" if late and s in again else "own", s) for s in graph.reads[v]}
+
+    order = []
+
+    def run(op):
+        for source in sorted(read(op)):
+            if source not in order:
+                run(source)
+        order.append(op)
+
+    for v in sorted(graph.late):
+        run(("own", v))
+    early = {op for op in order if op[0] == "own" and op[1] not in graph.late}
+    return [*sorted(early), *(op for op in order if op not in early)], read
 
 
 def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
@@ -192,7 +231,7 @@ def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
             assert planned[:tried] == planned[tried:]
     assert sizes[22] > sizes[480] > sizes[1500]
     assert all(8 <= count <= 100 for count in sizes.values())
-    assert all(tried * count <= 30_000 for count, tried in sizes.items())
+    assert all(tried * count <= 36_000 for count, tried in sizes.items())
 
 
 def counting(planned):

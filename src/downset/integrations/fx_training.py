@@ -13,13 +13,36 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from downset.integrations.training_graph import TrainingGraph, contracted
+from downset.integrations.inlined_operators import Expression, Inlining
+from downset.integrations.training_graph import TrainingGraph
 from downset.rewrites.recompute_search import needed
 
 __all__ = ["Traced", "sets_of", "traced"]
 
 _RATES = {"cpu": (5e10, 1e10), "cuda": (1e14, 2e12)}
 """Operations and bytes a second of a device: only their ratio decides what is dear to run again."""
+
+_INDEXING = frozenset(
+    [
+        "_unsafe_index",
+        "clone",
+        "constant_pad_nd",
+        "embedding",
+        "gather",
+        "index",
+        "index_select",
+        "select_scatter",
+        "slice_scatter",
+        "where",
+    ]
+)
+"""Operators whose every element is one of another tensor: the compiler computes them inside their readers."""
+_SCATTERING = frozenset(
+    ["_unsafe_masked_index_put_accumulate", "cat", "embedding_dense_backward", "index_put", "scatter_add"]
+)
+"""Operators that are loops, but store their result."""
+_DEAR = frozenset(["exp", "log", "log10", "log1p", "log2", "sigmoid", "silu", "softplus", "tanh"])
+"""Operators that the compiler computes once on a processor, where several read the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +111,15 @@ class _NodeReader:
             self.written += [(into, node.args[1], number) for into in self.inputs[node.args[0]]]
 
     def _is_view(self, node: Any) -> bool:
+        results = getattr(getattr(node.target, "_schema", None), "returns", ())
+        if results and all(result.alias_info and not result.alias_info.is_write for result in results):
+            return True
         held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
         return any(tensor.untyped_storage()._cdata in held for tensor in _tensors(node))
 
     def result(self, late: Collection[Any], *, apart: bool) -> Traced:
+        from torch._functorch.config import donated_buffer
+
         behind = {number for number, node in enumerate(self.nodes) if node in late}
         waits: list[set[int]] = [set() for _ in self.nodes]
         nbytes = [self._nbytes(number) for number in range(len(self.nodes))]
@@ -120,11 +148,12 @@ class _NodeReader:
             kept=frozenset(v for v in self.kept if nbytes[v]),
             late=frozenset(behind),
             apart=apart,
+            expressions=tuple(None if waits[number] else self._expression(number) for number in range(len(self.nodes))),
+            inlining=self._inlining(),
+            joined=self._device() == "cpu",
+            donated=apart and bool(donated_buffer),
         )
-        smaller, new = contracted(graph)
-        nodes = dict(zip(new, self.nodes, strict=True))  # of a kernel its last operator
-        sources = {node: tuple(dict.fromkeys(new[v] for v in of)) for node, of in self.sources.items()}
-        return Traced(smaller, tuple(nodes[number] for number in range(len(nodes))), sources)
+        return Traced(graph, tuple(self.nodes), self.sources)
 
     def _writes_in_place(self, value: Any, readers: Collection[int]) -> int | None:
         """The operator that may write its result straight into an input: it runs behind all who read what was there."""
@@ -154,8 +183,45 @@ class _NodeReader:
         named = torch.Tag.pointwise in getattr(node.target, "tags", ()) or str(node.target) == "prims.fma.default"
         return bool(named or self.types.is_fusible(node))
 
+    def _expression(self, number: int) -> Expression | None:
+        """The operator as one that the compiler may compute inside every reader: element by element."""
+        import torch
+
+        node = self.nodes[number]
+        named = _name(node) in _INDEXING or torch.Tag.pointwise in getattr(node.target, "tags", ())
+        if (
+            not (named or self._is_constant(number))
+            or _mutates(node)
+            or torch.Tag.nondeterministic_seeded in node.target.tags
+        ):
+            return None
+        scalars = sum(isinstance(argument, (int, float)) for argument in node.args)
+        on_processor = all(tensor.device.type == "cpu" for tensor in _tensors(node))
+        inputs = frozenset(str(of.name) for of in self.read_inputs[number])
+        return Expression(inputs, 1 + scalars, on_processor and _name(node) in _DEAR)
+
+    def _device(self) -> str:
+        return next((tensor.device.type for node in self.nodes for tensor in _tensors(node)), "cpu")
+
+    def _inlining(self) -> Inlining:
+        from torch._inductor import config
+
+        kind = "cpu_" if self._device() == "cpu" else ""
+
+        def limit(name: str, otherwise: int) -> int:
+            names = (f"realize_{name}", f"realize_{kind}{name}", f"_realize_{name}_default")
+            values = [getattr(config, of, None) for of in names]
+            return int(next((value for value in values if value is not None), otherwise))
+
+        usual = Inlining()
+        return Inlining(
+            limit("reads_threshold", usual.reads),
+            limit("acc_reads_threshold", usual.reads_at_all),
+            limit("opcount_threshold", usual.operations),
+        )
+
     def _loops(self, node: Any) -> int:
-        if not self._is_fusible(node) or _mutates(node):
+        if not (self._is_fusible(node) or _name(node) in _INDEXING | _SCATTERING) or _mutates(node):
             return 0
         return max((_elements(tensor) for tensor in _tensors(node)), default=0)
 
@@ -210,6 +276,10 @@ def _tensors(node: Any) -> Iterable[Any]:
     for value in held if isinstance(held, (tuple, list)) else (held,):
         if isinstance(value, torch.Tensor):
             yield value
+
+
+def _name(node: Any) -> str:
+    return str(getattr(node.target, "overloadpacket", node.target)).rpartition(".")[2]
 
 
 def _is_copy(node: Any) -> bool:

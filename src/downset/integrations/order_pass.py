@@ -19,7 +19,8 @@ from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.integrations.code_fingerprint import code_fingerprint
-from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
+from downset.integrations.joined_calls import largest_calls
+from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import OrderProblem, profile
 from downset.results import StepNeed
@@ -106,7 +107,8 @@ def _again(uuid: str, work_limit: int) -> Any:
 
 @cache
 def _fingerprint() -> str:
-    return code_fingerprint(sorted(Path(__file__).parent.glob("*order*.py")))
+    here = Path(__file__).parent
+    return code_fingerprint(sorted([*here.glob("*order*.py"), here / "joined_calls.py"]))
 
 
 def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:
@@ -117,14 +119,20 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     peaks = {name: _inductor_peak(scheduler, order) for name, order in scheduler.orders.items()}
     steps = tuple(range(len(nodes)))
     counted = scheduler.problem
-    order = least_peak_order(counted, work_limit=work_limit)
+    joined = _joined(nodes)
+    order = least_called_order(counted, joined, work_limit=work_limit)
     ours = [nodes[step] for step in order.steps]
     if (estimated := _inductor_peak(scheduler, ours)) != order.peak_bytes:
         raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {order.peak_bytes}")
     best = min(peaks, key=lambda name: peaks[name])
-    chosen = order.peak_bytes < peaks[best]
     step_of = {node: step for step, node in enumerate(nodes)}
     theirs = tuple(step_of[node] for node in scheduler.orders[best])
+    held = written_over(counted, joined)
+    chosen = order.peak_bytes < peaks[best] or (
+        order.peak_bytes == peaks[best]
+        and any(joined)
+        and largest_calls(held, order.steps, joined) < largest_calls(held, theirs, joined)
+    )
     devices = _devices(scheduler)
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
     chosen = chosen and not risen
@@ -166,6 +174,12 @@ def _planned(nodes: list[Any]) -> _SchedulerProblem:
     }
     problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
     return _SchedulerProblem(nodes, inputs, outputs, problem, orders, peak)
+
+
+def _joined(nodes: Sequence[Any]) -> list[bool]:
+    """By node: whether it is part of one call with its neighbours, as kernels of loops on a processor are."""
+    devices = {str(device) for node in nodes if (device := node.get_device()) is not None}
+    return [devices == {"cpu"} and not (node.is_extern() or node.is_template()) for node in nodes]
 
 
 def _inductor_peak(scheduler: _SchedulerProblem, order: list[Any]) -> int:

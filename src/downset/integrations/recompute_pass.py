@@ -59,8 +59,9 @@ def recompute_options(
 @cache
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    names = ("fx_training.py", "recompute_pass.py", "training_graph.py", "../rewrites/recompute_search.py")
-    return code_fingerprint(here / name for name in names)
+    own = ("fx_training", "inlined_operators", "joined_calls", "recompute_pass", "training_graph")
+    names = (*own, "../rewrites/recompute_search")
+    return code_fingerprint(here / f"{name}.py" for name in names)
 
 
 @cache

@@ -8,18 +8,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from downset.integrations.joined_calls import gathered, largest_calls
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
-from downset.orders.plan import plan_order
+from downset.orders.plan import judge_order, plan_order
 from downset.plans import Order
 
-__all__ = ["least_peak_order", "live_at", "rise_by_device"]
+__all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device", "written_over"]
 
 
 def least_peak_order(problem: OrderProblem, *, work_limit: int) -> Order:
     """The best order that so many states find, with its bound: the same one in every process. Never above the given
     order."""
     return plan_order(problem, method="optimal", work_limit=work_limit, time_limit_s=math.inf)
+
+
+def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_limit: int) -> Order:
+    """The order of `least_peak_order`, or another of no higher peak in which less is held: where kernels write over
+    what they read last, and share a call with their neighbours if they are `joined`."""
+    order = least_peak_order(problem, work_limit=work_limit)
+    if not any(joined):
+        return order
+    held = written_over(problem, joined)
+    starts = [order.steps, least_peak_order(held, work_limit=work_limit).steps]
+    orders = [
+        gathered(held, steps, joined, every_call=True, plain=problem)[0]
+        for steps in starts
+        if peak_bytes(problem, steps) <= order.peak_bytes
+    ]
+    best = min(orders, key=lambda steps: largest_calls(held, steps, joined))
+    return judge_order(problem, best, memory="live", like=order.evidence)
+
+
+def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
+    """The problem in which kernels of `loops` may write over an operand of the same size that nobody reads after them,
+    as Inductor's code does."""
+    sizes_of: list[set[int]] = [set() for _ in loops]
+    for storage in problem.storages:
+        for v in storage.producers:
+            sizes_of[v].add(storage.nbytes)
+    operands: list[list[int]] = [[] for _ in loops]
+    for index, storage in enumerate(problem.storages):
+        for v in () if storage.kept else storage.consumers:
+            if loops[v] and storage.nbytes in sizes_of[v] and v not in storage.producers:
+                operands[v].append(index)
+    return replace(problem, in_place=tuple(tuple(of) for of in operands))
 
 
 def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]]:

@@ -1,15 +1,18 @@
 """A training step as its compiler sees it: operators, the bytes that they make, and what runs again in the backward.
 
-The peak of a choice is that of its best order, of what the compiler is likely to make of it: an operator of element
-loops that only operators of one such kernel read is part of that kernel, and what it makes takes no memory.
+The peak of a choice is that of its best order, of what the compiler is likely to make of it: cheap operators are
+computed inside each of their readers (`inlined_operators`); what only operators of one kernel of loops read is part of
+that kernel and takes no memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from downset.integrations.inlined_operators import Expression, Inlining, inlined
+from downset.integrations.joined_calls import gathered
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
@@ -19,7 +22,6 @@ __all__ = [
     "Priced",
     "TrainingGraph",
     "affordable_choices",
-    "contracted",
     "plan_again",
     "priced",
     "problems",
@@ -28,7 +30,7 @@ __all__ = [
 _STATES = 1_000
 """States of the search for the order of one choice."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
-_PRICED = 24_000
+_PRICED = 30_000
 """Operators of all choices together: about a second of a processor."""
 
 
@@ -53,6 +55,13 @@ class TrainingGraph:
     """Operators of the backward pass, and of the update where it is part of the graph."""
     apart: bool
     """Whether forward and backward are two graphs: all of the first runs before the second."""
+    expressions: tuple[Expression | None, ...] = ()
+    """Those that the compiler may compute inside every reader in place of storing the result; None for others."""
+    inlining: Inlining = field(default_factory=Inlining)
+    donated: bool = False
+    """Whether the backward pass may write over what the forward pass saved for it."""
+    joined: bool = False
+    """Whether kernels of loops that follow one another run in one call."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -135,35 +144,6 @@ def _least_needed(graph: TrainingGraph) -> int:
     return least
 
 
-def contracted(graph: TrainingGraph) -> tuple[TrainingGraph, tuple[int, ...]]:
-    """The graph with every kernel of late operators as one of them, which no choice changes; and by operator of the
-    given graph its number in this one."""
-    copied = _copied(graph, ())
-    last = list(range(len(graph.reads)))
-    for v, kernel in enumerate(_kernels(graph, copied)):
-        if copied.late[v]:
-            last[copied.origin[v]] = copied.origin[kernel]
-    stays = [v for v in range(len(last)) if last[v] == v]
-    number = {v: position for position, v in enumerate(stays)}
-    new = tuple(number[v] for v in last)
-    reads: list[set[int]] = [set() for _ in stays]
-    waits: list[set[int]] = [set() for _ in stays]
-    for v in range(len(last)):
-        reads[new[v]] |= {new[source] for source in graph.reads[v]} - {new[v]}
-        waits[new[v]] |= {new[source] for source in graph.waits[v]} - {new[v]}
-    return TrainingGraph(
-        tuple(tuple(sorted(of)) for of in reads),
-        tuple(tuple(sorted(of)) for of in waits),
-        tuple(graph.nbytes[v] for v in stays),
-        tuple(graph.loops[v] for v in stays),
-        tuple(graph.costs[v] for v in stays),
-        tuple(graph.may[v] for v in stays),
-        frozenset(number[v] for v in graph.kept),
-        frozenset(number[v] for v in stays if v in graph.late),
-        graph.apart,
-    ), new
-
-
 def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     """The cost of a set of operators that run again, and the peak that it leaves under its best order."""
     copied = _copied(graph, again)
@@ -171,23 +151,24 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     for operator in copied.origin:
         runs[operator] += 1
     cost = math.fsum(graph.costs[v] * (runs[v] - 1) for v in range(len(runs)) if runs[v])
-    orders = [plan_order(problem, work_limit=_STATES, time_limit_s=math.inf) for problem in _problems(graph, copied)]
-    peak = max((order.peak_bytes for order in orders), default=0)
-    bound = max((int(order.evidence.bound) for order in orders), default=0)
+    peak = bound = 0
+    for problem, loops in _problems(graph, copied):
+        order = plan_order(problem, work_limit=_STATES, time_limit_s=math.inf)
+        peak = max(peak, gathered(problem, order.steps, loops)[1] if graph.joined else order.peak_bytes)
+        bound = max(bound, int(order.evidence.bound))
     return Priced(cost, peak, peak == bound)
 
 
 def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]:
     """The problem of the whole graph once these operators run again; or that of its forward and that of its backward
     pass, where they are two."""
-    return _problems(graph, _copied(graph, again))
+    return [problem for problem, _ in _problems(graph, _copied(graph, again))]
 
 
 def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
     count = len(graph.reads)
-    early = [v for v in range(count) if v not in graph.late]
     copy_of = {operator: count + position for position, operator in enumerate(sorted(again))}
-    ids = [*early, *copy_of.values(), *sorted(graph.late)]
+    ids = _in_order(graph, copy_of)
     origin = {v: v for v in range(count)} | {copy: operator for operator, copy in copy_of.items()}
     late = {v: v in graph.late or v >= count for v in ids}
 
@@ -221,6 +202,21 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
     )
 
 
+def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
+    """Operators and copies, a copy right before the first that reads it: the order that is tried first."""
+    order = [v for v in range(len(graph.reads)) if v not in graph.late]
+    placed: set[int] = set()
+    for v in sorted(graph.late):
+        ahead, copied = [v], set[int]()
+        while ahead:
+            sources = {of for of in graph.reads[ahead.pop()] if of in copy_of} - placed - copied
+            copied |= sources
+            ahead += sources
+        order += [*(copy_of[operator] for operator in sorted(copied)), v]
+        placed |= copied
+    return order
+
+
 def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
     """The early operator that the most others come before: copies run behind it, as the loss stands in a step."""
     before: dict[int, set[int]] = {}
@@ -230,7 +226,9 @@ def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
     return frozenset([max(before, key=lambda v: (len(before[v]), -v))]) if before else frozenset()
 
 
-def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
+def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[bool]]]:
+    """Each with its operators that are kernels of loops."""
+    copied = _without_inlined(graph, copied) if graph.expressions else copied
     kernel = _kernels(graph, copied)
     if not graph.apart:
         return [_problem(graph, copied, kernel, range(len(kernel)))]
@@ -238,6 +236,31 @@ def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
         _problem(graph, copied, kernel, [v for v, late in enumerate(copied.late) if late is side])
         for side in (False, True)
     ]
+
+
+def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
+    """The operators that the compiler stores the results of; those read what is computed inside them reads."""
+    stored = {v for v, operator in enumerate(copied.origin) if operator in graph.kept}
+    for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
+        loops = graph.loops[copied.origin[v]]
+        stored |= waits
+        stored |= {s for s in reads if not loops or (graph.apart and copied.late[s] != copied.late[v])}
+    stored -= {v for v, operator in enumerate(copied.origin) if not graph.nbytes[operator] and not copied.reads[v]}
+    expressions = [graph.expressions[operator] for operator in copied.origin]
+    gone = inlined(copied.reads, expressions, stored, graph.inlining)
+    waits_of: dict[int, frozenset[int]] = {}
+    stays = [v for v in range(len(copied.origin)) if v not in gone]
+    number = {v: position for position, v in enumerate(stays)}
+    reads_of = []
+    for v, sources in enumerate(copied.reads):
+        waits_of[v] = copied.waits[v].union(*(waits_of[source] for source in sources if source in gone))
+        reads_of.append(frozenset().union(*(gone.get(source, (source,)) for source in sources)))
+    return _Copied(
+        tuple(copied.origin[v] for v in stays),
+        tuple(frozenset(number[source] for source in reads_of[v]) for v in stays),
+        tuple(frozenset(number[earlier] for earlier in waits_of[v]) for v in stays),
+        tuple(copied.late[v] for v in stays),
+    )
 
 
 def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
@@ -262,7 +285,9 @@ def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
     return kernel
 
 
-def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]) -> OrderProblem:
+def _problem(
+    graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]
+) -> tuple[OrderProblem, list[bool]]:
     """The problem of some of the operators: what they read of others is there at the start, what others read of theirs
     stays to the end."""
     inside = set(operators)
@@ -290,10 +315,12 @@ def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], opera
         own = (number[kernel[v]],) if v in inside else ()
         read = tuple(sorted(readers.get(v, ())))
         if nbytes and (read or (own and (v in kept or v not in inner))):
-            storages.append(Storage(nbytes, own, read or own, kept=v in kept))
-    return OrderProblem(
+            returned = not own and copied.origin[v] in graph.kept
+            storages.append(Storage(nbytes, own, read or own, kept=v in kept or returned))
+    problem = OrderProblem(
         tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)
     )
+    return problem, [graph.loops[copied.origin[last]] > 0 for last in lasts]
 
 
 def _in_place(
@@ -306,7 +333,7 @@ def _in_place(
             sizes_of[producer].add(storage.nbytes)
     sources: list[list[int]] = [[] for _ in lasts]
     for index, storage in enumerate(storages):
-        for reader in storage.consumers if not storage.kept and storage.producers else ():
+        for reader in storage.consumers if not storage.kept and (storage.producers or graph.donated) else ():
             if (
                 graph.loops[copied.origin[lasts[reader]]]
                 and storage.nbytes in sizes_of[reader] - {0}

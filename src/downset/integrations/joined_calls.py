@@ -1,0 +1,137 @@
+"""Kernels of loops that Inductor's code for processors runs in one call, and orders in which that takes less.
+
+Between two calls of a library all kernels of loops are one C++ function: what they make is allocated before it is
+called, and nothing that they read is freed until it returns. So an order of lower peak kernel by kernel may hold more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from downset.memory.liveness import OrderProblem, peak_bytes, profile
+
+__all__ = ["called_bytes", "gathered", "largest_calls"]
+
+_MOVES, _WORK = 200, 60_000
+"""Orders that are tried, and operators of all of them together, at most."""
+
+
+def called_bytes(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
+    """By step: the bytes that the call holds which it is part of. `loops`: by operator whether it is joined with its
+    neighbours. O(steps + storages touched)."""
+    return _CallProfile(problem, loops).held(steps)
+
+
+def largest_calls(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
+    """The bytes of `called_bytes`, the largest first: of two orders the lower list is the better one."""
+    return _ranked(called_bytes(problem, steps, loops))
+
+
+def gathered(
+    problem: OrderProblem,
+    steps: Sequence[int],
+    loops: Sequence[bool],
+    *,
+    every_call: bool = False,
+    plain: OrderProblem | None = None,
+) -> tuple[tuple[int, ...], int]:
+    """An order and the most bytes that one of its calls holds.
+
+    Kernels of loops leave the call that holds the most, for an earlier place or a later one; with `every_call` then the
+    next ones, for a peak that the problem does not know to be lower. Neither that most nor the peak kernel by kernel is
+    above that of the given order; `plain`: the problem that this peak is counted by, where it is another.
+    """
+    calls, best = _CallProfile(problem, loops), tuple(steps)
+    held = calls.held(best)
+    peak, plain = peak_bytes(problem, best), plain or problem
+    limit = peak_bytes(plain, best)
+    left = min(_MOVES, _WORK // max(len(best), 1))
+    while left > 0 and (every_call or max(held, default=0) > peak):
+        better = None
+        rank = _ranked(held)
+        for order in calls.without_largest(best, held, every_call=every_call):
+            left -= 1
+            tried = calls.held(order)
+            if _ranked(tried) < rank and peak_bytes(plain, order) <= limit:
+                better = order, tried
+            if better or left <= 0:
+                break
+        if better is None:
+            break
+        best, held = better
+    return best, max(held, default=0)
+
+
+class _CallProfile:
+    """A problem, read once for many orders."""
+
+    def __init__(self, problem: OrderProblem, loops: Sequence[bool]) -> None:
+        self.problem, self.loops = problem, loops
+        count = len(problem.predecessors)
+        self.made: list[list[int]] = [[] for _ in range(count)]
+        self.read: list[list[int]] = [[] for _ in range(count)]
+        self.after: list[list[int]] = [[] for _ in range(count)]
+        for index, storage in enumerate(problem.storages):
+            for operator in storage.producers:
+                self.made[operator].append(index)
+            for operator in storage.consumers:
+                self.read[operator].append(index)
+        for operator, before in enumerate(problem.predecessors):
+            for earlier in before:
+                self.after[earlier].append(operator)
+        self.begun = [not storage.producers for storage in problem.storages]
+        self.readers = [len(storage.consumers) for storage in problem.storages]
+        self.start = sum(storage.nbytes for storage in problem.storages if not storage.producers)
+
+    def held(self, steps: Sequence[int]) -> list[int]:
+        storages, begun, waiting = self.problem.storages, self.begun[:], self.readers[:]
+        live, freed, first = self.start, 0, 0
+        held: list[int] = []
+        for step, operator in enumerate(steps):
+            for index in self.made[operator]:
+                live += 0 if begun[index] else storages[index].nbytes
+                begun[index] = True
+            over = 0
+            for index, nbytes in self.problem.candidates(operator):
+                if waiting[index] == 1 and operator in storages[index].consumers:
+                    over = nbytes
+                    break
+            live -= over
+            for index in self.read[operator]:
+                waiting[index] -= 1
+                freed += 0 if waiting[index] or storages[index].kept else storages[index].nbytes
+            freed -= over
+            if step + 1 == len(steps) or not (self.loops[operator] and self.loops[steps[step + 1]]):
+                held += [live] * (step + 1 - first)
+                live, freed, first = live - freed, 0, step + 1
+        return held
+
+    def without_largest(
+        self, steps: Sequence[int], held: Sequence[int], *, every_call: bool
+    ) -> Iterator[tuple[int, ...]]:
+        """Orders in which an operator of a call that holds more than each of its kernels would alone runs ahead of that
+        call, or behind it: the call that holds the most, or every one, the largest first."""
+        alone = profile(self.problem, steps)
+        runs = [run for run in _runs(steps, self.loops) if held[run.start] > max(alone[run.start : run.stop])]
+        runs.sort(key=lambda run: (-held[run.start], run.start))
+        step_of = {operator: step for step, operator in enumerate(steps)}
+        for run in runs if every_call else [run for run in runs if held[run.start] == max(held)]:
+            for place in run:
+                operator = steps[place]
+                earliest = max((step_of[other] + 1 for other in self.problem.predecessors[operator]), default=0)
+                latest = min((step_of[other] - 1 for other in self.after[operator]), default=len(steps) - 1)
+                if earliest < run.start:
+                    yield (*steps[:earliest], operator, *steps[earliest:place], *steps[place + 1 :])
+                if latest >= run.stop:
+                    yield (*steps[:place], *steps[place + 1 : latest + 1], operator, *steps[latest + 1 :])
+
+
+def _ranked(held: Sequence[int]) -> list[int]:
+    return sorted(held, reverse=True)
+
+
+def _runs(steps: Sequence[int], loops: Sequence[bool]) -> list[range]:
+    """The steps of every call."""
+    starts = [step for step, v in enumerate(steps) if not (step and loops[v] and loops[steps[step - 1]])]
+    return [range(start, stop) for start, stop in pairwise([*starts, len(steps)])]

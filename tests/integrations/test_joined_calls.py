@@ -1,0 +1,162 @@
+"""Kernels that share a call: held to the code that Inductor writes, to a count from the definition, to every order."""
+
+import random
+import re
+from dataclasses import replace
+from itertools import permutations
+from math import prod
+from unittest import mock
+
+import pytest
+import torch
+from torch._inductor.graph import GraphLowering
+
+from downset.integrations import order_pass
+from downset.integrations.joined_calls import called_bytes, gathered
+from downset.integrations.scheduler_order import least_called_order, least_peak_order, written_over
+from downset.memory.liveness import OrderProblem, Storage, peak_bytes
+from tests.integrations.test_inductor_options import Scheduled, Watched
+
+pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
+
+
+def random_problem(seed, count):
+    generator = random.Random(f"calls/{seed}")
+    before = [tuple(sorted(generator.sample(range(v), min(v, generator.randint(0, 2))))) for v in range(count)]
+    storages, in_place = [], [[] for _ in range(count)]
+    for v in range(count):
+        readers = tuple(w for w in range(count) if v in before[w])
+        storages.append(Storage(generator.randint(1, 9), (v,), readers or (v,), kept=not readers))
+    for v in range(count):
+        in_place[v] = [w for w in before[v] if storages[w].nbytes == storages[v].nbytes]
+    loops = [generator.random() < 0.7 for _ in range(count)]
+    return OrderProblem(tuple(before), tuple(storages), tuple(map(tuple, in_place))), loops
+
+
+def counted(problem, steps, loops):
+    """By call: what is made in it or before, less what was read to the end before it, less what is written over."""
+    runs = []
+    for operator in steps:
+        if runs and loops[operator] and loops[runs[-1][-1]]:
+            runs[-1].append(operator)
+        else:
+            runs.append([operator])
+    held = []
+    for number, run in enumerate(runs):
+        ran = [operator for earlier in runs[:number] for operator in earlier]
+        live = {v for v in (*ran, *run) if problem.storages[v].kept or not {*problem.storages[v].consumers} <= {*ran}}
+        nbytes = sum(problem.storages[v].nbytes for v in live)
+        for place, operator in enumerate(run):
+            done = {*ran, *run[:place]}
+            last = [w for w in problem.in_place[operator] if {*problem.storages[w].consumers} <= done | {operator}]
+            nbytes -= problem.storages[last[0]].nbytes if last else 0
+        held += [nbytes] * len(run)
+    return held
+
+
+def orders(problem):
+    for steps in permutations(range(len(problem.predecessors))):
+        at = {v: step for step, v in enumerate(steps)}
+        if all(at[w] < at[v] for v in at for w in problem.predecessors[v]):
+            yield steps
+
+
+def test_bytes_of_calls_are_those_of_the_definition():
+    for seed in range(40):
+        problem, loops = random_problem(seed, 6)
+        for steps in list(orders(problem))[::5]:
+            assert called_bytes(problem, steps, loops) == counted(problem, steps, loops)
+
+
+def test_gathered_orders_hold_no_more_and_often_the_least():
+    least = better = 0
+    for seed in range(40):
+        problem, loops = random_problem(seed, 7)
+        steps = tuple(range(7))
+        order, most = gathered(problem, steps, loops, every_call=bool(seed % 2))
+        assert order in set(orders(problem))
+        assert most == max(counted(problem, order, loops)) <= max(counted(problem, steps, loops))
+        assert peak_bytes(problem, order) <= peak_bytes(problem, steps)
+        best = min(
+            max(counted(problem, tried, loops))
+            for tried in orders(problem)
+            if peak_bytes(problem, tried) <= peak_bytes(problem, steps)
+        )
+        assert most >= best
+        better += most < max(counted(problem, steps, loops))
+        least += most == best
+    assert better >= 5
+    assert least >= 20
+
+
+def test_of_orders_of_least_peak_one_is_taken_whose_calls_hold_less():
+    less = 0
+    for seed in range(30):
+        drawn, loops = random_problem(seed, 9)
+        problem = replace(drawn, in_place=())
+        plain, taken = least_peak_order(problem, work_limit=1_000), least_called_order(problem, loops, work_limit=1_000)
+        assert taken.peak_bytes == plain.peak_bytes == peak_bytes(problem, taken.steps)
+        assert taken.evidence.bound == plain.evidence.bound
+        held = written_over(problem, loops)
+        mine, theirs = (sorted(counted(held, order.steps, loops), reverse=True) for order in (taken, plain))
+        assert mine <= theirs
+        less += mine[0] < theirs[0]
+        assert least_called_order(problem, [False] * 9, work_limit=1_000).steps == plain.steps
+    assert less >= 3
+
+
+def late_sums(x):
+    """Sums of large tensors, which nothing waits for: at the end they share a call with all that is large there."""
+    weights = torch.ones(32, 32)
+    made, sums = x, []
+    for at in range(4):
+        made = (made @ weights).relu() + at
+        sums.append(made.sum(0))
+    return made.exp().repeat(8, 1), sums
+
+
+def test_bytes_of_calls_are_those_that_generated_code_allocates():
+    watched, texts = Watched(list, stop=False), []
+
+    def generated(self):
+        texts.append(self.codegen()[0].value)
+        raise Scheduled
+
+    known = []
+
+    def ordered(nodes):
+        planned = order_pass._planned(nodes)
+        known.append((planned.problem, order_pass._joined(nodes)))
+        return nodes
+
+    watched.ours = ordered
+    torch._dynamo.reset()
+    settings = {"allow_buffer_reuse": False, "inplace_buffers": False, "reorder_for_peak_memory": False}
+    with (
+        torch._inductor.config.patch(force_disable_caches=True, **settings),
+        mock.patch.object(GraphLowering, "compile_to_module", generated),
+        torch.no_grad(),
+        pytest.raises(Exception, match="Scheduled"),
+    ):
+        torch.compile(late_sums, options={"_post_fusion_custom_pass": watched})(torch.randn(64, 32))
+    ((problem, joined),) = known
+    by_call = [
+        nbytes
+        for step, nbytes in enumerate(called_bytes(problem, range(len(joined)), joined))
+        if not (step and joined[step] and joined[step - 1])
+    ]
+    assert allocated_at_calls(texts[0]) == by_call
+    assert len(by_call) < len(joined)
+
+
+def allocated_at_calls(text):
+    """What is allocated at each call of a kernel, read from the lines of Inductor's generated code."""
+    held, calls = {}, []
+    for line in text.split("def call(self, args)")[1].splitlines():
+        if made := re.match(r"\s+(buf\d+) = empty_strided_cpu\(\(([\d, ]+)\),", line):
+            held[made[1]] = 4 * prod(int(size) for size in made[2].split(",") if size.strip())
+        elif freed := re.match(r"\s+del (buf\d+)", line):
+            del held[freed[1]]
+        elif re.match(r"\s+(cpp_fused|extern_kernels)", line):
+            calls.append(sum(held.values()))
+    return calls
