@@ -98,6 +98,7 @@ def driver_rows(
                 yield from _written(driving, folder, limit_s)
     finally:
         if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
             for file in (*folder.glob("*.toml"), *folder.glob("*.log"), *folder.glob("*.jsonl")):
                 shutil.copy(file, keep)
         shutil.rmtree(folder, ignore_errors=True)

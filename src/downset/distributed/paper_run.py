@@ -36,7 +36,8 @@ def run_paper(
 
 
 def _inside(plan: Pipeline, *, jitters: bool) -> int:
-    """One more than fit into a latency. Frames that hold each other up need room at every block of a stage of some."""
+    """One frame more than the latency has periods. Where frames delay each other there are more: each block of a
+    stage of several blocks needs room for some."""
     fitting = math.ceil(plan.latency_s / plan.period_s - 1e-9) + 1 if plan.period_s > 0 else 1
     if not (jitters or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"):
         return fitting

@@ -49,7 +49,7 @@ class ProbedDevice:
         self._run = self._opened(model)
 
     def repeat(self, least_s: float) -> tuple[int, float]:
-        """How many runs of the probe that was opened end in so many seconds or a little more, and the seconds."""
+        """Run the opened probe for at least `least_s` seconds; return how many runs that were, and the seconds."""
         runs, begun = 0, time.monotonic()
         while (taken := time.monotonic() - begun) < least_s or not runs:
             self._run()

@@ -136,10 +136,12 @@ def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
 
 
 def takes_turns(alone_s: Sequence[float], together_s: float, *, least_s: float = 0.0) -> bool:
-    """Whether works take turns at something rather than go on side by side. `alone_s`: each by itself, `together_s`:
-    until all are done that began at once. Turns take as long as all of them alone, side by side as the longest, or
-    `least_s`, which something else that they have in common is known to take for all of them; it is the nearer one, by
-    ratio; where that takes longer than turns would, turns do not show. Raises UsageError for fewer than two works."""
+    """Whether works take turns at something rather than go on side by side.
+
+    `alone_s`: the time of each by itself; `together_s`: the time of all, begun at once. Works that take turns need the
+    sum of `alone_s`. Works side by side need the longest of `alone_s`, or `least_s`, if something else that all of them
+    use is known to need that long. The answer is the one whose time is nearer to `together_s`, by ratio. Where
+    `least_s` is above the sum, turns do not show, and the answer is no. Raises UsageError for fewer than two works."""
     if len(alone_s) < 2:
         raise UsageError("at least two works are needed to tell whether they take turns")
     beside_s, turns_s = max(*alone_s, least_s), sum(alone_s)

@@ -26,7 +26,7 @@ _WORTH = 0.9
 @dataclass(frozen=True, slots=True)
 class Advice:
     """`devices`: whom the deployment is for. `better`: it is worth changing to now; else it is for the case that only
-    these are left. None of both: nothing is better; `factors` are known all the same."""
+    these are left. `deployment` is None where nothing better was found; `factors` are given all the same."""
 
     devices: frozenset[str]
     deployment: Deployment | None
@@ -35,8 +35,8 @@ class Advice:
 
 
 class Advisor:
-    """`tell` gets every advice, on this thread. A new question ends the planning ahead; what was begun to be considered
-    is told all the same, so that many questions do not keep an answer back."""
+    """`tell` gets every advice, on this thread. A new question ends the planning for losses that may come. A question
+    that is being answered is answered to its end, so that every question in a row of many gets an answer."""
 
     def __init__(self, planning: Planning, shards: Shards, tell: Callable[[Advice], None]) -> None:
         self._planning, self._shards, self._tell = planning, shards, tell
@@ -82,7 +82,7 @@ class Advisor:
                 self._tell(Advice(left, fallback, better=False))
 
     def _deployment(self, devices: frozenset[str], factors: Mapping[str, float]) -> Deployment | None:
-        """None where there is no plan for them: that is said when it comes to it."""
+        """None where there is no plan for these devices: the driver says so when no others are left."""
         try:
             return self._shards.deployment(self._planning.plan(devices, factors))
         except DownsetError:

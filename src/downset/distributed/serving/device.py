@@ -102,7 +102,8 @@ class ServingDevice:
         return {"rss_bytes": _rss_bytes(), "most_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
     def keep(self, shard: str, data: bytes, ahead: bool = False) -> list[str]:
-        """Write a shard to the disk, under the hash of its content; those that were removed for it (`KeptShards`)."""
+        """Write a shard to the disk, under the hash of its content; return the shards that were removed to make room
+        for it (`KeptShards`)."""
         self._heard = time.monotonic()
         try:
             return self._kept.keep(shard, data, ahead=ahead)
@@ -110,8 +111,8 @@ class ServingDevice:
             raise UnsupportedError(f"device {self._name!r}: {error}") from None
 
     def place(self, shard: str, offset: int, piece: bytes, last: bool) -> list[str]:
-        """Take the piece from byte `offset` on of a shard for a plan that may come; with the last one the shard is kept
-        (`keep`). One shard at a time: the first piece of another one drops what has come."""
+        """Take a piece of a shard, from byte `offset` on, for a plan that may come. With the last piece the shard is
+        kept (`keep`). One shard arrives at a time: the first piece of another one drops the pieces that have come."""
         self._heard = time.monotonic()
         if offset == 0:
             self._arriving = (shard, bytearray())

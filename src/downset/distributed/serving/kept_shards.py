@@ -50,10 +50,10 @@ class KeptShards:
                     os.utime(self.path(shard))
 
     def keep(self, shard: str, data: bytes, *, ahead: bool = False) -> list[str]:
-        """Write a shard; those that were removed for it. `ahead`: for a plan that may come.
+        """Write a shard; return those that were removed to make room for it. `ahead`: it is for a plan that may come.
 
-        Raises UnsupportedError where its content is another one, the disk is full, or a shard that is kept ahead has
-        no room within the limit."""
+        Raises UnsupportedError where its content does not have the hash of its name, the disk is full, or a shard that
+        is kept ahead has no room within the limit."""
         if hashlib.sha256(data).hexdigest() != shard:
             raise UnsupportedError("a shard arrived damaged")
         with self._lock:
@@ -70,7 +70,7 @@ class KeptShards:
         return sum(path.stat().st_size for path in self._folder.glob("*.onnx"))
 
     def _make_room(self, nbytes: int, stays: Collection[str]) -> list[str]:
-        """Remove what was not used for longest, until so many bytes fit or nothing else may go; what was removed."""
+        """Remove the shards that were not used for longest, until `nbytes` fit or no other may go; return which."""
         others = (path for path in self._folder.glob("*.onnx") if path.stem not in stays)
         taken, removed = self._taken(), []
         for path in sorted(others, key=lambda path: (path.stat().st_mtime_ns, path.stem)):
