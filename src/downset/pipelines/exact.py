@@ -13,11 +13,11 @@ Space: stages of consecutive units; any device may stay idle; in a stage the dev
 of name) from the top row down, each with any number of rows, none included; any of them leads. By resources a stage is
 one fused block (`load_search`). Where messages take a part of processors' time, the bound leaves that part out, and
 plans are searched under guides that count it (`message_guides`).
- By the paper's equations it may be several (`exact_search`): on links without overlap
-the search is whole for them, elsewhere they are bounded and worked out as far as the bounds leave a plan. Other
-planners' plans of several blocks, of tiles with columns and of halo exchange are compared, and nothing of their kind is
-proven. They are compared on fewer devices too, for a tenth of the time limit: a set of devices that is tried stays one
-when another device comes, so that this device never makes the plan worse.
+By the paper's equations a stage may be several blocks (`exact_search`). On links without overlap the search is whole
+for them; elsewhere they are bounded, and worked out as far as the bounds leave a plan.
+Other planners' plans of several blocks, of tiles with columns and of halo exchange are compared, and nothing of their
+kind is proven. They are compared on fewer devices too, for a tenth of the time limit: a set of devices that is tried
+stays one when another device comes, so that this device never makes the plan worse.
 """
 
 from __future__ import annotations
