@@ -192,7 +192,7 @@ class _NodeReader:
         if (
             not (named or self._is_constant(number))
             or _mutates(node)
-            or torch.Tag.nondeterministic_seeded in node.target.tags
+            or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         ):
             return None
         scalars = sum(isinstance(argument, (int, float)) for argument in node.args)
