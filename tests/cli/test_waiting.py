@@ -4,10 +4,12 @@ import io
 import threading
 from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from downset.commands.stage import _streams_s as streams_s
 from downset.commands.waiting import waiting
 from downset.errors import DownsetError
 from tests.cluster_toml import cluster_toml
@@ -138,3 +140,11 @@ def test_nothing_is_said_of_what_is_soon_done_or_in_a_pipe():
     with waiting(Console(file=piped), "reading") as told:
         told("ordering")
     assert not piped.getvalue()
+
+
+def test_the_time_of_streams_is_estimated_from_runs_of_onnx_runtime():
+    """Five sessions are timed, each opened and run once more than asked: three, and two of them again."""
+    plan = SimpleNamespace(evidence=SimpleNamespace(value=2.0))
+    measured = SimpleNamespace(plan=plan, peer_s={"downset": (9.0,), "ONNX Runtime": (0.1, 0.3)})
+    assert streams_s(measured, 9) == pytest.approx(5 * (1.5 + 10 * 0.3))
+    assert streams_s(SimpleNamespace(plan=plan, peer_s={}), 9) == pytest.approx(5 * (1.5 + 10 * 2.0))

@@ -122,10 +122,11 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     if output is not None:
         write_plan(output, result.plan)
     said = ""
-    with waiting(talk, "writing the pictures") as told:
+    with waiting(talk, "writing the pictures"):
         _write_pictures(result, pictures, model)
-        if streams_path is not None:
-            told(f"timing sessions of ONNX Runtime in {options['runs']} rounds")
+    if streams_path is not None:
+        what = f"timing sessions of ONNX Runtime in {options['runs']} rounds"
+        with waiting(talk, what, limit_s=_streams_s(result, options["runs"])):
             said = _write_streams(streams_path, loaded, device.threads, options)
     if as_json:
         result = replace(result, notes=(*result.notes, said)) if said else result
@@ -152,6 +153,20 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
         raise UsageError("--ort-streams is for a CPU and the file's own batch: leave out --device and --batch")
     if output is not None and Path(path).resolve() == Path(output).resolve():
         raise UsageError(f"-o and --ort-streams both name {path}")
+
+
+_SESSION_S = 1.5
+"""Seconds to open a session of ONNX Runtime in a process of its own, about."""
+_SESSIONS = 5
+"""Sessions that are timed for streams: three at first, then two again."""
+
+
+def _streams_s(result: StageResult, runs: int) -> float:
+    """Seconds that timing streams may take, estimated from ONNX Runtime's own time where it was measured, else from the
+    plan's."""
+    measured = [seconds for name, seconds in result.peer_s.items() if name.startswith("ONNX Runtime")]
+    run_s = max(measured[0]) if measured and measured[0] else result.plan.evidence.value
+    return _SESSIONS * (_SESSION_S + (runs + 1) * run_s)
 
 
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
