@@ -16,8 +16,8 @@ _LOOKS_S = 0.5
 def fetched(reference: Any, wanted: Callable[[], bool] = lambda: True) -> Any:
     """The object of a reference; None where nobody wants it any more.
 
-    Only what has arrived is asked for with `get`: while a `get` waits, Ray drops what has come of the object from time
-    to time, and has all of it sent again. A `wait` goes on where the one before it ended."""
+    Only what has arrived is asked for with `get`: where the time of a `get` runs out, Ray drops what has come of the
+    object, and the next `get` has all of it sent again. A `wait` goes on where the one before it ended."""
     ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
     while wanted():
         arrived, _ = ray.wait([reference], timeout=_LOOKS_S)

@@ -51,8 +51,8 @@ __all__ = [
 _RESOURCE = "downset:"
 _FREES_S = 10.0
 _STREAMED = 2
-"""Messages of a pair that are under way at once, where it is measured how they follow one another. With all pairs of
-four devices at once, Ray sent most of them again and again."""
+"""Messages of a pair that are under way at once, where it is measured how they follow one another: as many as serving
+has under way."""
 _CALLS = 4
 """Calls of a device at once: more than wait for messages at any time."""
 _REPEATS = 5
