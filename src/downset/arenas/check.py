@@ -1,4 +1,4 @@
-"""Checks an arena by carrying its order out on paper. Imports no planner, and is naive so that it is easy to believe.
+"""Checks an arena by simulating its order. Imports no planner; the code is naive so that it is easy to verify.
 
 An arena is checked by simulation: every write stamps its byte range with the value it holds, every read looks whether
 the stamps are still there. A placement that loses a byte anybody still needs is named with operator and tensor.

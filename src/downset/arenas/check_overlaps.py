@@ -1,4 +1,4 @@
-"""Whether a kernel reads every byte of its input before it overwrites it: its loops carried out on paper.
+"""Whether a kernel reads every byte of its input before it overwrites it: its loops are simulated.
 
 Knows the table of kernels (which loops a library runs), not the lags that planners derive from it.
 """

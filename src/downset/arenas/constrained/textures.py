@@ -32,13 +32,13 @@ class Texture:
 
 
 def naive_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
-    """A texture for each."""
+    """Give every texture a buffer of its own."""
     _check(textures)
     return tuple(range(len(textures)))
 
 
 def equality_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
-    """Reused only at exactly the same extent."""
+    """Reuse a free buffer only where its extent is exactly the same."""
 
     def choose(wanted: Texture, free: Sequence[int], extents: Sequence[tuple[int, ...]]) -> int:
         equal = [held for held in free if extents[held] == wanted.extent]
@@ -50,7 +50,7 @@ def equality_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
 
 
 def textures_in_order(textures: Sequence[Texture]) -> tuple[int, ...]:
-    """Reused where the old extent covers the new one, closest first."""
+    """Reuse the free buffer whose extent covers the new one with the fewest elements to spare."""
 
     def choose(wanted: Texture, free: Sequence[int], extents: Sequence[tuple[int, ...]]) -> int:
         covering = [
