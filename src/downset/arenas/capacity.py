@@ -1,4 +1,4 @@
-"""Does it fit? Any planner held to a capacity: where its own plan is too large, the exact search takes over."""
+"""Planners under a capacity: where a planner's own plan is too large, the exact search looks for one that fits."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ Planner = Callable[..., Found]
 
 
 def within(planner: Chosen, capacity_bytes: int) -> Planner:
-    """A planner of offsets that ends at or below the capacity, or raises: InfeasibleError where it is proven that
-    nothing does, with the least that will do where that is known; LimitReached where it is not known in time, with the
-    best placement that the planner or the search found. A planner with an option `capacity` is given it."""
+    """The planner of offsets, whose placements take no more than the capacity.
+
+    It raises InfeasibleError where it is proven that no placement fits, with the least capacity that is enough where
+    that is known; and LimitReached where neither is known in time, with the best placement that was found. A planner
+    with an option `capacity` is given it."""
     return _held(planner, capacity_bytes, check_capacity, exact, height)
 
 
@@ -40,7 +42,8 @@ def _held(
     search: Callable[..., Found],
     measure: Callable[[Sequence[Record], Sequence[int]], int],
 ) -> Planner:
-    """The planner, and where it does not fit the search that proves or finds more. `check` raises where no plan can."""
+    """The planner; where its plan does not fit, the search, which finds one that does or proves that there is none.
+    `check` raises where a bound shows that no plan fits."""
     knows = _knows_capacity(planner)
 
     def plan(

@@ -1,7 +1,7 @@
 """Checks an arena by simulating its order. Imports no planner; the code is naive so that it is easy to verify.
 
 An arena is checked by simulation: every write stamps its byte range with the value it holds, every read looks whether
-the stamps are still there. A placement that loses a byte anybody still needs is named with operator and tensor.
+the stamps are still there. A placement that overwrites a byte which is still needed is named with operator and tensor.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ Piece = tuple[int, int, int]
 
 
 def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[Piece, ...]], set[int]]:
-    """By tensor: the pieces it consists of. Views are the value they look at; a zero-copy concatenation is its parts,
-    and one in place those that lie where it has them; partial sums are the one value they add to (the set returned
-    beside: they write it too)."""
+    """By tensor: the pieces that it consists of; and the tensors that are partial sums.
+
+    A view consists of the value that it looks at. A zero-copy concatenation consists of its parts; one in place, of
+    those parts that lie where the result has them. A partial sum is the value that it adds to, and writes it too."""
     offsets = arena.tensor_offsets
     parts: list[tuple[Piece, ...]] = [
         ((tensor, offsets[tensor], offsets[tensor] + meta.nbytes),) if tensor in offsets else ()
@@ -131,7 +132,8 @@ def _joined(graph: Graph, op: Op, offsets: Mapping[int, int], parts: Sequence[tu
 
 
 def _adds_to(graph: Graph, tensor: int, summing: Op) -> bool:
-    """Whether a tensor may be added up in the bytes of a sum: nobody else reads it, and nothing applies to it alone."""
+    """Whether a tensor may be added up in the bytes of a sum: the sum alone reads it, and it has no activation of its
+    own."""
     if tensor == ABSENT or tensor in graph.inputs or tensor in graph.outputs:
         return False
     reads = [op for op in graph.ops for read in op.inputs if read == tensor]

@@ -43,8 +43,8 @@ def check_placement(
 def _clashes(
     records: Sequence[Record], offsets: Sequence[int], overlaps: Sequence[Overlap]
 ) -> Iterator[tuple[int, int, int]]:
-    """(step, record, record that came to it): every two that hold the same bytes where nothing lets them. All pairs of
-    what lives at one step are looked at, for what may overlap has no neighbours."""
+    """(step, earlier record, later record): every two that hold the same bytes without an overlap that lets them. All
+    pairs of records that live at one step are compared: with overlaps, comparing neighbours is not enough."""
     allowed = set()
     for overlap in overlaps:
         read, written = records[overlap.read], records[overlap.written]

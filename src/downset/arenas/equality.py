@@ -22,13 +22,13 @@ __all__ = ["equality", "equality_objects"]
 
 
 def equality_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Objects shared by records of one size."""
+    """Share an object among records of its size only."""
     check_ties(ties)
     return Found(_assign(records), objects_bound(records))
 
 
 def equality(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """The same as offsets."""
+    """Place the objects of `equality_objects` one after another."""
     check_ties(ties)
     return Found(stacked(records, _assign), offsets_bound(records))
 

@@ -22,6 +22,6 @@ __all__ = ["greedy_by_breadth"]
 
 
 def greedy_by_breadth(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Offsets by decreasing breadth of the steps."""
+    """Place records by decreasing breadth of the steps."""
     sequence = breadth_order(records, later_step_first=check_ties(ties) == "paper")
     return Found(place_in_order(records, sequence), offsets_bound(records))

@@ -20,7 +20,7 @@ __all__ = ["greedy_by_size"]
 
 
 def greedy_by_size(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Offsets by decreasing size."""
+    """Place records by decreasing size."""
     check_ties(ties)  # both sources break ties alike here
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
     return Found(place_in_order(records, sequence), offsets_bound(records))

@@ -21,7 +21,7 @@ __all__ = ["greedy_in_order"]
 
 
 def greedy_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Offsets in order of production."""
+    """Place records in order of production."""
     check_ties(ties)
     sequence = sorted(range(len(records)), key=lambda index: (records[index].start, index))
     return Found(place_in_order(records, sequence), offsets_bound(records))

@@ -26,7 +26,7 @@ __all__ = ["min_cost_flow"]
 
 
 def min_cost_flow(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Objects by a flow of least cost."""
+    """Assign records to objects by a flow of least cost."""
     check_ties(ties)
     order = sorted(range(len(records)), key=lambda i: (records[i].start, i))
     heads, costs, edges_from = _network([records[i] for i in order])

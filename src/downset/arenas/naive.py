@@ -1,4 +1,4 @@
-"""Naive placement: every record has bytes of its own. It is the upper end of every comparison.
+"""Naive placement: every record has bytes of its own. No method takes more.
 
 Source: "Efficient Memory Management for Deep Neural Net Inference", tables 1 and 2, row "Naïve".
 Names: none.
@@ -19,7 +19,7 @@ __all__ = ["naive", "naive_objects"]
 
 
 def naive(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """One after the other, above the pinned ones."""
+    """Place the records one after the other, above the pinned ones."""
     check_ties(ties)
     cursor = max((r.offset + r.nbytes for r in records if r.offset is not None), default=0)
     offsets = []
@@ -34,6 +34,6 @@ def naive(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
 
 
 def naive_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """An object for every record."""
+    """Give every record an object of its own."""
     check_ties(ties)
     return Found(tuple(range(len(records))), objects_bound(records))

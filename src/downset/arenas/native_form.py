@@ -27,8 +27,8 @@ def small_enough(records: Sequence[Record]) -> bool:
 
 
 def check_range(records: Sequence[Record]) -> None:
-    """Raise UnsupportedError for many records that 64 bits do not hold together: what takes any integers takes very
-    long, and no memory is so large."""
+    """Raise UnsupportedError for many records whose sizes or steps together exceed 64 bits. The Python twins would take
+    very long for them, and no memory is so large."""
     if len(records) > _MOST_OF_ANY_SIZE and not small_enough(records):
         raise UnsupportedError(
             f"sizes, alignments and steps of {len(records):,} records together do not fit into 64 bits; at most "
@@ -37,7 +37,7 @@ def check_range(records: Sequence[Record]) -> None:
 
 
 def native_records(records: Sequence[Record], *, whole: bool = False) -> _native.Records:
-    """Checked once, for records that are `small_enough`. `whole`: lifetimes without their gaps."""
+    """The records for the native module, checked once; they are `small_enough`. `whole`: lifetimes without gaps."""
     return native.compiled.Records(
         nbytes=[record.nbytes for record in records],
         alignment=[record.alignment for record in records],

@@ -23,7 +23,7 @@ __all__ = ["objects_by_breadth"]
 
 
 def objects_by_breadth(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Objects by decreasing breadth of the steps."""
+    """Assign records to objects, by decreasing breadth of the steps."""
     later = check_ties(ties) == "paper"
     sequence = breadth_order(records, later_step_first=later, later_record_first=later)
     return Found(assign_in_order(records, sequence), objects_bound(records))

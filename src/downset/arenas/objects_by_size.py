@@ -21,7 +21,7 @@ __all__ = ["objects_by_size"]
 
 
 def objects_by_size(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Objects by decreasing size."""
+    """Assign records to objects, by decreasing size."""
     check_ties(ties)
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
     return Found(assign_in_order(records, sequence, first=True), objects_bound(records))

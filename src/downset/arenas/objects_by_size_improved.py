@@ -31,7 +31,7 @@ _NONE = (1, 0, -1)  # (no object, distance, object): after every record that has
 
 
 def objects_by_size_improved(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Objects in stages of decreasing size, closest in time first."""
+    """Assign records to objects, in stages of decreasing size, the closest in time first."""
     maxima = positional_maxima(records)
     equal_goes_above = check_ties(ties) == "tflite"
     stages: dict[int, list[int]] = {}

@@ -22,7 +22,7 @@ __all__ = ["objects_in_order"]
 
 
 def objects_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Objects in order of production."""
+    """Assign records to objects, in order of production."""
     check_ties(ties)
     object_of = [-1] * len(records)
     in_use: list[tuple[int, int]] = []  # (stop, object)

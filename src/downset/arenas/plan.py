@@ -137,8 +137,8 @@ def _overlapping(
     time_limit_s: float,
     work_limit: int | None,
 ) -> Found:
-    """The method's own offsets, which overlap nowhere, and, of methods that search, lower ones that do. The method's
-    own bound is for records that lie apart: `bound` takes its place."""
+    """The method's own offsets, where no records overlap; for methods that search, also lower ones where records do as
+    `overlaps` allow. The method's own bound is for records that lie apart: `bound` takes its place."""
     apart = chosen(records, ties=ties, time_limit_s=0.3 * time_limit_s, work_limit=work_limit)
     value = height(records, apart.solution)
     result = Found(apart.solution, min(bound, value), value <= bound, apart.states)

@@ -26,13 +26,13 @@ __all__ = ["fill_strip", "strip_packing"]
 
 
 def strip_packing(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """Offsets by best fit into a strip."""
+    """Place records by best fit into a strip."""
     check_ties(ties)
     return Found(fill_strip(records), offsets_bound(records))
 
 
 def fill_strip(records: Sequence[Record], *, engine: EngineName = "native") -> tuple[int, ...]:
-    """The offsets by best fit."""
+    """Place records by best fit into a strip; return the offset of each."""
     check_engine(engine)
     if engine == "native" and small_enough(records):
         return tuple(native.compiled.fill_strip(native_records(records, whole=True)))

@@ -1,4 +1,4 @@
-"""TFLite Micro's own planner: what the runtime does when nobody plans for it.
+"""TFLite Micro's own planner: how the runtime places tensors of a file without offsets.
 
 Source: tflite-micro, GreedyMemoryPlanner: buffers by decreasing size, each at the lowest offset that is free during its
     lifetime.
@@ -23,7 +23,7 @@ __all__ = ["tflm_greedy"]
 
 
 def tflm_greedy(records: Sequence[Record], *, ties: TiesName = "tflite", rank: Sequence[int] | None = None) -> Found:
-    """First fit by decreasing size. `rank[i]`: the tensor index of record i."""
+    """Place records by decreasing size, each at the lowest free offset. `rank[i]`: the tensor index of record i."""
     check_ties(ties)
     place = list(rank) if rank is not None else list(range(len(records)))
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, -place[index]))

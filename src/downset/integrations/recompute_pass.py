@@ -169,7 +169,8 @@ def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> Non
 
 
 def _backward(graph: Any, node_info: Any) -> set[Any]:
-    """The nodes of the backward pass, and those that it alone reads. What the forward pass writes in place is none."""
+    """The nodes of the backward pass, and those that it alone reads. A write in place of the forward pass is not
+    one of them."""
     backward = set(node_info.required_bw_nodes)
     for node in reversed(graph.nodes):
         if not node_info.is_required_fw(node) and any(user in backward for user in node.users):

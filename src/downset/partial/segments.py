@@ -96,9 +96,9 @@ def find_segment(graph: Graph, first: int, stop: int) -> Segment:
 def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Iterator[Segment]:
     """The segments between positions at which at most so many tensors cross, shorter ones first.
 
-    No operator inside is computed whole, and some tensor made inside has more than one row. A segment without a result
-    is none, and so is one that begins or ends with an operator that only makes constants: that is the same without it.
-    O(segments · operators).
+    No operator inside is computed whole, and some tensor made inside has more than one row. Segments without a
+    result are left out. So are those that begin or end with an operator that only makes constants: the same segment
+    without it is listed. O(segments · operators).
     """
     crosses = crossing(graph)
     whole = computed_whole(graph, form)

@@ -77,8 +77,9 @@ def plan_aliases(
     """Offsets in which the records of each group of `must` lie at one offset, and those of a pair of `may` do where it
     helps: an operator that may write its result over its input.
 
-    A pair of `may` is (input, result): the input's last step is the result's first, and the result is no larger. Nobody
-    is written over twice, or both written and written over at one step. Every lawful subset of up to 10 pairs is tried;
+    A pair of `may` is (input, result): the input's last step is the result's first, and the result is no larger. No
+    input is written over twice, no result lies over two inputs, and no record is a result and an input of pairs at one
+    step. Every lawful subset of up to 10 pairs is tried;
     of more: all that are lawful, none, and what is left when single pairs that do not help are dropped. The bound holds
     for every subset.
     """
@@ -126,8 +127,8 @@ def plan_aliases(
 
 
 def _lawful(records: Sequence[Record], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The first pairs in which nobody is written over, or written, twice, and in which a record that is both lives for
-    more than one step: at one step, three would lie at one offset."""
+    """The first pairs of which no two share an input or a result. A record that is the result of one pair and the input
+    of another must live for more than one step: at one step, three records would lie at one offset."""
     sources: set[int] = set()
     results: set[int] = set()
     lawful = []

@@ -28,11 +28,12 @@ class MemoryBlocks:
 
 
 def plan_blocks(records: Sequence[Record], largest_bytes: int) -> MemoryBlocks:
-    """Blocks of at most `largest_bytes`, of least total size found; proven where it is the most bytes live at once.
+    """Blocks of at most `largest_bytes`, of the least total size found. The total is proven least where it is the most
+    bytes live at once.
 
-    Raises InfeasibleError if one record alone is larger. Each record goes where the total grows least, the first such
-    block; by size, by breadth, in order of production and by the portfolio's single arena, the best of all.
-    """
+    Each record goes into the first block by which the total grows least. That is done in several sequences of the
+    records (by size, by breadth, in order of production, and as they lie in the portfolio's single arena), and the best
+    result is returned. Raises InfeasibleError if one record alone is larger than a block."""
     check_records(records)
     for record in records:
         if record.offset is not None:

@@ -1,4 +1,4 @@
-"""Shared objects of more than one dimension: GPU textures, which cannot be cut and grow in no direction.
+"""Shared objects of more than one dimension: GPU textures, which keep the size that they were made with.
 
 Source: the shared-objects form of "Efficient Memory Management for Deep Neural Net Inference" (section 4 finds it "most
     suitable for GPU textures"), with the strategies that LiteRT offers for sizes of two and three dimensions (textures)

@@ -1,4 +1,4 @@
-"""Dynamic sizes: place what is known, keep it, place the rest when it is known.
+"""Records whose sizes become known one after another: what is placed stays where it is.
 
 Source: "Efficient Memory Management for Deep Neural Net Inference", section 7: "the algorithms need to be run multiple
     times saving information about allocation from all runs in one place".
