@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from downset.distributed.fetching import _LOOKS_S, fetched
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.nodes import device_resource
-from downset.distributed.serving.ray_fleet import _LOOKS_S, _fetched
 from experiments.frame import Experiment, fields
 from experiments.rows import Row
 from experiments.testbed.bed import Bed
@@ -58,7 +58,7 @@ class Holder:
             return time.monotonic() - begun < _LONGEST_S
 
         if way == "wait":
-            found = _fetched(held[0], wanted)
+            found = fetched(held[0], wanted)
         while found is None and wanted():
             with contextlib.suppress(ray.exceptions.GetTimeoutError):
                 found = ray.get(held[0], timeout=_LOOKS_S)
