@@ -30,7 +30,7 @@ __all__ = [
 _STATES = 1_000
 """States of the search for the order of one choice."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
-_PRICED = 30_000
+_PRICED = 24_000
 """Operators of all choices together: about a second of a processor."""
 
 
