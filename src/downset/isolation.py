@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 PARSING_S = 10.0
-"""Least seconds of a parser, whatever the time limit: starting Python and a library takes some of them."""
+"""The smallest time limit of a parser, in seconds. Starting Python and importing a library take part of it."""
 RUNNING_S = 30.0
 """Least seconds of a run in another project's runtime, likewise."""
 
@@ -88,7 +88,8 @@ _LIMITS: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B0
 
 @contextlib.contextmanager
 def limits(*, time_s: float | None = None, memory_bytes: int | None = None) -> Iterator[None]:
-    """Workers that are asked inside have these limits; what is None stays as it is."""
+    """Set the limits of the workers that are asked inside this context. None keeps the limit that there is. Raises
+    UsageError for a memory in which no worker starts."""
     if memory_bytes is not None and memory_bytes < _LEAST_BYTES:
         raise UsageError(f"a worker needs at least {format_bytes(_LEAST_BYTES)} bytes of memory to start")
     before = _LIMITS.get()
@@ -112,7 +113,8 @@ def machine_bytes() -> int:
 
 
 class _Reused:
-    """One worker that is asked again and again, and begun again where it was stopped or died."""
+    """One worker that is asked again and again. It is started again if it has ended or if the memory limit has
+    changed."""
 
     def __init__(self) -> None:
         self._worker: _Worker | None = None
@@ -167,8 +169,8 @@ def isolated(
 
 
 def parsed(module: str, function: str, arguments: Mapping[str, Any], *, more_s: float = 0.0) -> Answer:
-    """`isolated` in the one process that does all parsing, and is begun again where it was stopped. It gets the time
-    limit, at least PARSING_S, and `more_s` beyond that for a large file."""
+    """`isolated` in the one process that does all parsing, which is started again if it has ended or if the memory
+    limit has changed. The call may take the time limit, at least PARSING_S, and `more_s` more for a large file."""
     return _parser().ask(module, function, arguments, _time_s(PARSING_S) + more_s)
 
 
@@ -243,7 +245,7 @@ class _Worker:
                 return dict(arrays), printed
 
     def _reply(self, seconds: float) -> bytes | None:
-        """One line; None where the time was over first, nothing where the process ended without a word."""
+        """The worker's reply, one line. None if the time limit passed first; empty if the process ended before."""
         assert self._process.stdout is not None
         pipe, line = self._process.stdout.fileno(), b""
         begin, queued_s = time.monotonic(), self._queued_s()
@@ -271,7 +273,7 @@ class _Worker:
         return self._printed.read().decode(errors="replace")
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the worker's group of processes, and wait until it has ended."""
         if self.alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -371,7 +373,7 @@ def _main() -> None:
 
 
 def _read_requests(requests: queue.SimpleQueue[bytes]) -> None:
-    """A pipe that closes is the parent's end, on every system."""
+    """Queue the requests that the parent sends. A closed pipe means that the parent has ended."""
     for line in sys.stdin.buffer:
         requests.put(line)
     os._exit(0)

@@ -21,7 +21,7 @@ __all__ = [
 
 
 ROUNDING = 1e-4
-"""Floats that are computed in another order may differ by so much of the largest value."""
+"""The largest difference that counts as rounding, as a share of the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Bytes before and after, and the proven bound that no order and placement can pass."""
+    """Bytes before and after, and a lower bound that holds for every order and placement."""
 
     before: int
     after: int
