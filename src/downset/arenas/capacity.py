@@ -103,9 +103,12 @@ def _judge(result: Found, value: int, capacity_bytes: int) -> Found:
     figures = {"limit_bytes": capacity_bytes, "least_bytes": result.bound, "best_bytes": value}
     if result.bound > capacity_bytes:
         least = f"{value} is the least" if result.bound == value else f"it takes between {result.bound} and {value}"
-        raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}", figures=figures)
+        raise InfeasibleError(
+            f"proven: nothing fits into {capacity_bytes} bytes; {least}", figures=figures, result=result
+        )
     raise LimitReached(
         f"no assignment into {capacity_bytes} bytes was found in time: best {value}, bound {result.bound}; "
         "give the search more time or work",
         figures=figures,
+        result=result,
     )

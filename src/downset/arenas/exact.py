@@ -65,7 +65,7 @@ def exact(
     node_limit = _MOST_NODES if work_limit is None else min(work_limit, _MOST_NODES)
     result = best(records, ties=ties)
     if capacity is not None and result.bound > capacity:
-        raise _nothing_fits(result.bound, height(records, result.solution), capacity)
+        raise _nothing_fits(result, height(records, result.solution), capacity)
     enough = result.bound if capacity is None else capacity
     if height(records, result.solution) <= enough:
         return result
@@ -102,16 +102,17 @@ def _fit(records: Sequence[Record], result: Found, capacity: int, deadline: floa
         )  # the question is answered; what is enough is searched in short
     least = _least(records, replace(result, states=states), deadline, left)
     if least.bound > capacity:
-        raise _nothing_fits(least.bound, height(records, least.solution), capacity)
+        raise _nothing_fits(least, height(records, least.solution), capacity)
     return least
 
 
-def _nothing_fits(bound: int, best_bytes: int, capacity: int) -> InfeasibleError:
+def _nothing_fits(result: Found, best_bytes: int, capacity: int) -> InfeasibleError:
+    bound = result.bound
     message = (
         f"{best_bytes} is the least" if bound == best_bytes else f"at least {bound} are needed, {best_bytes} are enough"
     )
     figures = {"limit_bytes": capacity, "least_bytes": bound, "best_bytes": best_bytes}
-    return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {message}", figures=figures)
+    return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {message}", figures=figures, result=result)
 
 
 def _least(records: Sequence[Record], result: Found, deadline: float, node_limit: int) -> Found:

@@ -78,9 +78,10 @@ def plan_arena(
     so many placements tried; where only it is given (`time_limit_s=math.inf`), the same limit gives the same plan under
     any load, and a larger one never a worse. `options`: the method's own.
 
-    Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time.
-    Raises UsageError for an unknown method, option or choice, UnsupportedError for more than 100 records that 64 bits
-    do not hold together.
+    Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time. Of
+    bare records, the error's `result` is the best arena that a search found before; None without a search. Raises
+    UsageError for an unknown method, option or choice, UnsupportedError for more than 100 records that 64 bits do not
+    hold together.
     """
     check_ties(ties)
     check_time_limit(time_limit_s)
@@ -111,7 +112,16 @@ def plan_arena(
         )  # fmt: skip
     else:
         planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
-        result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+        try:
+            result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+        except (InfeasibleError, LimitReached) as error:
+            reached, error.result = error.result, None
+            if living is None and isinstance(reached, Found):
+                check_placement(records, reached.solution)
+                value = height(records, reached.solution)
+                evidence = _evidence(chosen.name, value, reached, time.perf_counter() - begin)
+                error.result = Arena(records, reached.solution, evidence)
+            raise
     seconds = time.perf_counter() - begin
     check_placement(records, result.solution, overlaps=overlaps)
     value = height(records, result.solution)
@@ -188,14 +198,22 @@ def plan_shared(
     if pinned is not None:
         raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")
     begin = time.perf_counter()
-    result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
-    seconds = time.perf_counter() - begin
+    try:
+        result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+    except (InfeasibleError, LimitReached) as error:
+        if isinstance(error.result, Found):
+            error.result = _shared(records, error.result, chosen.name, time.perf_counter() - begin)
+        raise
+    return _shared(records, result, chosen.name, time.perf_counter() - begin)
+
+
+def _shared(records: tuple[Record, ...], result: Found, method: str, seconds: float) -> SharedObjects:
+    """The checked objects of a planner's result."""
     check_objects(records, result.solution)
     sizes = [0] * (max(result.solution, default=-1) + 1)
     for held, record in zip(result.solution, records, strict=True):
         sizes[held] = max(sizes[held], record.nbytes)
-    value = sum(sizes)
-    evidence = _evidence(chosen.name, value, result, seconds)
+    evidence = _evidence(method, sum(sizes), result, seconds)
     return SharedObjects(records, result.solution, tuple(sizes), evidence)
 
 

@@ -1,1 +1,1 @@
-"""Whether two model files hold the same network, proven without running them and without the code that rewrites."""
+"""Proofs that two model files hold the same network, without running them and without the code of the rewrites."""

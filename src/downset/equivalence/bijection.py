@@ -1,9 +1,9 @@
-"""Two networks are the same where their operators and tensors correspond one to one: the correspondence is found here,
-and then checked as a whole by code that does not trust how it was found.
+"""A correspondence, one to one, of the operators and tensors of two networks, which shows that they are the same. It is
+found first, and then checked as a whole by code that does not rely on how it was found.
 
-Every value has one producer, and inputs and outputs have positions. So the correspondence of all that the outputs need
-follows from the outputs, backwards, without a choice. Operators that no output needs are paired by what they compute.
-Constants correspond by content: a constant that one file stores twice may be stored once in the other.
+Every value has one producer, and inputs and outputs have positions. So for all operators that the outputs need, the
+correspondence follows backwards from the outputs without a choice. Operators that no output needs are paired by digests
+of what they compute. Constants correspond by content: one file may store twice a constant that the other stores once.
 Complexity: linear in operators, tensors and bytes of constants.
 """
 
@@ -22,14 +22,14 @@ __all__ = ["Bijection", "check_bijection", "find_bijection"]
 
 @dataclass(frozen=True, slots=True)
 class Bijection:
-    """By operator of the first network the operator of the second, and the same of values."""
+    """`nodes`: by operator of the first network, the operator of the second. `values`: the same for values."""
 
     nodes: Mapping[int, int] = field(default_factory=dict)
     values: Mapping[int, int] = field(default_factory=dict)
 
 
 def find_bijection(first: FileNetwork, second: FileNetwork) -> Bijection:
-    """The only correspondence that can hold, as far as it goes. It may be wrong: `check_bijection` says."""
+    """The only correspondence that can hold, as far as one was found. `check_bijection` decides whether it holds."""
     pairing = _Pairing(first, second)
     for one, other in zip(first.bodies, second.bodies, strict=False):
         pairing.bodies(one, other)
@@ -52,7 +52,7 @@ class _Pairing:
         self.left.extend(zip(one.outputs, other.outputs, strict=False))
 
     def follow(self) -> None:
-        """Pair whatever follows from the pairs found so far."""
+        """Pair all operators and values that must correspond, given the pairs found so far."""
         while self.left:
             one, other = self.left.popleft()
             if ABSENT in (one, other) or one in self.values:
@@ -74,7 +74,8 @@ class _Pairing:
             self.bodies(mine_inside, its_inside)
 
     def unread(self) -> None:
-        """Pair the operators that no output needs: those whose results nobody reads first, by what they compute."""
+        """Pair the operators that no output needs: first those whose results no operator reads, by digests, then the
+        operators that they need."""
         waiting: dict[Hashable, deque[int]] = defaultdict(deque)
         colours = [_Colours(self.first), _Colours(self.second)]
         for node in _sinks(self.second, self.taken):
@@ -96,7 +97,7 @@ def _sinks(network: FileNetwork, consumed: set[int]) -> list[int]:
 
 
 class _Colours:
-    """Digests of what operators compute, each over all that the operator depends on. They only propose pairs."""
+    """A digest for each operator, over everything that it depends on. Equal digests only propose a pair."""
 
     def __init__(self, network: FileNetwork) -> None:
         self._network = network
@@ -146,10 +147,11 @@ def _digest(parts: Iterable[bytes]) -> bytes:
 
 
 def check_bijection(first: FileNetwork, second: FileNetwork, bijection: Bijection) -> str | None:
-    """The first way in which the two networks do not correspond under `bijection`; None: they are the same.
+    """A message about the first difference of the two networks under `bijection`; None where they are the same.
 
-    Checked: everything corresponds one to one; kinds, settings, forms and contents agree; what reads what agrees, in
-    bodies too; both files run every operator after those that it needs; effects happen in the same order.
+    It checks that operators and tensors correspond one to one; that kinds, settings, forms and contents are equal; that
+    corresponding operators read corresponding values, in bodies too; that both files run every operator after those
+    that it needs; and that effects happen in the same order.
     """
     check = _Check(first, second, bijection)
     return check.whole() or order_difference(first, second, bijection.nodes, bijection.values)

@@ -1,4 +1,4 @@
-"""Claims: statements proven so far about the tensors of a rewritten network, also as seen from another tensor."""
+"""Claims: statements proven about tensors of a rewritten network, also as boxes of concatenations that hold them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from downset.equivalence.meaning import fused, number
 __all__ = ["Box", "Claim", "Padding", "Unproven", "Views", "array_of", "scales_of", "whole"]
 
 Box = tuple[tuple[int, int], ...]
-"""By axis: which positions, half-open."""
+"""By axis: a half-open interval of positions."""
 
 
 Padding = Literal["", "zero", "lowest"]
 
 
 class Unproven(Exception):
-    """A claim about an operator cannot be shown; the message says which."""
+    """A statement about an operator cannot be proven; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A tensor holds a box of the tensor `of` of the original. With `terms` it holds sums instead: of the products with
-    the input channels [start, stop) of the operator that makes `of`, and the bias where `biased`, not activated."""
+    """A tensor holds the box `box` of the tensor `of` of the original. With `terms` = (start, stop) its elements are
+    unfinished sums: of the products with these input channels of the operator that makes `of`, with the bias if
+    `biased`, before any activation."""
 
     of: int
     box: Box
     terms: tuple[int, int] | None = None
     biased: bool = False
     padding: Padding = ""
-    """The values where the box reaches beyond the tensor: its zero point, or the lowest value of its type. Empty: the
-    box does not reach there."""
+    """The value where the box reaches beyond the tensor: its zero point, or the lowest value of its type. Empty where
+    the box does not reach beyond it."""
     valid: Box | None = None
-    """The positions that hold the tensor's values; None: all of the box. The others hold anything."""
+    """The positions that hold the tensor's values (None: the whole box). Others may hold any value."""
 
 
 def whole(value: FileValue) -> Box:
@@ -70,7 +71,8 @@ def scales_of(value: FileValue, box: Box) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """The original, and the concatenations through which a part is a part of something larger too."""
+    """The original network with its concatenations: a part of a tensor is also a part of a concatenation that reads
+    it."""
 
     network: FileNetwork
     joined: Mapping[int, tuple[tuple[int, int, int], ...]] = field(init=False)
@@ -87,15 +89,15 @@ class Views:
                     part = self.network.values[value]
                     if part.shape is None or result.shape is None or axis >= len(part.shape):
                         break
-                    # One with another scale is rescaled by the concatenation.
+                    # A concatenation rescales an input that has other scales.
                     if part.scales == result.scales and part.dtype == result.dtype:
                         joined[value].append((node.outputs[0], axis, start))
                     start += part.shape[axis]
         object.__setattr__(self, "joined", {value: tuple(box) for value, box in joined.items()})
 
     def boxes(self, claim: Claim, target: int) -> Iterator[Box]:
-        """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined. None
-        where not all of it is the tensor's values."""
+        """The boxes of `target` that a tensor with this claim holds, directly or as a part of concatenations. There are
+        none for sums, and for tensors with padding or wrong values."""
         if claim.terms is not None or claim.padding or claim.valid is not None:
             return
         stack = [(claim.of, claim.box)]

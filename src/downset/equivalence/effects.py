@@ -1,4 +1,4 @@
-"""Whether two files run their operators in an order that means the same: producers first, effects in one order."""
+"""Whether the orders of two files have the same meaning: producers come first, and effects happen in one order."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, 
 __all__ = ["EVERYTHING", "order_difference"]
 
 EVERYTHING = "*"
-"""The resource that every effect touches: who writes it stays before or behind all of them."""
+"""The resource that every effect touches: an operator that writes it keeps its place relative to all other effects."""
 
 
 def order_difference(
     first: FileNetwork, second: FileNetwork, nodes: Mapping[int, int], values: Mapping[int, int]
 ) -> str | None:
-    """The fault of the orders, or None. `nodes` and `values` correspond; operators of the first network without a
-    counterpart have no effects."""
+    """A message about the first fault of the two orders, or None. `nodes` and `values` are the correspondence;
+    operators of the first network without a counterpart must have no effects."""
     for network in (first, second):
         said = _too_early(network)
         if said:
@@ -29,7 +29,7 @@ def order_difference(
 
 
 def _too_early(network: FileNetwork) -> str | None:
-    """An operator that runs before what it needs."""
+    """A message about an operator that runs before one that makes its input, or None."""
     results = {value for node in network.nodes for value in node.outputs} - {ABSENT}
     for _, body in _bodies(network, None):
         own = {value for index in body.nodes for value in network.nodes[index].outputs}
@@ -43,7 +43,7 @@ def _too_early(network: FileNetwork) -> str | None:
 
 
 def _bodies(network: FileNetwork, nodes: Mapping[int, int] | None) -> Iterator[tuple[object, Body]]:
-    """Every graph, under the number that it has in the second network."""
+    """(number in the second network, graph) of every graph of a network."""
     yield from enumerate(network.bodies)
     for index, node in enumerate(network.nodes):
         for place, body in enumerate(node.bodies):
@@ -53,8 +53,8 @@ def _bodies(network: FileNetwork, nodes: Mapping[int, int] | None) -> Iterator[t
 def _histories(
     network: FileNetwork, nodes: Mapping[int, int] | None, values: Mapping[int, int] | None
 ) -> dict[object, list[object]]:
-    """By graph and resource: who writes it in which order, and who reads it between. Numbers are the second
-    network's."""
+    """By graph and resource: the operators that write it, in their order, and between these the set of operators that
+    read it. Numbers are those of the second network."""
     histories: dict[object, list[object]] = {}
     for graph, body in _bodies(network, nodes):
         for index in body.nodes:

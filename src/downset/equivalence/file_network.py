@@ -1,8 +1,8 @@
-"""The form in which two files are compared: everything that a file says about what it computes, alike for all formats.
+"""The form in which two files are compared: all that a file states about its computation, in one form for all formats.
 
-It is read from the file itself, not from the `Graph` that planning works on: a graph leaves out what planning does not
-need. Indices are identity. What a `form` or `settings` holds is compared by equality alone, so floats are held as
-bytes: -0.0 is not 0.0, and NaN is NaN.
+It is read from the file itself. The `Graph` of planning is not enough, as it leaves out what planning does not need.
+Values and operators are named by their index. The contents of `form` and `settings` are only compared for equality, so
+floats are stored as bytes: -0.0 then differs from 0.0, and NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from dataclasses import dataclass, field
 __all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue"]
 
 ABSENT = -1
-"""Stands in `FileNode.inputs` and `FileNode.outputs` for an optional one that is not there."""
+"""The index in `FileNode.inputs` and `FileNode.outputs` of an optional value that is not given."""
 
 Effect = tuple[int | str, bool]
-"""A resource that an operator uses beside its inputs and outputs, and whether it writes it. A number is a value of the
-network that keeps its content from run to run; a string is a resource of that name."""
+"""A resource that an operator uses besides its inputs and outputs, and whether the operator writes it. A number is a
+value of the network that keeps its content from run to run; a string is the name of another resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileValue:
-    """A tensor. `label`: its name, for people. `form`: element type, shape and quantization as far as the file states
-    them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state.
+    """A tensor. `label`: its name, for messages. `form`: element type, shape and quantization, as far as the file
+    states them and they affect results. `content`: the bytes of a constant, read when they are compared. `keeps`:
+    whether it is a state.
 
-    What `equivalence.parts` cuts by, as far as it is known: `shape`, `dtype` in numpy's words, and `scales`: of a
-    quantization scales as bytes, zero points and their axis. `stored`: which bytes of another file it is."""
+    `equivalence.parts` uses three more fields, as far as they are known: `shape`, `dtype` (numpy's name), and `scales`:
+    the scales of a quantization as bytes, the zero points and their axis. `stored`: the place of the bytes in another
+    file."""
 
     label: str
     form: Hashable = ()
@@ -38,7 +40,7 @@ class FileValue:
     stored: Hashable = None
 
     def same_content(self, other: FileValue) -> bool:
-        """Whether two constants have the same bytes. Those in the same place of the same file are not read."""
+        """Whether two constants have the same bytes. They are not read if both lie in the same place of one file."""
         if self.stored is not None and self.stored == other.stored:
             return True
         return self.content is not None and other.content is not None and self.content() == other.content()
@@ -46,8 +48,8 @@ class FileValue:
 
 @dataclass(frozen=True, slots=True)
 class FileNode:
-    """An operator. `kind`: its name, with domain and version. `settings`: all that the file says of it beside its
-    tensors. `bodies`: graphs that it holds; `captured`: what these read of the graphs around them."""
+    """An operator. `kind`: its name, with domain. `settings`: all that the file states about it besides its tensors.
+    `bodies`: the graphs that it holds. `captured`: values that these read from the graphs around them."""
 
     label: str
     kind: str
@@ -71,8 +73,8 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class FileNetwork:
-    """`bodies`: the graphs of the file that no operator holds, the main one first. `settings`: what holds for all of it
-    (versions of operator sets, functions). `named`: values that the world outside knows by a name."""
+    """The network of a file. `bodies`: the graphs that no operator holds, the main one first. `settings`: those of the
+    whole file (versions of operator sets, functions). `named`: values that callers know by a name."""
 
     label: str
     values: tuple[FileValue, ...]

@@ -1,7 +1,7 @@
-"""The local identities: that an operator makes a part of what the original's operator makes, from parts of its inputs.
+"""The local identities: an operator makes a part of the result of the original's operator, from parts of its inputs.
 
-Each function proves one operator, from claims about its inputs that are proven already, or raises Unproven. None knows
-how the network was rewritten.
+Each function proves this for one operator, from claims already proven about its inputs, or raises Unproven. No function
+depends on how the network was rewritten.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 Pads = list[tuple[int, int]]
-"""By axis: how many elements are added before the first and behind the last; fewer than none are taken away."""
+"""By axis: how many elements are added before the first and behind the last; a negative number removes elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An operator of the rewritten network, what is known of its inputs, and the original's side."""
+    """An operator `node` of the rewritten network `second`, the claims proven so far, and the original `first`."""
 
     node: FileNode
     second: FileNetwork
@@ -73,8 +73,8 @@ class Place:
         return [] if claim is None else list(self.views.boxes(claim, target))
 
     def padded_boxes(self, position: int, target: int, padding: str) -> list[tuple[Box, Box]]:
-        """The box of a value of the original that an input holds with this padding around it or wrong values in it,
-        and which of its positions are right."""
+        """(the box of a value of the original that an input holds, the positions in it that are right), for an input
+        with this padding around it or with wrong values in it; otherwise an empty list."""
         given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
         claim = self.claims.get(given)
         if claim is None or claim.of != target or claim.terms is not None or claim.padding not in ("", padding):
@@ -87,7 +87,7 @@ def said(box: Box) -> str:
 
 
 def _same_constant(value: FileValue, original: FileValue, box: Box) -> None:
-    """A constant holds the box of another."""
+    """Prove that a constant holds this box of another."""
     if value.content is None:
         raise Unproven(f"{value.label!r} is not a constant")
     if original.shape is not None and box == whole(original) and value.form == original.form:
@@ -102,7 +102,7 @@ def _same_constant(value: FileValue, original: FileValue, box: Box) -> None:
 
 
 def kept(place: Place, node: FileNode) -> None:
-    """The original's operator itself, on whole inputs."""
+    """The operator is the original's `node`, on whole inputs."""
     mine = place.node
     if mine.kind != node.kind or mine.settings != node.settings or len(mine.inputs) != len(node.inputs):
         raise Unproven("its kind or settings differ")
@@ -114,7 +114,8 @@ def kept(place: Place, node: FileNode) -> None:
 
 
 def elementwise(place: Place, node: FileNode, out: Box) -> None:
-    """Every element follows from the same element of each input, which is broadcast from the right."""
+    """Each element of the result follows from the same element of every input; inputs are broadcast from the last axis
+    on."""
     _same_settings(place.node, node)
     if len(place.node.inputs) != len(node.inputs):
         raise Unproven("it has another number of inputs")
@@ -143,13 +144,13 @@ def normalised(place: Place, node: FileNode, out: Box) -> None:
 
 
 def global_pool(place: Place, node: FileNode, out: Box) -> None:
-    """Each channel by itself."""
+    """A global pool, which pools each channel separately."""
     _same_settings(place.node, node)
     place.holds(0, node.inputs[0], (*out[:2], *whole(place.first.values[node.inputs[0]])[2:]))
 
 
 def undivided(place: Place, node: FileNode, out: Box) -> None:
-    """A SPLIT into one part, which is all of its input, along whichever axis."""
+    """A SPLIT into one part, which is the whole input along any axis."""
     _same_settings(place.node, node)
     if len(node.outputs) != 1:
         raise Unproven("it divides its input")
@@ -158,7 +159,7 @@ def undivided(place: Place, node: FileNode, out: Box) -> None:
 
 
 def flattened(place: Place, node: FileNode, out: Box) -> None:
-    """Rows are contiguous and channels come first: channels of an image are a stretch of its flattened row."""
+    """A Flatten of some channels. Channels come first, so they are contiguous in the flattened row."""
     _same_settings(place.node, node)
     full = whole(place.first.values[node.inputs[0]])
     pixels = int(np.prod([stop for _, stop in full[2:]], dtype=np.int64))
@@ -189,7 +190,7 @@ def joined(place: Place, out: Claim) -> None:
 
 
 def sliced(place: Place, out: Claim) -> None:
-    """A Slice in steps of one, of what its input holds."""
+    """A Slice in steps of one, of a box that its input holds."""
     starts, ends, axes, steps = (integers_of(place, position) for position in range(1, 5))
     if starts is None or ends is None or any(step != 1 for step in steps or ()):
         raise Unproven("it does not slice in steps of one")
@@ -206,7 +207,7 @@ def sliced(place: Place, out: Claim) -> None:
 
 
 def padded(place: Place, node: FileNode, out: Box) -> None:
-    """Padding with a constant: what the part adds lies outside the original too, and the other way round."""
+    """Padding with a constant: the part is padded exactly where the original is."""
     _same_settings(place.node, node, without=frozenset({"pads"}))
     if node.settings.get("mode", (3, b"constant")) != (3, b"constant") and node.kind != "PAD":
         raise Unproven("it does not pad with a constant")
@@ -217,7 +218,7 @@ def padded(place: Place, node: FileNode, out: Box) -> None:
     for position in range(2, max(len(node.inputs), len(place.node.inputs))):
         place.holds(position, node.inputs[position], ())
     full = whole(place.first.values[node.inputs[0]])
-    # A tensor that a concatenation reads twice holds two boxes of its result; the part belongs to one of them.
+    # A tensor that a concatenation reads twice holds two boxes of its result; one of them must fit.
     reasons = [_misplaced(out, given, full, ours, theirs) for given in held]
     if None not in reasons:
         raise Unproven(reasons[0] or "")
@@ -257,14 +258,14 @@ def _same_settings(mine: FileNode, original: FileNode, *, without: frozenset[str
 
 
 def shape_is(value: FileValue, box: Box) -> None:
-    """Where the file states a shape, it is the box's."""
+    """Prove that a shape, where the file states one, is that of the box."""
     sizes = tuple(stop - start for start, stop in box)
     if value.shape is not None and value.shape != sizes:
         raise Unproven(f"{value.label!r} has the shape {list(value.shape)}, not {list(sizes)}")
 
 
 def same_type(value: FileValue, original: FileValue, box: Box) -> None:
-    """A part has the element type and the scales of what it is a part of."""
+    """Prove that a part has the element type and the scales of the tensor of which it is a part."""
     if value.dtype and original.dtype and value.dtype != original.dtype:
         raise Unproven(f"{value.label!r} has another element type")
     if scales_of(value, tuple((0, stop - start) for start, stop in box)) != scales_of(original, box):

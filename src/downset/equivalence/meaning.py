@@ -1,7 +1,7 @@
 """The meaning of operators of both formats, as far as proofs about parts need it: windows, channels, fused activations.
 
-A small vocabulary of its own, written from the formats' specifications: but for the name of one kind it shares nothing
-with the table that planning and rewriting ask (`graph.kinds`), so that a wrong row there makes no wrong rewrite proven.
+It is written from the formats' specifications. Except for the name of one kind it does not use the table of planning
+and rewriting (`graph.kinds`), so that a wrong row there cannot make a wrong rewrite look proven.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _TFLITE = (
     "SQUARED_DIFFERENCE SUB TANH "
 )
 ELEMENTWISE = frozenset((_ONNX + _TFLITE).split())
-"""Each element of the result follows from the same element of every input, broadcast from the right."""
+"""Kinds of which each element of the result follows from the same element of every input, broadcast from the last axis
+on."""
 
 _WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
 _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})
@@ -39,13 +40,13 @@ _PLACED = frozenset(
         "kernel_shape", "padding", "pads", "strides",
     }
 )  # fmt: skip
-"""Settings of windowed operators that are compared by what they mean, not as they are written."""
+"""Settings of windowed operators that are compared by their meaning, not literally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Along:
     """A window along one axis: it covers `reach` positions, moves by `stride`, and begins `pad_begin` before the first.
-    `made`: how many positions of the result there are, rounded down; `left`: how many of the input the last leaves."""
+    `made`: the number of positions of the result."""
 
     size: int
     stride: int
@@ -60,7 +61,7 @@ class Along:
 
 
 def base_kind(node: FileNode) -> str:
-    """The kind, of a convolution whether or not something is fused to it."""
+    """The kind; a FusedConv counts as a Conv."""
     return "Conv" if node.kind == FUSED_CONV else node.kind
 
 
@@ -73,7 +74,7 @@ def channels_axis(node: FileNode, rank: int) -> int:
 
 
 def fused(node: FileNode) -> Hashable:
-    """The activation that an operator computes on its result; None where there is none."""
+    """The activation fused into an operator, with its parameters; None where there is none."""
     if "fusedActivationFunction" in node.settings:
         return node.settings["fusedActivationFunction"] or None
     kind = node.settings.get("activation")
@@ -81,12 +82,12 @@ def fused(node: FileNode) -> Hashable:
 
 
 def others(node: FileNode, *, without: frozenset[str] = _PLACED) -> Mapping[str, Hashable]:
-    """The settings that have to be equal as they are written."""
+    """The settings that must be literally equal: all but those in `without`."""
     return {key: value for key, value in node.settings.items() if key not in without}
 
 
 def number(node: FileNode, name: str, default: int) -> int:
-    """An integer setting. ONNX's carry the number of their type."""
+    """An integer setting; in ONNX it is a pair with the number of its type. Raises ValueError for another type."""
     value = node.settings.get(name, default)
     if isinstance(value, tuple):
         value = value[1]
@@ -108,8 +109,8 @@ def integers(node: FileNode, name: str, default: Sequence[int]) -> tuple[int, ..
 
 
 def windows(node: FileNode, size: Sequence[int], kernel: Sequence[int] | None) -> tuple[Along, ...]:
-    """A window for each spatial axis, of an input of these sizes. `kernel`: of the weights, where there are any. Raises
-    ValueError for what is not understood."""
+    """The window along each spatial axis, for an input of these sizes. `kernel`: the sizes of the weights' window,
+    where there are weights. Raises ValueError, which names the setting, for settings that are not understood."""
     rank = len(size)
     if node.kind in _TFLITE_WINDOWED:
         shape = tuple(kernel or (number(node, "filterHeight", 0), number(node, "filterWidth", 0)))

@@ -1,4 +1,4 @@
-"""Overlaps of results and inputs that the kernels allow which a file names."""
+"""Overlaps of results and inputs that are allowed by the kernels that a file names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["allowed_overlaps"]
 
 
 def allowed_overlaps(path: str | os.PathLike[str], offline: Offline) -> May:
-    """Whether (what an operator makes, its offset, what it reads, that one's offset) may overlap: tensors by their
-    place in the file, which names its kernels."""
+    """A function of (result, its offset, input, its offset), tensors by their index in the file: whether the kernels
+    that the file names let an operator's result overlap its input there."""
     if offline.kernels not in TABLE:
         return nothing
     graph = load_tflite(path)

@@ -1,10 +1,10 @@
-"""A rewritten network is the original where every tensor of it is proven, in the order of the file, to hold what the
-certificate says: a part of a tensor of the original, or a sum on the way to one.
+"""The proof that a rewritten network computes what the original computes. Every tensor of it, in the order of the file,
+is proven to hold what the certificate states: a part of a tensor of the original, or an unfinished sum of one.
 
-The certificate is only a list of what to prove. Each operator is proven by one local identity (`identities`, `sums`)
-from what is proven of its inputs. The outputs must come out whole, operators with effects must be the original's own
-and in its order, and what the outside knows by name must be there. Complexity: linear in operators, and in the bytes of
-constants that are cut.
+The certificate is only a list of statements to prove. Each operator is proven by one local identity (`identities`,
+`sums`) from the statements proven about its inputs. The outputs must be whole. Operators with effects must be those of
+the original, in its order. Values that are known outside by name must exist. Complexity: linear in operators, and in
+the bytes of constants that are cut.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["check_parts"]
 
 
 def check_parts(first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
-    """(the first thing that cannot be proven, or None; whether every element is computed as before). `parts`: what the
-    certificate says of tensors of `second`, by their labels."""
+    """(a message about the first statement that cannot be proven, or None; whether every element is computed as before,
+    without sums in another sequence). `parts`: the certificate's statements about tensors of `second`, by label."""
     proof = _PartsProof(first, second, parts)
     try:
         proof.whole()
@@ -45,7 +45,7 @@ class _PartsProof:
         self.states: dict[int, int] = {}
         self.summed = False
         self.label_of: dict[str, int] = {}
-        for index, value in enumerate(first.values):  # the main graph's come first: others may use its names again
+        for index, value in enumerate(first.values):  # those of the main graph come first; bodies may reuse its names
             self.label_of.setdefault(value.label, index)
         self.maker = {value: node for node in first.nodes for value in node.outputs if value != ABSENT}
         self.node_of = {id(node): index for index, node in enumerate(first.nodes)}
@@ -61,7 +61,7 @@ class _PartsProof:
                 self._operator(index, node)
             except Unproven as reason:
                 raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
-            except (IndexError, KeyError, TypeError, ValueError) as error:  # ranks and settings that contradict
+            except (IndexError, KeyError, TypeError, ValueError) as error:  # contradicting ranks and settings
                 raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
         for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
             if self.claims.get(other) != self._all_of(one):
@@ -89,7 +89,7 @@ class _PartsProof:
                 raise Unproven("they have different numbers of inputs or outputs")
 
     def _other_bodies(self) -> None:
-        """Graphs that are called, not planned: they are not rewritten."""
+        """Prove that the graphs that operators call are equal in both files; rewrites do not change them."""
         ours, theirs = _without_main(self.first), _without_main(self.second)
         said = check_bijection(ours, theirs, find_bijection(ours, theirs))
         if said:
@@ -128,8 +128,8 @@ class _PartsProof:
         self._claim(node.outputs[0], self._proven(place, stated[0]))
 
     def _stated(self, value: int) -> Claim:
-        """The claim that is to be proven of a result: what the certificate says, or that it is the tensor of its
-        name."""
+        """The claim to prove about a result: the certificate's statement, or without one that it is the original tensor
+        of its name."""
         label = self.second.values[value].label
         part = self.parts.get(label, Part(label))
         of = self.label_of.get(part.of)
@@ -137,15 +137,15 @@ class _PartsProof:
             raise Unproven(f"the certificate does not say what {label!r} holds")
         box = list(whole(self.first.values[of]))
         for axis, start, stop in part.box:
-            # Around the tensor lies its padding: `_claim` asks for a proof of it.
+            # A box may reach into the padding around the tensor; `_claim` requires a proof of that padding.
             if not (0 <= axis < len(box) and start < stop and start < box[axis][1] and stop > 0):
                 raise Unproven(f"the certificate says that {label!r} holds elements that {part.of!r} does not have")
             box[axis] = (start, stop)
         return Claim(of, tuple(box), part.terms)
 
     def _original(self, node: FileNode, stated: list[Claim | None]) -> FileNode | None:
-        """The original's operator, where this one seems to be it: the results are its whole results, and it is of its
-        kind and reads as much."""
+        """The original's operator that this one seems to be: it has the same kind, settings and number of inputs, and
+        its results are claimed to be whole. None where there is no such operator."""
         first = next((claim for claim in stated if claim is not None), None)
         producer = None if first is None else self.maker.get(first.of)
         if producer is None or producer.kind != node.kind or producer.settings != node.settings:
@@ -177,7 +177,7 @@ class _PartsProof:
         return any(low < 0 or high > end for (low, high), (_, end) in zip(claim.box, full, strict=True))
 
     def _proven(self, place: Place, out: Claim) -> Claim:
-        """The claim that some identity proves; the reason of the last that could, where none does."""
+        """The claim that an identity proves. Raises Unproven with its reason where it does not hold."""
         node, original = place.node, self.maker.get(out.of)
         if node.kind in ("Concat", "CONCATENATION"):
             identities.joined(place, out)
@@ -206,7 +206,7 @@ class _PartsProof:
         return sums.added(place, original, out)
 
     def _identity(self, place: Place, original: FileNode, box: Box) -> Box:
-        """The box as far as it is proven."""
+        """The part of the box that is proven."""
         kind = base_kind(place.node)
         if windowed(original) and kind == base_kind(original):
             return window(place, original, box)
@@ -239,7 +239,7 @@ def _ends(network: FileNetwork) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _without_main(network: FileNetwork) -> FileNetwork:
-    """The graphs of a file that its operators call by number."""
+    """The network without its main graph: the graphs that operators call by number."""
     kept = [index for body in network.bodies[1:] for index in body.nodes]
     new = {old: index for index, old in enumerate(kept)}
     bodies = tuple(replace(body, nodes=tuple(new[index] for index in body.nodes)) for body in network.bodies[1:])

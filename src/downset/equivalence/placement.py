@@ -1,6 +1,6 @@
-"""Whether the offsets that a `.tflite` file carries keep apart what is live at the same time.
+"""Whether the offsets in a `.tflite` file keep apart the tensors that are live at the same time.
 
-TFLite Micro puts tensors where a file says and checks nothing: of two that overlap, one is overwritten.
+TFLite Micro puts tensors at these offsets without a check: if two overlap, one is overwritten.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ _SAME_BYTES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 
 
 May = Callable[[int, int, int, int], bool]
-"""(what an operator makes, its offset, what it reads last, its offset): whether its kernel lets them overlap."""
+"""Given (result of an operator, its offset, input that the operator is the last to read, its offset): whether the
+operator's kernel lets them overlap."""
 
 
 def nothing(output: int, offset: int, read: int, read_offset: int) -> bool:
-    """Whether they may overlap where no kernels are known: never."""
+    """The `May` where no kernels are known: a result may never overlap an input."""
     del output, offset, read, read_offset
     return False
 
 
 def check_placement(network: FileNetwork, offline: Offline, may: May = nothing) -> str | None:
-    """The fault of the offsets, or None. Inputs live from the start, outputs to the end, everything else from the
-    operator that makes it to the last that reads it."""
+    """A message about the first fault of the offsets, or None. Inputs are live from the start, outputs to the end, and
+    all other tensors from the operator that makes them to the last that reads them."""
     if offline.tensors != offline.expected:
         return f"offsets for {offline.tensors} tensors, but the file has {offline.expected}"
     main = network.bodies[0]
@@ -83,12 +84,12 @@ def _element_bytes(network: FileNetwork, value: int) -> int:
 
 
 def _same_rows(one: dict[int, int], offset: int, other: dict[int, int], other_offset: int) -> bool:
-    """Whether two tensors at these offsets are bytes of one third where it would have them."""
+    """Whether two tensors at these offsets are the same bytes of a third tensor that holds both."""
     return any(tensor in other and offset - begin == other_offset - other[tensor] for tensor, begin in one.items())
 
 
 def _holders(network: FileNetwork, offline: Offline) -> dict[int, dict[int, int]]:
-    """By tensor of the main graph: the tensors that it is bytes of, itself included, and where it begins in them."""
+    """By tensor of the main graph: the tensors that contain its bytes, itself included, and where it begins in each."""
     main = network.bodies[0]
     direct: dict[int, list[tuple[int, int]]] = {}
     for node in main.nodes:
@@ -110,7 +111,8 @@ def _holders(network: FileNetwork, offline: Offline) -> dict[int, dict[int, int]
 
 
 def _stretches(network: FileNetwork, node: FileNode, offline: Offline) -> Iterator[tuple[int, int, int]]:
-    """(value, holder, begin) where a node copies one stretch of bytes as it is."""
+    """(value, holder, begin) for each contiguous range of bytes that the node copies unchanged: `value` is the range of
+    `holder` from byte `begin` on."""
     if node.kind == "SLICE":
         source, result = network.values[node.inputs[0]], network.values[node.outputs[0]]
         content = network.values[node.inputs[1]].content

@@ -1,4 +1,4 @@
-"""The question that `verify` and `fit` ask: is it the same network? Answered from the files, without running them."""
+"""Proves from two files, without running them, that they hold the same network; `verify` and `fit` use it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Proof:
-    """Whether two .tflite or two .onnx files hold the same network.
+    """Whether two .tflite or two .onnx files are proven to hold the same network.
 
-    A proof is a correspondence of all operators and tensors under which nothing differs; or, where `other` carries a
-    certificate of rewriting, a proof for each of its tensors of what it holds of the original's. Without one the reason
-    is given: the first difference. `shapes` fixes inputs of .onnx files by name: rewriting is proven at given sizes.
-    Raises LoadError for damaged files, and InvalidPlan where offsets that `other` carries for TFLite Micro would
-    overwrite what is still needed: then the same network computes something else.
+    A proof is a correspondence of all operators and tensors under which nothing differs. Where `other` holds a
+    certificate of rewriting, a proof may also show for each of its tensors which part of the original's tensors it
+    holds. Without a proof, `reason` names the first difference. `shapes` fixes inputs of .onnx files by name, since
+    rewriting is proven for given sizes. Raises LoadError for damaged files, and InvalidPlan where offsets in `other`
+    for TFLite Micro would overwrite bytes that are still needed.
     """
     suffixes = {Path(path).suffix.lower() for path in (original, other)}
     if suffixes not in ({".tflite"}, {".onnx"}):

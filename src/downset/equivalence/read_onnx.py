@@ -1,7 +1,7 @@
 """`.onnx` -> FileNetwork: nodes with every attribute, bodies, functions, versions of operator sets, weights by content.
 
-Left out: names of nodes and inner values, documentation, metadata, annotations, and what the file says of the shapes of
-inner values, which follow from the rest.
+Left out are names of nodes and inner values, documentation, metadata, annotations, and the stated shapes of inner
+values, which follow from the rest.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _GRAPH, _GRAPHS, _TENSOR, _TENSORS, _SPARSE, _SPARSES = 5, 10, 4, 9, 11, 12
 
 
 def read_onnx(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
-    """The network of the file, and the certificate that it carries. Raises LoadError for a damaged file,
-    UnsupportedError without `downset[onnx]`."""
+    """(the network of the file, the certificate in it or None). Raises LoadError for a damaged file, UnsupportedError
+    without `downset[onnx]`."""
     onnx = onnx_library()
     model = read_unfixed(onnx, Path(path))
     carried = [entry.value.encode() for entry in model.metadata_props if entry.key == METADATA_KEY]
@@ -42,8 +42,8 @@ def read_onnx(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
 def with_shapes(
     network: FileNetwork, path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]] | None
 ) -> FileNetwork:
-    """The same with the shapes and element types of the main graph's values, as ONNX infers them with its inputs fixed
-    to `shapes`. Raises LoadError where they stay open."""
+    """The network with shapes and element types of the main graph's values, as ONNX infers them with the inputs fixed
+    to `shapes`. Raises LoadError where the size of an input stays open."""
     onnx = onnx_library()
     graph = infer(onnx, Path(path), read_model(onnx, Path(path), shapes or {})).graph
     types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output, *graph.input)}
@@ -72,7 +72,7 @@ class _OnnxNetworkReader:
         main = self._body(model.graph, scope, "the main graph")
         weights = {value.name for value in model.graph.initializer}
         named = {f"input {v.name}": scope[v.name] for v in model.graph.input if v.name not in weights}
-        # An input with a value of its own may be fed, too.
+        # A caller may also feed an input that has a default value.
         named |= {f"optional input {v.name}": scope[v.name] for v in model.graph.input if v.name in weights}
         named |= {f"output {value.name}": scope[value.name] for value in model.graph.output}
         functions = {
@@ -92,7 +92,7 @@ class _OnnxNetworkReader:
         return scope[value.label]
 
     def _body(self, graph: Any, scope: dict[str, int], label: str) -> Body:
-        """A graph whose values join `scope`, which holds what its surroundings have."""
+        """Read a graph. Its values are added to `scope`, which holds those of the graphs around it."""
         for weight in graph.initializer:
             self._add(scope, self._weight(weight))
         for sparse in graph.sparse_initializer:
@@ -119,14 +119,14 @@ class _OnnxNetworkReader:
         )  # fmt: skip
 
     def _place(self, weight: Any) -> Hashable:
-        """Which bytes of which file a weight is, where it lies beside the model."""
+        """The file and the bytes in it that are a weight outside the model file; None for one inside."""
         if weight.data_location != weight.EXTERNAL:
             return None
         entries = {entry.key: entry.value for entry in weight.external_data}
         try:
             held = external_path(self._path, entries.get("location", ""), weight.name).stat()
         except OSError:
-            return None  # it is read where it is needed, and missed there
+            return None  # a missing file is an error only when its bytes are needed
         return held.st_dev, held.st_ino, entries.get("offset", "0"), entries.get("length", "")
 
     def _sparse(self, sparse: Any) -> FileValue:
@@ -195,7 +195,7 @@ class _OnnxNetworkReader:
 
 
 def _numpy_name(onnx: Any, number: int) -> str:
-    """numpy's name of an element type; nothing for those that it lacks."""
+    """numpy's name of an element type; "" for one that numpy does not have."""
     try:
         return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
     except (KeyError, TypeError, ValueError):
@@ -203,7 +203,7 @@ def _numpy_name(onnx: Any, number: int) -> str:
 
 
 def _trimmed(values: list[int] | tuple[int, ...]) -> tuple[int, ...]:
-    """The values without the absent ones at the end, which say nothing."""
+    """The values without absent ones at the end, which mean nothing."""
     count = max((index + 1 for index, value in enumerate(values) if value != ABSENT), default=0)
     return tuple(values[:count])
 

@@ -1,7 +1,7 @@
-"""`.tflite` -> FileNetwork: every field of the file that bears on what is computed, whatever the schema calls it.
+"""`.tflite` -> FileNetwork: every field of the file that affects what is computed.
 
-Options, quantization and sparsity are taken field by field from the schema's own objects, so that a field that a later
-version of the format adds is compared too. Left out: names, descriptions, debugging records, and metadata.
+Options, quantization and sparsity are read field by field from the objects of the schema, so that fields that a later
+version of the format adds are compared too. Left out are names, descriptions, debugging records and metadata.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """A plan that a file carries for TFLite Micro: by tensor of the main graph its offset (-1: none) and bytes (-1: not
-    known). `tensors`: how many it was written for, `expected`: how many the file has."""
+    """The offsets in a file for TFLite Micro. By tensor of the main graph: its offset (-1: none) and its bytes (-1: not
+    known). `tensors`: the number of tensors for which offsets were written. `expected`: the number in the file."""
 
     offsets: tuple[int, ...]
     nbytes: tuple[int, ...]
     tensors: int
     expected: int
     kernels: str = ""
-    """The library that it names for results that lie over inputs."""
+    """The library whose kernels the offsets assume, where results overlap inputs; else ""."""
 
 
 def read_tflite(path: str | os.PathLike[str]) -> tuple[FileNetwork, Offline | None, bytes | None]:
-    """The network of the file, and the offsets and the certificate that it carries. Raises LoadError for a damaged
-    file, UnsupportedError without `downset[tflite]`."""
+    """(the network of the file, the offsets in it or None, the certificate in it or None). Raises LoadError for a
+    damaged file, UnsupportedError without `downset[tflite]`."""
     model, _, schema = read_flatbuffer(path)
     try:
         reader = _TfliteNetworkReader(Path(path), model, schema)
@@ -183,7 +183,8 @@ class _TfliteNetworkReader:
     def _effects(
         self, name: str, settings: Mapping[str, Hashable], inputs: Sequence[int], outputs: Sequence[int]
     ) -> tuple[Effect, ...]:
-        """Variables are told apart by the name that is shared; what calls another graph may touch any of them."""
+        """The effects of an operator. Variables are identified by their shared name; an operator that calls another
+        graph may touch any of them."""
         if name == "VAR_HANDLE":
             self._resource[outputs[0]] = f"variable {settings.get('container')!r} {settings.get('sharedName')!r}"
             return ()
@@ -205,7 +206,7 @@ class _TfliteNetworkReader:
         return self._content(entries[0].buffer) if entries else None
 
     def offline(self) -> Offline | None:
-        """The offsets that the file carries."""
+        """The offsets in the file's metadata, or None."""
         data = self.metadata(_OFFLINE)
         if data is None:
             return None
@@ -219,7 +220,7 @@ class _TfliteNetworkReader:
 
 
 def plain(value: Any) -> Hashable:
-    """A field of the schema as something that compares by what it holds."""
+    """A field of the schema as a hashable value that is equal for equal contents."""
     if value is None or isinstance(value, (bool, int, bytes)):
         return value
     if isinstance(value, str):
@@ -236,7 +237,7 @@ def plain(value: Any) -> Hashable:
 
 
 def _quantization(entry: Any) -> Hashable:
-    """Scales, zero points and their axis; the range that was seen in training (min, max) has no effect."""
+    """Scales, zero points and their axis. The range seen in training (min, max) is left out, as it has no effect."""
     scales, zeros = (np.asarray(_listed(v)) for v in ((entry.scale, entry.zeroPoint) if entry else (None, None)))
     if not len(scales) and not (entry and entry.details):
         return None
@@ -255,7 +256,7 @@ def _scales(entry: Any) -> tuple[tuple[bytes, ...], tuple[int, ...], int] | None
 
 
 def _labels(tensors: Any) -> list[str]:
-    """Names, with the tensor's number behind those that another tensor before it has."""
+    """The names of the tensors; a tensor whose name an earlier one has gets its number as a suffix."""
     seen: set[str] = set()
     labels = []
     for index, tensor in enumerate(_listed(tensors)):

@@ -1,4 +1,4 @@
-"""The identities of strips in TFLite's operators: rows cut out, and the padding of a window stated by itself."""
+"""The identities of strips in TFLite's operators: rows cut out, the padding of a window as a PAD, and resizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["cut_out", "resized", "surrounded"]
 
 
 def cut_out(place: Place, out: Claim) -> Claim:
-    """A SLICE of TFLite, of what is known of its input."""
+    """A TFLite SLICE of a box that its input holds. Returns the claim about its result."""
     begins, sizes = integers_of(place, 1), integers_of(place, 2)
     claim = place.claims.get(place.node.inputs[0])
     if begins is None or sizes is None or claim is None or len(begins) != len(sizes):
@@ -39,8 +39,8 @@ def _within(inner: Box, outer: Box) -> bool:
 
 
 def surrounded(place: Place, out: Claim) -> Claim:
-    """A PAD around a part of a tensor of the original: beyond the tensor what a window's kernel takes for padding, and
-    wrong values where the original has others."""
+    """A PAD around a part of a tensor of the original. Beyond the tensor it adds the value that a window's kernel uses
+    for padding; inside the tensor the values that it adds are wrong (`Claim.valid`)."""
     full = whole(place.first.values[out.of])
     pads = pads_of(place.node, place.second, len(out.box))
     inner = tuple((low + begin, high - end) for (low, high), (begin, end) in zip(out.box, pads, strict=True))
@@ -67,8 +67,8 @@ def _padding(place: Place) -> Padding:
 
 
 def resized(place: Place, node: FileNode, out: Box) -> Box:
-    """A resize of rows by a power of two, for which the fixed-point scale is exact. Returns the rows that are right:
-    those next to a cut may need the row behind it."""
+    """A resize of rows by a power of two, for which the fixed-point scale is exact. Returns the box of rows that are
+    right: a row next to a cut may need the row beyond it."""
     source, full = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))
     factor, rest = divmod(full[1][1], source[1][1])
     if others(place.node, without=frozenset()) != others(node, without=frozenset()) or len(out) != 4:

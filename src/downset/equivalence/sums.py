@@ -1,6 +1,6 @@
-"""The local identities of sums: products with some input channels, and such sums added up until all channels are in.
+"""The local identities of sums: sums of the products with some input channels, and the addition of such sums.
 
-They hold for floats, up to the order of additions, and for no others: integers are rounded part by part.
+They hold only for floats, up to the sequence of additions. Integers are rounded after each part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Sum:
 
 
 def added(place: Place, node: FileNode, out: Claim) -> Claim:
-    """Sums of products with neighbouring channels, added up."""
+    """An addition of sums of products with neighbouring channels. Returns the claim about its result."""
     mine = place.node
     if mine.kind not in _ADDS:
         raise Unproven(f"{mine.kind} computes no sum")
@@ -39,7 +39,8 @@ def added(place: Place, node: FileNode, out: Claim) -> Claim:
 
 
 def partial_window(place: Place, node: FileNode, out: Claim) -> Claim:
-    """A convolution of some input channels; ONNX Runtime's FusedConv adds a sum so far to it."""
+    """A convolution of some input channels; ONNX Runtime's FusedConv also adds the sum so far. Returns the claim about
+    its result."""
     mine, first = place.node, place.first
     _floats(place, node)
     same_window_kind(mine, node)
@@ -63,7 +64,8 @@ def partial_window(place: Place, node: FileNode, out: Claim) -> Claim:
 
 
 def partial_product(place: Place, node: FileNode, out: Claim) -> Claim:
-    """A matrix product over some of the columns; ONNX's Gemm adds a sum so far to it."""
+    """A matrix product over some of the columns; ONNX's Gemm also adds the sum so far. Returns the claim about its
+    result."""
     mine, first = place.node, place.first
     _floats(place, node)
     without = frozenset({"fusedActivationFunction", "beta"})
@@ -95,8 +97,8 @@ def partial_product(place: Place, node: FileNode, out: Claim) -> Claim:
 
 
 def _first_that_holds(place: Place, node: FileNode, out: Claim, axis: int, tried: Callable[[Box], _Sum]) -> _Sum:
-    """The proof for the first box of the summed input that allows one; the stated box comes before others: a part may
-    lie in a concatenation twice."""
+    """The sum proven for the first box of the input with which a proof succeeds, the stated box first. There are
+    several where a part lies in a concatenation twice."""
     stated = out.terms[1] if out.terms is not None else -1
     reason = Unproven(f"its input holds no part of {place.first.values[node.inputs[0]].label!r}")
     for given in sorted(place.boxes(0, node.inputs[0]), key=lambda box: box[axis][1] != stated):
@@ -114,7 +116,8 @@ def _floats(place: Place, node: FileNode) -> None:
 
 
 def _biased(place: Place, node: FileNode, box: Box) -> bool:
-    """Whether the original's bias is added here; zeros and no bias add nothing."""
+    """Whether the operator adds the original's bias. A missing bias and one of zeros add nothing; any other raises
+    Unproven."""
     given = place.value(2)
     if given is None or _is_zero(given):
         return False
@@ -150,7 +153,8 @@ def _joined(one: _Sum, other: _Sum) -> _Sum:
 
 
 def _finished(place: Place, node: FileNode, out: Claim, total: _Sum) -> Claim:
-    """The value itself where all channels and the bias are in and what is fused to the original is computed."""
+    """The claim about a sum. It is the finished value if all channels and the bias are in it and the original's fused
+    activation is applied."""
     axis = channels_axis(node, len(out.box)) if base_kind(node) in ("Conv", "CONV_2D") else -1
     channels = whole(place.first.values[node.inputs[0]])[axis]
     bias = node.inputs[2] if len(node.inputs) > 2 else ABSENT

@@ -1,4 +1,4 @@
-"""The identity of windows: a convolution or pool that makes some channels and rows of what the original's makes."""
+"""The identity of windows: a convolution or pool that makes some channels and rows of the original's result."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Stretch = tuple[int, int]
 
 
 def window(place: Place, node: FileNode, out: Box) -> Box:
-    """A convolution or pool makes some channels and rows of what the original's makes. Returns those that are right: of
-    the rows at a cut some may read padding where the original reads rows."""
+    """Prove that a convolution or pool makes the box `out` of the original's result. Returns the part of the box that
+    is right: rows at a cut may read padding where the original reads rows."""
     if fused(place.node) != fused(node):
         raise Unproven("its activation differs")
     same_window_kind(place.node, node)
@@ -36,7 +36,7 @@ def same_window_kind(mine: FileNode, original: FileNode) -> None:
 
 
 def hold_weights(place: Place, node: FileNode, channels: tuple[int, int], summed: tuple[int, int] | None) -> None:
-    """The weights are those for these output channels, and (`summed`) for these input channels."""
+    """Prove that the weights are those for these output channels and, with `summed`, for these input channels."""
     weights = place.first.values[node.inputs[1]]
     box = list(whole(weights))
     box[out_axis(node)] = channels
@@ -67,7 +67,7 @@ def _groups(node: FileNode, network: FileNetwork, axis: int) -> int:
 
 
 def _window_input(place: Place, node: FileNode, out: Box, axis: int, groups: int, weights: FileValue | None) -> Box:
-    """The part of this box of the result that the operator makes right, from a box of the input that is proven."""
+    """The part of the box `out` that the operator makes right, given a proven box of its input."""
     source = place.first.values[node.inputs[0]]
     size = whole(source)
     candidates = [(box, box) for box in place.boxes(0, node.inputs[0])]
@@ -82,7 +82,7 @@ def _window_input(place: Place, node: FileNode, out: Box, axis: int, groups: int
 
 
 def _padding(node: FileNode) -> str:
-    """The values that a kernel takes where a window reaches beyond its input; an average leaves them out."""
+    """The value that a kernel uses where a window reaches beyond its input; "" for an average, which skips it."""
     if node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         return "zero"
     return "lowest" if node.kind == "MAX_POOL_2D" else ""
@@ -109,7 +109,8 @@ def _channels_read(place: Place, node: FileNode, channels: tuple[int, int], axis
 def check_window(
     place: Place, node: FileNode, out: Box, given: Box, size: Box, axis: int, weights: FileValue | None
 ) -> None:
-    """Along every other axis the windows meet the same positions, and padding where the original's do."""
+    """Prove that along every axis but `axis` the windows read the same positions as the original's, and padding in the
+    same places."""
     if right_of_window(place, node, out, (given, given), size, axis, weights) != out:
         raise Unproven("its windows need positions that it does not read")
 
@@ -117,7 +118,7 @@ def check_window(
 def right_of_window(
     place: Place, node: FileNode, out: Box, given: tuple[Box, Box], size: Box, axis: int, weights: FileValue | None
 ) -> Box:
-    """The part of a box of the result whose windows meet what the original's meet. `given`: the box that is read, and
+    """The part of the box `out` whose windows read what the original's windows read. `given`: the box of the input, and
     the positions in it that are right."""
     read, right = given
     spatial = [axis_index for axis_index in range(1, len(out)) if axis_index != axis]
@@ -148,8 +149,8 @@ def right_of_window(
 def _along(
     mine: Along, its: Along, positions: Stretch, given: tuple[Stretch, Stretch], extent: int, *, averages: bool
 ) -> Stretch:
-    """The positions made from windows that read what the original's windows read: of its input's `extent` positions
-    those that are right, and padding elsewhere."""
+    """The positions whose windows read what the original's windows read: right values of the input, which has `extent`
+    positions, and padding in the same places."""
     read, right = given
     if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
         raise Unproven("its window differs")

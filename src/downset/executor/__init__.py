@@ -1,1 +1,1 @@
-"""Our engines: an arena of exactly the planned bytes, lanes on the CPU, one captured graph on CUDA."""
+"""Engines that run networks: in an arena of exactly the planned bytes, on lanes of the CPU, or as one CUDA graph."""

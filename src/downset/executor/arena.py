@@ -1,7 +1,7 @@
-"""A real arena: a graph executed inside one buffer of exactly the planned bytes.
+"""Executes a graph inside one buffer of exactly the planned bytes.
 
-Every intermediate is a view at its planned offset. The buffer is poisoned before the run and every tensor's bytes again
-when its lifetime ends, so a wrong plan gives wrong numbers instead of a lucky pass.
+Every activation is a view at its planned offset. The buffer is filled with poison before the run, and the bytes of each
+tensor again when its lifetime ends. So a wrong plan gives wrong outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from downset.runtimes.inputs import random_array
 __all__ = ["ArenaRun", "run_in_arena", "seeded_inputs"]
 
 _POISON = 0xFF
-"""Fills the arena before a checked run: as float32, float16 and float64 these bytes are NaN, as integers -1."""
+"""The byte that fills an arena before a run: floats of these bytes are NaN, signed integers are -1."""
 _TYPES = {
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64",
 }  # fmt: skip
@@ -32,15 +32,15 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ArenaRun:
-    """Outputs in the graph's order; `high_water_bytes`: where the highest tensor that was written ends,
-    rounded up to the alignment of the plan."""
+    """Outputs in the graph's order. `high_water_bytes`: the end of the highest tensor that was written, rounded up to
+    the plan's alignment."""
 
     outputs: list[npt.NDArray[Any]]
     high_water_bytes: int
 
 
 def seeded_inputs(graph: Graph, *, seed: int = 0) -> list[npt.NDArray[Any]]:
-    """Random values for the graph's inputs, in its order, the same for the same seed."""
+    """Random values for the graph's inputs, in its order. The same seed gives the same values."""
     arrays = []
     for position, tensor in enumerate(graph.tensors[index] for index in graph.inputs):
         if tensor.dtype not in _TYPES - {"bfloat16"}:
@@ -50,10 +50,11 @@ def seeded_inputs(graph: Graph, *, seed: int = 0) -> list[npt.NDArray[Any]]:
 
 
 def run_in_arena(graph: Graph, order: Order, arena: Arena, inputs: Sequence[npt.NDArray[Any]]) -> ArenaRun:
-    """Execute the graph with PyTorch's kernels at the planned offsets. The plan is not checked here: that is the point.
+    """Execute the graph with PyTorch's kernels at the planned offsets. The plan is not checked: a wrong one gives wrong
+    outputs.
 
-    Raises UnsupportedError naming an operator without a kernel before anything runs, UsageError for inputs that do not
-    fit the graph.
+    Raises UnsupportedError naming an operator without a kernel before anything runs, and UsageError for inputs that do
+    not fit the graph.
     """
     check_kernels(graph)
     if len(inputs) != len(graph.inputs):
@@ -77,7 +78,7 @@ class _PoisonedArena:
         torch = torch_library()
         self._graph, self._arena = graph, arena
         self._buffer = torch.full((max(arena.arena_bytes, 1),), _POISON, dtype=torch.uint8)
-        self._outside: dict[int, Any] = {}  # constants, and what the memory model does not count
+        self._outside: dict[int, Any] = {}  # constants, and tensors that the memory model does not count
         self.high_water_bytes = 0
         self._alignment = arena.records[0].alignment if arena.records else 1
         self._ending: dict[int, list[tuple[int, int]]] = {}
@@ -100,7 +101,7 @@ class _PoisonedArena:
         if tensor in self._offsets:
             meta, raw = self._graph.tensors[tensor], self._bytes(tensor)
             dtype = getattr(torch_library(), meta.dtype)
-            # A plan without alignment is legal; the kernels then get a copy.
+            # A plan may leave an offset unaligned for the element type; the kernel then reads a copy.
             aligned = raw.storage_offset() % dtype.itemsize == 0
             return (raw if aligned else raw.clone()).view(dtype).reshape(meta.shape)
         if tensor not in self._outside:
@@ -129,14 +130,14 @@ class _PoisonedArena:
         inputs = [None if tensor == ABSENT else self.load(tensor) for tensor in op.inputs]
         shapes = [self._graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
         results = compute(op, inputs, shapes)
-        # Results are complete before any is stored: in place, an output may lie where an input does.
+        # All results are complete before any is stored, because an output may lie where an input does.
         results = [result.clone() for result in results]
         for tensor, result in zip(op.outputs, results, strict=False):
             if tensor != ABSENT:
                 self.store(tensor, result)
 
     def release(self, step: int) -> None:
-        """Poison what nobody may read any more."""
+        """Poison the tensors that no later step reads."""
         if step == self._last_step:
             return  # outputs are read after the last step
         for offset, nbytes in self._ending.get(step, ()):

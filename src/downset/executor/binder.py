@@ -1,6 +1,7 @@
-"""Operators bound to a device: weights in place and packed, what fuses fused, everything else from the kernel table.
+"""Binds operators to a device: weights are loaded and packed, activations are fused into convolutions where possible,
+and all other kernels come from the kernel table.
 
-A bound call reads its activations from a table of values and returns its outputs; nothing is looked up while it runs.
+A bound call takes the values of its activations and returns its outputs; it looks nothing up in the graph.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """`run(values of inputs) -> values of outputs`; `inputs` and `outputs` are tensors of the graph."""
+    """`run` takes the values of `inputs` and returns those of `outputs`, both tensors of the graph."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -36,7 +37,8 @@ class KernelCall:
 
 
 def _check_memory(graph: Graph) -> None:
-    """Before any of it is taken: a file may claim tensors of any size, and this process has no limit of its own."""
+    """Raise LimitReached for an operator that needs more bytes than the machine has, before any are allocated: a file
+    may state tensors of any size."""
     there = machine_bytes()
     for op in graph.ops:
         needed = sum(graph.tensors[tensor].nbytes for tensor in {*op.inputs, *op.outputs} - {ABSENT})
@@ -48,10 +50,11 @@ def _check_memory(graph: Graph) -> None:
 
 
 class Binder:
-    """Binds operators of one graph to one device and element type; weights are loaded once and shared by all calls.
+    """Binds operators of one graph to one device and element type. Weights are loaded once and shared by all calls.
 
-    Convolutions are the device's own, see convolutions.py. `finite`: what the network is given is; else activations are
-    not computed inside convolutions, for NaN may get lost there.
+    convolutions.py computes convolutions. `finite`: the inputs of the network are finite. If they are not, activations
+    are computed outside of convolutions, because fused ones may lose NaN. Raises UnsupportedError for an operator
+    without a kernel, and LimitReached for one that needs more bytes than the machine has.
     """
 
     def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32", finite: bool = True) -> None:
@@ -67,8 +70,8 @@ class Binder:
         self._last = channels_last(graph)
 
     def constant(self, tensor: int, *, numbers: bool = False) -> Any:
-        """The constant on the device, in the engine's element type; `numbers`: as the file has it, where Python reads
-        it."""
+        """The constant on the device, in the engine's element type. `numbers`: the constant in the CPU's memory and in
+        the file's type, for kernels that read it in Python."""
         if (tensor, numbers) not in self._loaded:
             value = self.graph.constant(tensor)
             if value is None:
@@ -80,13 +83,13 @@ class Binder:
         return self._loaded[tensor, numbers]
 
     def argument(self, op: Op, position: int) -> Any:
-        """A constant input of an operator, where its kernel wants it."""
-        numbers = position > 0 and kind_of(op.kind).further == "numbers"  # reading from a GPU would stop a capture
+        """A constant input of an operator, in the memory from which its kernel reads it."""
+        numbers = position > 0 and kind_of(op.kind).further == "numbers"  # a read from the GPU would end a capture
         return self.constant(op.inputs[position], numbers=numbers)
 
     def place(self, value: Any) -> Any:
-        """A given value on the device, as the kernels want it: images channels last (those of a channels-last graph
-        are)."""
+        """An input of the network on the device, in the layout that the kernels take. Images lie channels last in
+        memory, whether the graph's shapes are NCHW or NHWC."""
         loaded = value if isinstance(value, self._torch.Tensor) else self._torch.from_numpy(np.array(value, order="C"))
         if loaded.is_floating_point():
             loaded = loaded.to(self.device, self._float)
@@ -96,11 +99,11 @@ class Binder:
         return loaded.to(self.device)
 
     def place_weights(self, value: Any) -> Any:
-        """Weights that were made here, as the kernels want them."""
+        """Weights that are not the graph's own, such as merged ones, on the device in the engine's element type."""
         return self._torch.from_numpy(np.array(value, order="C")).to(self.device, self._float)
 
     def bind(self, ops: Sequence[int], *, threads: int = 1) -> tuple[KernelCall, ...]:
-        """The calls of these operators, in the order given; a convolution takes the ReLU behind it along."""
+        """The calls of these operators, in the order given. A convolution and the ReLU behind it are one call."""
         calls = []
         taken: set[int] = set()
         for position, index in enumerate(ops):
@@ -123,8 +126,8 @@ class Binder:
         return readers[0] if alone and readers[0] in later and self.graph.ops[readers[0]].kind == "Relu" else None
 
     def fixed_outputs(self, outputs: Sequence[int]) -> dict[int, Any]:
-        """Those of these tensors that are constants, with their values on the device. Raises UnsupportedError for one
-        that nothing makes or gives, as what is kept from one run to the next."""
+        """The constants among these tensors, with their values on the device. Raises UnsupportedError for a tensor that
+        no operator makes and that is neither a constant nor an input, such as state kept from run to run."""
         for tensor in outputs:
             if self._made_by[tensor] < 0 and tensor not in self.graph.constants and tensor not in self.graph.inputs:
                 raise UnsupportedError(f"output {self.graph.tensors[tensor].name!r} has no known value")
@@ -148,7 +151,7 @@ class Binder:
         places = [(place, inputs.index(tensor)) for place, tensor in enumerate(op.inputs) if tensor in inputs]
         shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
 
-        # A result that nobody asked for may have no element type here: the mask of a Dropout, say.
+        # A result that nothing reads may have no element type here, such as the mask of a Dropout.
         wanted = [t != ABSENT and bool(self._read_by[t] or t in self.graph.outputs) for t in op.outputs]
         least = max((place + 1 for place, here in enumerate(wanted) if here), default=0)
         dtypes = [self.dtype_of(t) if here else None for t, here in zip(op.outputs, wanted, strict=True)]
@@ -165,8 +168,8 @@ class Binder:
         return KernelCall(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)
 
     def dtype_of(self, tensor: int) -> Any:
-        """The element type a tensor is computed in: floats in the engine's, everything else in its own. (A cast is no
-        kernel: it is this.) Raises UnsupportedError for a type that PyTorch lacks."""
+        """The element type in which a tensor is computed: the engine's for floats, the tensor's own for others. Results
+        are converted to it, which is all that a Cast does. Raises UnsupportedError for a type that PyTorch lacks."""
         name = self.graph.tensors[tensor].dtype
         dtype = getattr(self._torch, name, None)
         if not isinstance(dtype, self._torch.dtype):
@@ -174,7 +177,8 @@ class Binder:
         return self._float if dtype.is_floating_point else dtype
 
     def _convolution_of(self, op: Op, threads: int) -> Callable[[list[Any]], Sequence[Any]] | None:
-        """None where the kernel table must do it: other ranks or activations, weights that are computed."""
+        """None for convolutions that the kernel table computes: of other ranks or activations, or of weights that are
+        not constants."""
         bias = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] != ABSENT else None
         constant_weights = op.inputs[1] in self.graph.constants and (bias is None or bias in self.graph.constants)
         if not constant_weights or len(op.inputs) > 3:
@@ -183,7 +187,7 @@ class Binder:
         geometry = geometry_of(op, self.graph.tensors[op.inputs[0]].shape, weights.shape[2:])
         if geometry is None:
             return None
-        # The same weights, channels last, are another kernel where they are depthwise.
+        # The layout and `depthwise` decide how the same constant is read as weights.
         key = (op.inputs[1], bias, op.attrs.get("layout"), bool(op.attrs.get("depthwise")))
         offset = None if bias is None else self.constant(bias)
         return self.convolutions.bind(key, weights, offset, geometry, threads=threads)

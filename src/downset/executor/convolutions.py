@@ -1,11 +1,11 @@
-"""Convolutions of images with known weights, as fast as the device's library has them.
+"""Convolutions of images with constant weights, computed by the device's library.
 
-On the CPU they are packed by oneDNN, once for each number of threads they run with: a packed layout is made for a
-number of threads and can be fifty times slower with another. On CUDA they are cuDNN's, with the ReLU inside where that
-was seen to work. Channels last either way: what comes as NHWC is taken as it lies.
+On the CPU oneDNN packs the weights, once for each number of threads that run the kernel: a layout packed for one number
+of threads can be fifty times slower with another. On CUDA cuDNN computes them, with the ReLU fused where a trial shows
+that this gives the right values. Images lie channels last on both, so NHWC images are not copied.
 
-A ReLU computed inside by oneDNN turns NaN into 0 (cuDNN may too); computed as an operator of its own it keeps NaN, as
-ONNX Runtime does.
+A ReLU that oneDNN computes inside a convolution turns NaN into 0, and cuDNN may do so too. Computed as a separate
+operator, it keeps NaN, as ONNX Runtime does.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _DIFFERENCE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionGeometry:
-    """The geometry of a two-dimensional convolution. `pads`: top, left, bottom, right. `limits`: what results are
-    clamped to, (0, infinity) for a ReLU. `last`: images come and go as NHWC; `shape` is NCHW all the same."""
+    """The geometry of a two-dimensional convolution. `shape`: of the input, always NCHW. `pads`: top, left, bottom,
+    right. `limits`: the range that results are clamped to, (0, infinity) for a ReLU. `last`: input and result have NHWC
+    shapes."""
 
     shape: tuple[int, ...]
     pads: tuple[int, ...]
@@ -49,13 +50,13 @@ class ConvolutionGeometry:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """The pads that the library adds: it knows equal pads only."""
+        """The pads that the library adds: (vertical, horizontal), or zeros if opposite pads differ."""
         return self.pads[:2] if self.pads[:2] == self.pads[2:] else (0, 0)
 
 
 def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> ConvolutionGeometry | None:
-    """The geometry of an operator that reads an image of this shape, as the graph has it; None for another rank or
-    activation, which the kernel table computes."""
+    """The geometry of a convolution that reads an image of the graph's `shape`; None for a rank or activation that is
+    left to the kernel table."""
     name = op.attrs.get("activation")
     if len(shape) != 4 or len(kernel) != 2 or name not in _LIMITS:
         return None
@@ -70,16 +71,15 @@ def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> Convolut
 
 
 def weights_first(op: Op, weights: Any) -> Any:
-    """The weights as (out, in, height, width), however the file has them."""
+    """The weights as (out, in, height, width), for each layout of the graph."""
     if op.attrs.get("layout") != "NHWC":
         return weights
     return weights.permute(3, 0, 1, 2) if op.attrs.get("depthwise") else weights.permute(0, 3, 1, 2)
 
 
 class Convolutions:
-    """Convolutions of one device and element type. Weights are packed once for all calls that share them; `key` names
-    them: their values and their shape, whatever these were made of. `fused`: activations are computed inside where the
-    library has that; a NaN may then become a number."""
+    """Convolutions of one device and element type. Weights are packed once for all calls that share them. `fused`:
+    activations are computed inside the convolution where the library can; NaN may then become a number."""
 
     def __init__(self, device: str, *, fused: bool = True) -> None:
         self._fused = fused
@@ -90,7 +90,8 @@ class Convolutions:
     def bind(
         self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: ConvolutionGeometry, *, threads: int
     ) -> Run:
-        """`weights` are (out, in, height, width) on the device; `threads`: of the CPU."""
+        """A function from [image] to (result,). `weights` are (out, in, height, width) on the device, and equal keys
+        stand for equal weights. `threads`: threads of the CPU that run the kernel."""
         padded = _with_pads_done(geometry)
         if self._device == "cpu":
             convolve = self._packed_for(key, weights, bias, padded, threads)
@@ -151,7 +152,7 @@ class Convolutions:
         packed = self._packed[key]
         pad, stride, dilation, groups = geometry.padding, geometry.strides, geometry.dilations, geometry.groups
         if self._fused and geometry.relu and groups == 1:
-            # Without a bias, cuDNN's wrapper would fill a new one with zeros at each call.
+            # If no bias is given, PyTorch fills one with zeros at each call.
             offset = torch.zeros(len(packed), device=packed.device, dtype=packed.dtype) if bias is None else bias
             if self._fuses(packed, offset, geometry):
                 return lambda image: torch.cudnn_convolution_relu(image, packed, offset, stride, pad, dilation, groups)
@@ -159,10 +160,10 @@ class Convolutions:
         return lambda image: _limited(convolve(image, packed, bias, stride, pad, dilation, groups), limits)
 
     def _fuses(self, weights: Any, bias: Any, geometry: ConvolutionGeometry) -> bool:
-        """Whether cuDNN has this convolution with the ReLU inside, and gives what the two give one after another.
+        """Whether cuDNN computes this convolution with the ReLU inside, with the values of the two one after another.
 
-        PyTorch hands cuDNN the uninitialised result as a summand times zero: what is left there must not show, so it is
-        tried on memory full of NaN. Runs on the device: never while it captures."""
+        PyTorch passes the uninitialised result to cuDNN as a summand times zero. Its content must not change the
+        result, so the trial runs on memory full of NaN. It runs on the device and must not happen during a capture."""
         torch = self._torch
         where = (tuple(weights.shape), geometry)
         if where not in self._fusing:
@@ -182,7 +183,7 @@ class Convolutions:
         return self._fusing[where]
 
     def _without_cudnn(self, image: Any, weights: Any, bias: Any, rest: Sequence[Any]) -> Any:
-        """By PyTorch itself: cuDNN would time algorithms for a convolution that is not to be run."""
+        """The convolution by PyTorch's kernels: cuDNN would time algorithms for it that are not needed later."""
         cudnn = self._torch.backends.cudnn
         before = cudnn.enabled
         cudnn.enabled = False
@@ -193,8 +194,8 @@ class Convolutions:
 
 
 def _misread(geometry: ConvolutionGeometry, taps: int) -> bool:
-    """Whether oneDNN computes wrong values from packed weights (PyTorch 2.13): of an image of one channel that becomes
-    a single column, with a stride across columns."""
+    """Whether oneDNN computes wrong values from packed weights (PyTorch 2.13). It does so for an image of one channel
+    that becomes a single column by a stride across columns."""
     reach = geometry.dilations[1] * (taps - 1) + 1
     columns = (geometry.shape[3] + 2 * geometry.padding[1] - reach) // geometry.strides[1] + 1
     return geometry.shape[1] == 1 and geometry.strides[1] > 1 and columns == 1
@@ -208,7 +209,7 @@ def _limited(result: Any, limits: tuple[float, float] | None) -> Any:
 
 
 def _with_pads_done(geometry: ConvolutionGeometry) -> ConvolutionGeometry:
-    """Unequal pads are added to the image before, and are part of its shape then."""
+    """The geometry once unequal pads are added to the image beforehand: a larger shape and no pads."""
     top, left, bottom, right = geometry.pads
     if (top, left) == (bottom, right):
         return geometry

@@ -1,10 +1,10 @@
-"""A program of stages on the CPU: a worker thread a lane, oneDNN's kernels, hand-over by queues.
+"""Runs a program of stages on the CPU: a worker thread for each lane, oneDNN's kernels, and queues between lanes.
 
-PyTorch's operators release the interpreter lock, so lanes do run side by side. A region is a run of steps with the same
-number of threads a kernel. Where all steps that follow wait for all before (behind every stage of a program with
-barriers) one region ends and another begins, and nowhere else: a step waits for what the program says and for nothing
-more. The lanes of a region share the threads out; a region of steps one after another uses them all. So a stage of one
-group, or a merged one, has all threads with barriers, and its lane's share where others may run beside it.
+PyTorch's operators release the interpreter lock, so lanes run side by side. A region is a span of consecutive steps
+whose kernels use the same number of threads. A region can end only where all later steps wait for all earlier ones,
+such as behind a stage of a program with barriers; so regions add no waiting to the program. The lanes of a region share
+the threads equally; a region of steps one after another gives each step all threads. With barriers, therefore, a merged
+stage or a stage of one group has all threads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _LaneTask:
     calls: tuple[KernelCall, ...]
     receive: tuple[SimpleQueue[None], ...]
     send: tuple[SimpleQueue[None], ...]
-    drop: tuple[int, ...]  # tensors that nobody reads any more once this task has ended
+    drop: tuple[int, ...]  # tensors that no task reads after this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class _Region:
 
 
 class CpuEngine:
-    """Callable: values of `inputs` to values of `outputs` (tensors of the graph, as PyTorch tensors).
+    """A callable that takes the values of `inputs` as PyTorch tensors and returns those of `outputs`.
 
-    Close it, or use it in a with statement: it owns threads.
+    It owns threads: close it, or use it in a with statement. An exception on any lane is raised to the caller.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class CpuEngine:
 
 
 def _execute(tasks: Sequence[_LaneTask], table: dict[int, Any], failures: list[BaseException]) -> None:
-    """After a failure on any lane nothing more is computed, but tokens are sent: nobody may wait for ever."""
+    """Run the tasks of a lane. After a failure on any lane no further call is computed; the tokens are still sent, so
+    that no lane waits for ever."""
     for task in tasks:
         for queue in task.receive:
             queue.get()
@@ -105,7 +106,7 @@ def _execute(tasks: Sequence[_LaneTask], table: dict[int, Any], failures: list[B
                     table.update(zip(call.outputs, call.run([table[tensor] for tensor in call.inputs]), strict=False))
                 for tensor in task.drop:
                     table.pop(tensor, None)
-            except BaseException as error:  # handed over to the caller's thread
+            except BaseException as error:  # the caller's thread raises it
                 failures.append(error)
         for queue in task.send:
             queue.put(None)
@@ -148,7 +149,7 @@ def _regions(
     drops = _drops(binder, units, program, outputs)
     regions = []
     for span in _spans(program):
-        # An uncut span of several steps has some that nothing orders; others are one after another on whatever lanes.
+        # A span that could not be cut holds steps that may run side by side; all other spans are in sequence.
         parallel = not _in_a_row(program, span)
         used = (
             sorted({program.steps[position].lane for position in span}) if parallel else [program.steps[span[0]].lane]
@@ -179,9 +180,9 @@ def _in_a_row(program: LaneProgram, steps: Sequence[int]) -> bool:
 
 
 def _spans(program: LaneProgram) -> list[range]:
-    """Steps by region: cut where all steps that follow wait for all before, but steps one after another in every run
-    stay together."""
-    common = [0] * len(program.steps)  # steps that all from this one on wait for
+    """The steps of each region. A cut is where all later steps wait for all earlier ones; then neighbours of one step
+    each are joined into one region."""
+    common = [0] * len(program.steps)  # mask of the steps that this step and all later ones wait for
     mask = -1
     for step in reversed(range(len(program.steps))):
         mask &= program.before[step]
@@ -197,8 +198,8 @@ def _spans(program: LaneProgram) -> list[range]:
 
 
 def _drops(binder: Binder, units: UnitGraph, program: LaneProgram, outputs: set[int]) -> Mapping[int, tuple[int, ...]]:
-    """By step: what it may drop when it ends. A tensor goes with the first step that is its last reader, or that waits
-    for all its readers, in every run."""
+    """The tensors that each step drops when it ends. A tensor is dropped by the first step for which, in every run, all
+    other readers of the tensor have ended before."""
     graph = binder.graph
     readers: dict[int, int] = {}
     for index, step in enumerate(program.steps):

@@ -1,8 +1,8 @@
-"""A program of stages on CUDA: the whole of it captured once into one graph.
+"""Runs a program of stages on CUDA: the whole program is captured once into one CUDA graph.
 
-Lanes are streams. Only the edges of the program survive the capture, as events; they are the transitive reduction of
-what its steps wait for. PyTorch's allocator knows the order of issue, not which lanes run side by side: an intermediate
-is let go only where what may get its memory runs after everybody who reads it (`_CapturedStorages`).
+Lanes are streams. Events carry the waits of the program's steps, without those that others imply, into the graph.
+PyTorch's allocator knows the order of issue but not which lanes run side by side. So an activation is freed only where
+the step that may get its memory runs after all its readers (`_CapturedStorages`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["CudaEngine", "need_cuda"]
 
 _WARM_UP = 3
 _ALGORITHMS = 4
-"""How many algorithms of cuDNN are timed for each convolution, the likeliest first: some are compiled when tried."""
+"""How many of cuDNN's algorithms are timed for each convolution, the likeliest first. Some are compiled for a trial."""
 
 
 def need_cuda() -> Any:
-    """The torch module. Raises UnsupportedError where there is no CUDA device."""
+    """The torch module. Raises UnsupportedError if there is no CUDA device."""
     torch = torch_library()
     if not torch.cuda.is_available():
         raise UnsupportedError(
@@ -38,12 +38,12 @@ def need_cuda() -> Any:
 
 
 class CudaEngine:
-    """Callable: values of `inputs` to values of `outputs`. Inputs are copied into static tensors; outputs are static
-    too, valid until the next call.
+    """A callable that takes the values of `inputs` and returns those of `outputs`. Inputs are copied into static
+    tensors. Outputs are static tensors too; the next call overwrites them.
 
-    `captured_bytes`: the most that the capture had allocated at a time. Measured.
-
-    `copies`: the program so many times in a row, each waiting for the one before, to time what is short.
+    `captured_bytes`: the most bytes that the capture had allocated at a time; measured. `copies`: how many times the
+    graph runs the program, one after another, to time short programs. Raises UnsupportedError naming an operator that
+    cannot run in a CUDA graph.
     """
 
     def __init__(
@@ -60,24 +60,24 @@ class CudaEngine:
         torch = self._torch = need_cuda()
         self._program, self._outputs = program, tuple(outputs)
         self._given = tuple(inputs)
-        self._held: dict[int, Any] = {}  # what the capture of a copy still holds when it ends
+        self._held: dict[int, Any] = {}  # values that are still held when a copy has been captured
         self._started: list[Any] = []
         self._names = [_names(binder, units, step.units) for step in program.steps]
-        self._now = "its inputs"  # what is being done, for a failure's message
-        # The lane that has most of the longest chain of steps: its kernels go first where there is a choice.
+        self._now = "its inputs"  # the operators being handled, for messages of failures
+        # The lane with most of the longest chain of steps has priority: its kernels start first.
         first = critical_lane(program)
         self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
         try:
-            # cuDNN chooses algorithms where calls are bound and warmed up, by timing them; the capture looks them up.
+            # cuDNN times and chooses algorithms while calls are bound and warmed up; the capture uses these choices.
             with torch.no_grad(), _choosing(torch, True):
-                self.static = [binder.place(value).clone() for value in values]  # never the caller's own memory
+                self.static = [binder.place(value).clone() for value in values]  # never the caller's memory
                 self._fixed = binder.fixed_outputs(outputs)
                 self._calls = [self._bind(binder, units, step) for step in range(len(program.steps))]
                 self._warm_up()
             with torch.no_grad(), _choosing(torch, False), _uncollected():
                 self._capture(copies, self._streams[first])
-        except RuntimeError as error:  # of PyTorch: no memory, no kernel, nothing that a capture allows
-            # The end of a capture that failed fails as well, and says less than what went before.
+        except RuntimeError as error:  # from PyTorch: out of memory, no kernel, or not allowed in a capture
+            # After a failure inside a capture its end fails too; the first error says more.
             cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
             why = str(cause).strip().partition("\n")[0]
             raise UnsupportedError(f"{self._now} cannot run in a CUDA graph here: {why}") from error
@@ -94,9 +94,9 @@ class CudaEngine:
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
         self.graph = torch.cuda.CUDAGraph()
-        # A capture that fails to end leaves its stream the current one: the outer block takes it back.
+        # A capture that fails to end leaves its stream current; the outer block restores the stream before.
         with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
-            # Beginning a capture may collect garbage, so what is allocated is counted from here.
+            # The beginning of a capture may free memory, so allocated bytes are counted from here.
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
             for copy in range(copies):
@@ -112,13 +112,13 @@ class CudaEngine:
         return list(self.results)
 
     def launch(self, values: Sequence[Any]) -> None:
-        """Copy the inputs in and start the graph; nothing is waited for."""
+        """Copy the inputs in and start the graph, without waiting for its end."""
         for static, value in zip(self.static, values, strict=True):
             static.copy_(value)
         self.graph.replay()
 
     def _warm_up(self) -> None:
-        """Each call on its own stream: plans of cuDNN, workspaces of cuBLAS."""
+        """Run every step on its stream, so that cuDNN's plans and cuBLAS's workspaces exist before the capture."""
         torch = self._torch
         for _ in range(_WARM_UP):
             table: dict[int, Any] = dict(zip(self._given, self.static, strict=True))
@@ -157,7 +157,7 @@ class CudaEngine:
         return [table[tensor] for tensor in self._outputs]
 
     def _join(self, main: Any) -> None:
-        """The capture must end on the stream it began on."""
+        """Make `main` wait for all other streams: a capture must end on the stream on which it began."""
         for stream in self._started:
             if stream is not main:
                 event = self._torch.cuda.Event()
@@ -166,11 +166,11 @@ class CudaEngine:
 
 
 class _CapturedStorages:
-    """The tensors of a capture by the storage that they lie in; each storage is let go as soon as that is safe.
+    """The tensors of a capture by the storage that they lie in. Each storage is freed as soon as that is safe.
 
-    The allocator gives a freed block to later work of the stream that it was allocated on, and to no other. So a
-    storage is let go before the first step of its lane that runs, in every run, after all steps that make or read a
-    tensor in it. A view shares the storage of its source, and joins before that is let go, for the step that makes the
+    The allocator gives a freed block only to later work of the stream on which the block was allocated. So a storage is
+    freed before the first step of its lane that runs, in every run, after all steps that make or read a tensor in it. A
+    view shares the storage of its source. It is added before that storage is freed, because the step that makes the
     view reads the source.
     """
 
@@ -189,7 +189,7 @@ class _CapturedStorages:
         self._tensors: dict[int, list[int]] = {}  # storage -> tensors that lie in it
 
     def take(self, step: int) -> None:
-        """Hold what a step has just made."""
+        """Add the tensors that a step has just made."""
         for tensor in (tensor for call in self._calls[step] for tensor in call.outputs):
             storage = _storage(self._table[tensor])
             if storage not in self._not_ours:
@@ -197,7 +197,7 @@ class _CapturedStorages:
                 self._tensors.setdefault(storage, []).append(tensor)
 
     def let_go(self, step: int) -> None:
-        """Drop what nobody reads any more when a step begins, if its memory is for the step's lane."""
+        """Free the storages of a step's lane whose tensors no step from this one on reads."""
         lane, ended = self._program.steps[step].lane, self._program.before[step]
         for storage in [storage for storage, home in self._lanes.items() if home == lane]:
             tensors = self._tensors[storage]
@@ -233,7 +233,7 @@ def _choosing(torch: Any, choose: bool) -> Iterator[None]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Suspend the garbage collector: it could destroy another engine's graph in the middle of a capture."""
+    """Suspend Python's garbage collector: it could destroy another engine's graph during a capture."""
     before = gc.isenabled()
     gc.disable()
     try:

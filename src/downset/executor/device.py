@@ -1,4 +1,4 @@
-"""A device that stages are measured and run on: the CPU with so many threads, or one CUDA device."""
+"""A device on which stages are measured and run: the CPU with a number of threads, or one CUDA device."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from downset.stages.unit_graph import UnitGraph
 __all__ = ["Elsewhere", "TorchDevice", "open_device"]
 
 _MOST_THREADS = 1024
-"""Far more than that and PyTorch's pool of threads ends the process."""
+"""The most threads that a user may ask for. With far more, PyTorch's thread pool ends the process."""
 _COPIES = 10
 _REPLAYS = 9
 _STAGE_S = 0.15
-"""Time spent on one stage of the CPU, at least three runs."""
+"""Seconds for which a stage on the CPU is run again and again; at least three runs, at most fifty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A network that runs in another process, and is timed there: `seconds()` runs it once."""
+    """A network that is run and timed in another process. `seconds()` runs it once and returns its time."""
 
     seconds: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class TorchDevice:
-    """`kind`: cpu or cuda. `name` and `versions` say for what a measurement holds. `threads`: of the CPU."""
+    """`kind`: cpu or cuda. `name` and `versions`: processor and libraries for which measurements hold. `threads`: of
+    the CPU; 1 on CUDA."""
 
     kind: str
     name: str
@@ -48,7 +49,7 @@ class TorchDevice:
 
     @property
     def max_lanes(self) -> int | None:
-        """More lanes than threads would only take turns."""
+        """The most lanes that can run side by side: on the CPU the number of threads; None: no limit."""
         return self.threads if self.kind == "cpu" else None
 
     def engine(
@@ -62,7 +63,8 @@ class TorchDevice:
         values: Sequence[Any],
         copies: int = 1,
     ) -> Any:
-        """A callable that runs the program on values of `inputs`."""
+        """An engine that takes the values of `inputs`, runs the program and returns the values of `outputs`. `values`
+        and `copies` are for CUDA: values of inputs to begin with, and runs of the program in a call."""
         if self.kind == "cuda":
             return CudaEngine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=copies)
         return CpuEngine(binder, units, program, inputs=inputs, outputs=outputs, threads=self.threads)
@@ -70,7 +72,7 @@ class TorchDevice:
     def time_stage(
         self, binder: Binder, units: UnitGraph, program: LaneProgram, inputs: Sequence[int], outputs: Sequence[int]
     ) -> float:
-        """Median seconds of a program too short to be timed by one run, on random values. Measured."""
+        """The median of measured seconds of a short program, on random values. It is run many times."""
         values = [self.random(binder, tensor) for tensor in inputs]
         if self.kind == "cuda":
             engine = self.engine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
@@ -87,7 +89,8 @@ class TorchDevice:
         return median(samples)
 
     def time_whole(self, engines: Mapping[str, Any], values: Sequence[Any], *, runs: int) -> dict[str, list[float]]:
-        """Seconds of each run by engine; the engines take turns, in rotating order, after two runs unmeasured."""
+        """Measured seconds of each run, by engine. The engines take turns in rotating order, after two rounds that do
+        not count."""
         names = list(engines)
         samples: dict[str, list[float]] = {name: [] for name in names}
         for turn in range(-2, runs):
@@ -107,7 +110,7 @@ class TorchDevice:
         return samples
 
     def random(self, binder: Binder, tensor: int) -> Any:
-        """A value for any tensor of the graph, the same each time."""
+        """A value for a tensor of the graph: random floats that depend on its number only, or integers 0."""
         torch, meta = torch_library(), binder.graph.tensors[tensor]
         generator = torch.Generator().manual_seed(tensor)
         dtype = getattr(torch, meta.dtype)
@@ -130,8 +133,9 @@ def _replays(engine: CudaEngine, runs: int) -> list[float]:
 
 
 def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None) -> TorchDevice:
-    """The device of this machine. Raises UnsupportedError without CUDA or for half precision on the CPU, UsageError for
-    a kind, type or number of threads that there is not."""
+    """The CPU or the CUDA device of this machine. `threads`: of the CPU; by default one for each core that the process
+    may use. Raises UnsupportedError if there is no CUDA device or for half precision on the CPU, and UsageError for an
+    unknown kind or element type or a number of threads out of range."""
     if not kind:
         raise UsageError("no device is named: a plan that was made from prices has none; use `downset stage`")
     if kind not in ("cpu", "cuda"):

@@ -1,7 +1,8 @@
-"""A schedule of stages as a program: which step runs on which lane, and which steps it waits for.
+"""Lowers stages to a program: which step runs on which lane, and which steps it waits for.
 
-A lane is a worker thread or a CUDA stream. With barriers every step waits for the whole stage before its own, as IOS
-executes; without them only for what it reads, and the stages give nothing but the order of issue.
+A lane is a worker thread or a CUDA stream. With barriers every step waits for all of the previous stage, as in IOS.
+Without barriers a step waits only for the steps that make what it reads; the stages then decide the order of issue
+and the lanes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class LaneStep:
-    """`units`: one, or several merged. `waits`: steps on other lanes that must have ended, without those implied."""
+    """`units`: one unit, or several merged ones. `waits`: steps on other lanes that must end before this step begins,
+    without those that other waits imply."""
 
     units: tuple[int, ...]
     lane: int
@@ -43,8 +45,8 @@ class LaneStep:
 
 @dataclass(frozen=True, slots=True)
 class LaneProgram:
-    """Steps in order of issue; those of one lane run in this order. `before[s]`: mask of all steps that end before s
-    begins in every run."""
+    """Steps in order of issue; the steps of one lane run in this order. `before[s]`: mask of all steps that, in every
+    run, end before s begins."""
 
     steps: tuple[LaneStep, ...]
     lanes: int
@@ -53,9 +55,9 @@ class LaneProgram:
 
 
 def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lanes: int | None = None) -> LaneProgram:
-    """Groups of a stage go to different lanes while there are lanes: each to the lane where what it reads was made
-    last, if that is free, else to the lane with the fewest units in this stage. Units that are in no stage count as
-    done: a piece of a network is a program too. O(steps²) mask steps."""
+    """The program of these stages. Each group of a stage goes to the lane of the last step that it reads from, if that
+    lane has no group of the stage yet, otherwise to the lane with the fewest units of the stage. Units that are in no
+    stage count as computed, so a part of a network can be lowered too. O(steps²) mask steps."""
     lane_of: list[int] = []
     stage_at: list[int] = []
     members: list[tuple[int, ...]] = []
@@ -117,7 +119,7 @@ def _lanes(
 
 
 def critical_lane(program: LaneProgram) -> int:
-    """The lane with most steps of the longest chain of steps that wait for each other; the lowest of equals."""
+    """The lane with the most steps of the longest chain of steps that wait for each other; of equals the lowest."""
     if not program.steps:
         return 0
     length: list[int] = []
@@ -135,8 +137,8 @@ def critical_lane(program: LaneProgram) -> int:
 
 
 def concurrent_conflicts(graph: Graph, units: UnitGraph, program: LaneProgram) -> tuple[tuple[int, int], ...]:
-    """Pairs of activations that must not share bytes in this program: neither is dead in every run before the other is
-    born. A planner that took the order of issue for the order of execution would let them share, and corrupt one.
+    """Pairs of activations that must not share bytes: there are runs in which neither has been read for the last time
+    before the other is made. The order of issue does not show all of them, because lanes run side by side.
     O(tensors²) mask steps."""
     step_of = {op: index for index, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
     maker: dict[int, int] = {}
@@ -156,7 +158,7 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: LaneProgram) -
     kept = set(graph.outputs)
 
     def gone(one: int, other: int) -> bool:
-        """Everybody who touches the one has ended before the other is made."""
+        """Whether, in every run, all steps that make or read `one` have ended before `other` is made."""
         if one in kept or not maker[other]:
             return False
         return touched[one] & ~program.before[maker[other].bit_length() - 1] == 0
@@ -173,8 +175,8 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: LaneProgram) -
 def concurrent_arena(
     graph: Graph, units: UnitGraph, program: LaneProgram, *, dtype: str, alignment: int = 256
 ) -> Arena:
-    """One arena for all activations of a program whose lanes run side by side: those of `concurrent_conflicts` lie
-    apart. `dtype`: what floats are computed in."""
+    """An arena for all activations of a program whose lanes run side by side. Pairs of `concurrent_conflicts` share no
+    bytes. `dtype`: the element type in which floats are computed. `alignment`: in bytes."""
     conflicts = concurrent_conflicts(graph, units, program)
     tensors = sorted({tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT}
                      | set(graph.inputs))  # fmt: skip
@@ -186,9 +188,9 @@ def concurrent_arena(
 
 
 def possibly_live_bytes(graph: Graph, units: UnitGraph, program: LaneProgram, *, dtype: str | None = None) -> int:
-    """The most bytes of activations that can be needed at a time in some run: at each step, all tensors that may have
-    been made and may still be read. `dtype`: what floats are computed in, if not in the model's types. Analytic;
-    sequential programs have their peak. O(tensors · steps) mask steps."""
+    """A bound on the bytes of activations that any run needs at a time: the largest sum, over all steps, of the tensors
+    that may have been made and may still be read. For a sequential program it is the peak. `dtype`: the element type in
+    which floats are computed; None: the model's types. Analytic. O(tensors · steps) mask steps."""
     step_of = {op: place for place, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
     touched: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     maker: dict[int, int] = {}

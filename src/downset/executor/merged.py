@@ -1,4 +1,4 @@
-"""Several convolutions of one input run as one: kernels stacked, results read as slices of its channels."""
+"""Runs several convolutions of one input as one: weights are stacked, and each result is a slice of the channels."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ def _relu(graph: Graph, ops: Sequence[int]) -> bool:
 
 
 def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int) -> tuple[KernelCall, ...]:
-    """One call that makes the results of all units. Raises UnsupportedError where they cannot be merged.
-
-    Units with a ReLU come first: where only some have one it runs over their channels together."""
+    """One call that makes the results of all units, those with a ReLU first. If only some units have a ReLU, one ReLU
+    runs over their channels together. Raises UnsupportedError if the units cannot be merged."""
     graph, torch = binder.graph, torch_library()
     reason = why_not_merged(graph, units)
     if reason is not None:
@@ -46,7 +45,7 @@ def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int)
         1,
         (0.0, math.inf) if all(relus) else None,
     )
-    # Where the taps of each kernel lie in the joined one is said by its own pads and dilations: weights may be shared.
+    # Operators may share weights. `windows` says where their taps lie in the joined weights, so the key has it too.
     key = ("merged", *((graph.ops[op].inputs[1], windows(graph, op)) for op in ops))
     convolve = binder.convolutions.bind(key, weights, bias[0] if bias else None, geometry, threads=threads)
     parts = [graph.tensors[result].shape[1] for result in results]

@@ -1,4 +1,4 @@
-"""A network as a plain PyTorch function, operator by operator: what others are given to run or compile."""
+"""A network as a plain PyTorch function, operator by operator, for PyTorch to run or to compile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["network_function"]
 
 
 def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32") -> tuple[Any, list[Any]]:
-    """The network as a function of its inputs, by the kernel table, channels last; and seeded inputs."""
+    """(function, inputs): the network as a function of its inputs, computed by the kernel table with images channels
+    last in memory, and seeded random inputs for it."""
     torch = torch_library()
     binder = Binder(graph, device=device, dtype=dtype)
     constants: dict[tuple[int, int], Any] = {}  # by operator and position

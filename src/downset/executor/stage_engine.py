@@ -1,4 +1,4 @@
-"""A plan of stages on its network: checking that they fit, running it, and comparing with ONNX Runtime."""
+"""Runs a plan of stages on its network, after checking that they fit; compares outputs with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def run_stages(
     seed: int = 0,
     compare: bool = False,
 ) -> StageRun:
-    """Run a network by a plan of stages on the plan's device, and time it: measured seconds of `runs` runs.
+    """Run a network by a plan of stages on the plan's device, and measure the seconds of `runs` runs.
 
-    `graph`: as the model was loaded; it is prepared here for the plan's batch. `inputs`: an array for each input of the
-    network, in its order and of its shape, with the plan's batch in front; without them values are drawn from `seed`.
-    `compare`: also run the .onnx file that the graph was loaded from in ONNX Runtime, and state how far the outputs are
-    apart. Nothing is raised where they differ: see `StageRun.agrees`.
+    `graph`: the loaded model; it is prepared here for the plan's batch. `inputs`: an array for each input of the
+    network, in its order and of its shape, with the plan's batch in front; by default random values drawn from `seed`.
+    `compare`: also run the graph's .onnx file in ONNX Runtime, and return the difference of the outputs. Outputs that
+    differ raise nothing: see `StageRun.agrees`.
 
-    Raises InvalidPlan for a plan of another network, device or element type, UsageError for inputs that do not fit,
-    UnsupportedError where PyTorch, CUDA or ONNX Runtime is needed and not there.
+    Raises InvalidPlan for a plan of another network, device or element type, UsageError for inputs that do not fit, and
+    UnsupportedError if PyTorch, CUDA or ONNX Runtime is needed and missing.
     """
     if runs < 1:
         raise UsageError(f"runs must be at least 1; given {runs}")
@@ -92,7 +92,8 @@ def _given(graph: Graph, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray
 
 
 def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[npt.NDArray[Any]]) -> float:
-    """The largest difference from ONNX Runtime's outputs over the largest value, the file run with its own batch."""
+    """The largest difference from ONNX Runtime's outputs, as a share of the largest value. ONNX Runtime runs the file
+    with the file's batch."""
     from downset.runtimes import ort
 
     given = [graph.tensors[tensor] for tensor in graph.inputs]
@@ -116,8 +117,8 @@ def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[
 
 
 def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
-    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device,
-    or from prices for none."""
+    """Raise InvalidPlan naming the difference if a plan was made for another prepared graph, batch or device, or from
+    prices for no device."""
     if not plan.device:
         raise InvalidPlan("the plan was made from prices, not for a device; make one with `downset stage`")
     asked = {
@@ -137,23 +138,23 @@ def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
 
 
 class PlannedEngine:
-    """A plan made ready to run on one set of inputs. Close it when done: it may own threads."""
+    """A plan with its engine, ready to run. It may own threads: close it after use."""
 
     def __init__(self, engine: Any, device: TorchDevice, binder: Binder, values: Sequence[Any]) -> None:
         self.engine, self._device, self._place = engine, device, binder.place
         self.values = [binder.place(value) for value in values]
 
     def run(self, values: Sequence[Any]) -> list[Any]:
-        """Other values of the same shapes, finite where the first ones were. On CUDA the results are overwritten by the
-        next run."""
+        """Run on other values of the same shapes; they must be finite if the first ones were. Returns the outputs. On
+        CUDA the next run overwrites them."""
         return list(self.engine([self._place(value) for value in values]))
 
     def outputs(self) -> list[Any]:
-        """PyTorch tensors in the order of the graph's outputs, in the device's element type."""
+        """Run on the first values: PyTorch tensors in the graph's order, in the device's element type."""
         return list(self.engine(self.values))
 
     def time(self, runs: int) -> list[float]:
-        """Seconds of each run. Measured."""
+        """Measured seconds of each of `runs` runs."""
         return self._device.time_whole({"": self.engine}, self.values, runs=runs)[""]
 
     def close(self) -> None:
@@ -163,7 +164,7 @@ class PlannedEngine:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether an array or tensor has neither NaN nor infinities."""
+    """Whether an array or tensor holds neither NaN nor infinity."""
     if hasattr(value, "isfinite"):
         return bool(value.isfinite().all())
     array = np.asarray(value)
@@ -171,11 +172,11 @@ def is_finite(value: Any) -> bool:
 
 
 def stage_engine(graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any]) -> PlannedEngine:
-    """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
+    """The plan on a prepared graph, ready to run on these inputs. Call `check_plan` first: nothing is checked here."""
     graph = planned_graph(graph, plan)
     finite = all(map(is_finite, values))
     binder = Binder(graph, device=device.kind, dtype=device.dtype, finite=finite)
-    # Merged kernels have zeros in their corners, and zero times NaN is NaN.
+    # Merged weights are padded with zeros, and zero times NaN is NaN.
     stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, stages, barriers=plan.barriers, max_lanes=device.max_lanes)

@@ -1,7 +1,7 @@
-"""The graph every part of downset speaks of: tensors, operators, and the order they came in.
+"""The graph that every part of downset uses: tensors, operators, and the order of the operators in the file.
 
-Operator kinds and attribute names are ONNX's. Indices are identity: a tensor is its position in `Graph.tensors`, an
-operator its position in `Graph.ops`. The operators of a graph are always in a topological order (the file's own).
+Operator kinds and attribute names are ONNX's. An index names a tensor by its position in `Graph.tensors` and an
+operator by its position in `Graph.ops`. The operators of a graph are always in a topological order.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from downset.text import abridged
 __all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
 
 ABSENT = -1
-"""Stands in `Op.inputs` for an optional input that is not given."""
+"""The index in `Op.inputs` and `Op.outputs` of an optional tensor that is not given."""
 
 Role = Literal["activation", "constant", "state"]
-"""`constant`: weights and whatever is computed from weights alone. `state`: survives from one run to the next.
-Only activations take part in planning."""
+"""`constant`: weights, and values computed from weights alone. `state`: keeps its value from one run to the next.
+`activation`: every other tensor. Only activations take part in planning."""
 
 LARGEST_BYTES = 1 << 60
-"""All tensors of a graph together stay below this: sums of bytes fit into 64 bits everywhere."""
+"""All tensors of a graph together have fewer bytes than this, so that sums of bytes fit into 64 bits."""
 
 _BITS = {
     "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
@@ -40,7 +40,8 @@ _BITS = {
 
 
 def dtype_bits(dtype: str) -> int:
-    """Bits of one element. Strings, resources and opaque values have none. Raises LoadError for an unknown name."""
+    """Bits of one element; 0 for strings, resources, variants and opaque values. Raises LoadError for an unknown
+    name."""
     try:
         return _BITS[dtype]
     except KeyError:
@@ -48,7 +49,7 @@ def dtype_bits(dtype: str) -> int:
 
 
 def tensor_bytes(shape: Iterable[int], dtype: str) -> int:
-    """Bytes of a dense tensor; elements below a byte are packed and the last byte is filled up."""
+    """Bytes of a dense tensor. Elements smaller than a byte are packed, and the sum is rounded up to whole bytes."""
     elements = 1
     for extent in shape:
         elements *= int(extent)
@@ -57,7 +58,7 @@ def tensor_bytes(shape: Iterable[int], dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value. `nbytes` is stated rather than derived: plain graphs have sizes without a shape or element type."""
+    """A value. `nbytes` is a field because a plain graph states sizes without a shape or element type."""
 
     name: str
     shape: tuple[int, ...]
@@ -65,18 +66,20 @@ class Tensor:
     nbytes: int
     role: Role = "activation"
     quantization: Mapping[str, Any] | None = None
-    """Per tensor or channel: `scale` and `zero_point` (sequences of equal length), `axis`."""
+    """`scale` and `zero_point` are sequences of equal length: one entry for the tensor, or one for each index along
+    `axis`."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An operator: `kind` is ONNX's name, or `DOMAIN::NAME` for one that ONNX lacks (opaque but plannable).
+    """An operator. `kind` is ONNX's name, or `DOMAIN::NAME` for a kind that ONNX does not define.
 
-    `attrs` holds ONNX's attributes, and beside them `layout` ("NHWC" where the file's kernels are channels-last) and
-    `fill` (a ConstantOfShape's number).
-    `after`: operators that must run before this one although no tensor says so (side effects on resources).
+    `attrs` holds ONNX's attributes and also `layout` ("NHWC" where the file's kernels are channels-last) and `fill`
+    (the value of a ConstantOfShape).
+    `after`: operators that must run before this one because of side effects on resources, although no tensor connects
+    them.
     """
 
     name: str
@@ -93,7 +96,8 @@ class Op:
 class Source:
     """Where a graph came from. `format`: onnx, tflite, torch, json or built. Operator i of the graph is node
     `op_index[i]` of the file's main graph, and tensor i is tensor `tensor_index[i]` (-1: not in the file). After a
-    rewrite `settings_of[i]` is the node whose settings operator i keeps (-1: none; empty: each its own)."""
+    rewrite, operator i keeps the settings of node `settings_of[i]` of the file (-1: of none). `settings_of` is empty
+    for a graph that was not rewritten."""
 
     format: str
     path: str = ""
@@ -101,24 +105,25 @@ class Source:
     tensor_index: tuple[int, ...] = ()
     settings_of: tuple[int, ...] = ()
     parts: Mapping[int, Part] = field(default_factory=dict)
-    """After a rewrite, by tensor that it made: what it holds of the tensors of the file."""
+    """After a rewrite: for each tensor that the rewrite made, the part of the file's tensors that it holds."""
 
     @property
     def rewritten(self) -> bool:
-        """Whether the graph differs from the file's in more than its order."""
+        """Whether the graph differs from that of the file in more than the order."""
         return bool(self.settings_of)
 
     trusted: bool = False
-    """Whether the user lets PyTorch load the file, which runs code that the file brings."""
+    """Whether the user lets PyTorch load the file; loading runs code that the file contains."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A trained network as a directed acyclic graph. Immutable; a rewrite returns a new one.
+    """A trained network as a directed acyclic graph. It is immutable; a rewrite returns a new graph.
 
-    `constants[t]()` gives the value of constant tensor t, read when it is asked for (weights may be large or external).
+    `constants[t]()` reads and returns the value of constant tensor t. Values are not kept, as weights may be large or
+    in other files.
     """
 
     name: str
@@ -129,8 +134,7 @@ class Graph:
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
     facts: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Facts that follow from the operators and are asked for often (`graph.halos`, `graph.cost`), kept once they are
-    found."""
+    """A cache of results that follow from the operators and are asked for often (`graph.halos`, `graph.cost`)."""
 
     def __repr__(self) -> str:
         name = self.name if len(self.name) <= 60 else f"{self.name[:57]}..."
@@ -155,7 +159,7 @@ class Graph:
         return tuple(map(tuple, read_by))
 
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """By operator: the operators it directly waits for, ascending, each once."""
+        """By operator: the operators that make its inputs and those in its `after`, ascending, each once."""
         made_by = self.producers()
         return tuple(
             tuple(sorted({*op.after, *(made_by[tensor] for tensor in op.inputs if tensor != ABSENT)} - {-1}))
@@ -168,12 +172,12 @@ class Graph:
         return None if read is None else np.asarray(read())
 
     def check(self) -> Graph:
-        """Return the graph itself if it keeps every law; raise LoadError naming the first one broken.
+        """Return the graph itself if it keeps every law; raise LoadError that names the first broken law.
 
-        Laws: indices exist; sizes are not negative; each tensor has at most one producer; a graph input has none; what
-        an operator reads is an input, a constant, a state or made by an earlier operator (a state is made by no later
-        one either); every graph output exists.
-        O(tensors + operators).
+        The laws: every index exists. Sizes are not negative, and their sum is below `LARGEST_BYTES`. An operator makes
+        each tensor at most once, and makes no graph input. An operator reads inputs, constants, states and tensors that
+        an earlier operator made; no later operator makes a tensor that was read. `after` names earlier operators. Every
+        graph output is an input, a constant, a state or made by an operator. O(tensors + operators).
         """
         count = len(self.tensors)
         for tensor in self.tensors:

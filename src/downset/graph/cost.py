@@ -1,7 +1,7 @@
-"""Multiply-accumulates (MACs) and bytes of operators and segments: THE definition of both.
+"""Multiply-accumulates (MACs) of operators and segments, and the graph as rows: the only definition of both.
 
-A MAC is one multiplication with its addition in a convolution or matrix product; everything else counts nothing, as in
-the pipelines paper (PICO, equation 4). Biases and fused activations are not counted.
+A MAC is one multiplication with its addition in a convolution or matrix product. Other operators, biases and fused
+activations count none, as in PICO, equation 4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["longest_axis", "macs", "op_macs", "redundant_macs", "row_form", "seg
 
 
 def op_macs(graph: Graph, op: Op) -> int:
-    """Multiply-accumulates of one operator: output elements times what is summed for each."""
+    """Multiply-accumulates of one operator: output elements times the products that are summed for each."""
     if not op.outputs or op.outputs[0] == ABSENT:
         return 0
     elements = math.prod(graph.tensors[op.outputs[0]].shape)
@@ -29,7 +29,7 @@ def op_macs(graph: Graph, op: Op) -> int:
         case "convolution":
             weights = graph.tensors[op.inputs[1]].shape
             if op.attrs.get("layout") == "NHWC":
-                # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
+                # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output channel
                 return elements * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
             return elements * math.prod(weights[1:])
         case "transposed convolution":
@@ -50,9 +50,9 @@ def macs(graph: Graph) -> int:
 
 
 def row_form(graph: Graph, *, axis: int = 0, halos_required: bool = True) -> RowForm:
-    """The graph as integers along rows (axis 0) or columns (1): what pipeline planners read.
+    """The graph as integers along rows (axis 0) or columns (axis 1): what planners of strips read.
 
-    halos_required: raise UnsupportedError at an operator whose halo is not known; otherwise it is computed whole.
+    An operator whose halo is not known is computed whole; with `halos_required` it raises UnsupportedError instead.
     """
     key = ("row form", axis)
     if key not in graph.facts:
@@ -66,7 +66,7 @@ def row_form(graph: Graph, *, axis: int = 0, halos_required: bool = True) -> Row
 
 
 def _row_form(graph: Graph, axis: int) -> tuple[RowForm, str | None]:
-    """The form, and why the first operator that is computed whole for want of a known halo is so."""
+    """The form, and a message about the first operator whose halo is not known (None: every halo is known)."""
     rows = tuple(extent(graph, tensor, axis) for tensor in range(len(graph.tensors)))
     nbytes = tuple(
         tensor.nbytes // max(rows[index], 1) if tensor.role == "activation" else 0
@@ -79,13 +79,13 @@ def _row_form(graph: Graph, axis: int) -> tuple[RowForm, str | None]:
 
 
 _Reading = tuple[dict[int, AxisMap | None], bool, int]
-"""By position of an activation the map, whether the operator is computed whole, and its MACs at run time."""
+"""The maps by input position of an activation, whether the operator is computed whole, and its MACs at run time."""
 
 
 def _row_op(
     graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: list[str], cached: dict[object, _Reading]
 ) -> RowOp:
-    """`cached`: how operators of like shapes read, by what that follows from."""
+    """`cached`: the readings found so far, by `_likeness`. An unknown halo adds a message to `refused`."""
     outputs = tuple(tensor for tensor in op.outputs if tensor != ABSENT)
     first: dict[int, int] = {}  # position at which the operator reads a tensor first
     for position, tensor in enumerate(op.inputs):
@@ -104,15 +104,15 @@ def _row_op(
     inputs = tuple(RowInput(op.inputs[position], maps[position]) for position in read)
     if any(rows[tensor] != output_rows for tensor in outputs):
         whole = True  # outputs of unequal height have no common rows
-    # A transposed convolution's MACs are its input's, and need not divide into rows of its output: less than one MAC a
-    # row is added.
+    # The MACs of a transposed convolution are counted from its input and may not be a multiple of its output rows:
+    # rounding up adds less than one MAC a row.
     return RowOp(inputs, outputs, output_rows, -(-count // max(output_rows, 1)), whole)
 
 
 def _macs_at_run_time(graph: Graph, op: Op) -> int:
     outputs = [graph.tensors[tensor] for tensor in op.outputs if tensor != ABSENT]
     fixed = bool(outputs) and all(tensor.role == "constant" for tensor in outputs)
-    return 0 if fixed else op_macs(graph, op)  # what follows from constants is done before anything runs
+    return 0 if fixed else op_macs(graph, op)  # constants are computed before the run
 
 
 def _reading(graph: Graph, op: Op, axis: int, cached: dict[object, _Reading]) -> _Reading:
@@ -128,8 +128,8 @@ def _reading(graph: Graph, op: Op, axis: int, cached: dict[object, _Reading]) ->
 
 
 def _likeness(graph: Graph, op: Op) -> object | None:
-    """A key: operators that agree in it read rows alike. None where values of constants or further outputs count
-    too."""
+    """A key; operators with equal keys read rows alike. None where this also depends on values of constants or on
+    further outputs."""
     kind, tensors = kind_of(op.kind), (*op.inputs, *op.outputs)
     if kind.rows not in ("same", "window") or kind.draws != "never" or len(op.outputs) != 1 or len(tensors) > 5:
         return None
@@ -149,11 +149,11 @@ def _likeness(graph: Graph, op: Op) -> object | None:
 
 
 _FEW = 16
-"""Numbers of an attribute that describes a window, at most."""
+"""The most numbers in an attribute that is part of a key."""
 
 
 def _near(op: Op, mapped: AxisMap | None) -> AxisMap | None:
-    """The map. Raises UnsupportedError for one that no layer has, whose sums would not fit 64 bits either."""
+    """The map itself. Raises UnsupportedError where its numbers are so large that sums might not fit into 64 bits."""
     if mapped is not None and any(abs(number) > _FURTHEST for number in mapped):
         raise UnsupportedError(
             f"operator {op.name!r} ({op.kind}): its attributes name rows more than {_FURTHEST:,} away"
@@ -165,17 +165,17 @@ _FURTHEST = 1 << 31
 
 
 def longest_axis(graph: Graph) -> int:
-    """The axis that is worth cutting: 0, rows, or 1, columns. Operators whose halo is not known are computed whole.
+    """The axis to cut along: 0 (rows) or 1 (columns). Operators whose halo is not known are computed whole.
 
-    The finest strip, one row of every operator that can be cut and all of every other, costs least MACs along it, and
-    of two with equal MACs has least bytes. That is the longer axis where all operators can be cut along both. Rows
-    where both are the same.
+    The finest strip is one row of every operator that can be cut, and all of every other operator. The result is the
+    axis whose finest strip has the fewest MACs; of two with equal MACs, the one with the fewest bytes; of two equal in
+    both, the rows. Where every operator can be cut along both axes this is the longer axis.
     """
     return min((0, 1), key=lambda axis: _finest_strip(row_form(graph, axis=axis, halos_required=False)))
 
 
 def _finest_strip(form: RowForm) -> tuple[int, int]:
-    """(MACs, bytes) of one row of everything that can be cut, and of all else."""
+    """(MACs, bytes of results) of one row of every operator that can be cut, and of all of every other operator."""
     least = sum(op.macs if op.whole else op.macs_per_row for op in form.ops)
     output_rows = ((tensor, form.rows[tensor] if op.whole else 1) for op in form.ops for tensor in op.outputs)
     return least, sum(form.bytes_per_row[tensor] * rows for tensor, rows in output_rows)
@@ -199,9 +199,9 @@ def whole_macs(form: RowForm, ops: Iterable[int]) -> int:
 
 
 def redundant_macs(form: RowForm, ops: Iterable[int], parts: Iterable[Mapping[int, Interval]]) -> int:
-    """MACs that computing the parts one by one takes beyond computing the segment once.
+    """MACs of computing the parts one by one, less those of computing the segment once.
 
-    Negative where the parts leave rows out that nobody reads (a stride larger than its window, a crop).
+    Negative where the parts leave out rows that no operator reads (a stride larger than its window, a crop).
     """
     chosen = tuple(ops)
     return sum(segment_macs(form, chosen, part) for part in parts) - whole_macs(form, chosen)

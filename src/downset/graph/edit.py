@@ -17,12 +17,13 @@ __all__ = ["Edit"]
 
 
 def _reading(op: Op) -> tuple[int, ...]:
-    """The tensors that an operator reads; an unfinished sum stands before what is added to it."""
+    """The tensors that an operator reads. They are reversed for a kind that can add an input to its result: the
+    operator that makes that last input is then placed first."""
     return op.inputs if kind_of(op.kind).adds is None else op.inputs[::-1]
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """The name, or the name with the first number that makes it new; it is taken from then on."""
+    """The name, or where it is taken the name with the first number that makes it new. Adds the result to `taken`."""
     number = 2
     unique = name
     while unique in taken:
@@ -41,10 +42,11 @@ class _Slot:
 
 
 class Edit:
-    """Tensors are only ever added while editing, so indices hold; operators are replaced by index of the original.
+    """A graph under change. Tensors are only added, so that their indices stay valid until `finish`. Operators are
+    replaced by their index in the original graph.
 
-    `finish` sorts the operators topologically (original position first, so an untouched graph keeps its order), drops
-    operators whose results nobody uses if they were added or orphaned here, drops unused tensors, and checks the laws.
+    `finish` sorts the operators topologically (an unchanged graph keeps its order), drops unused tensors and checks the
+    laws. It also drops operators whose results are not used; those that were unused in the original graph stay.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -68,7 +70,7 @@ class Edit:
         return self._graph
 
     def op(self, index: int) -> Op:
-        """The operator that stands at an original index (only where exactly one does)."""
+        """The operator at an index of the original. Raises ValueError where several or none took its place."""
         (slot,) = self._slots[index]
         return slot.op
 
@@ -82,8 +84,9 @@ class Edit:
         value: Callable[[], npt.NDArray[Any]] | None = None,
         part: Part | None = None,
     ) -> int:
-        """A new tensor of the element type and quantization of another; with a value it is a constant. Names stay
-        unique: a number is added where one is taken. `part`: what it holds of a tensor of this graph."""
+        """Add a tensor with the element type and quantization of `like`, and return its index. `value` reads its value
+        where it is a constant. A number is added to a name that is taken. `part`: the part of a tensor of the original
+        graph that it holds."""
         shape = tuple(shape)
         name = _unique(name, self._names)
         self.tensors.append(replace(like, name=name, shape=shape, nbytes=tensor_bytes(shape, like.dtype), role=role))
@@ -94,14 +97,16 @@ class Edit:
         return len(self.tensors) - 1
 
     def stays(self, tensor: int) -> None:
-        """State that a tensor holds what it held, where an edit changes how it is made and adds no tensor: without a
-        statement a file is not known to be rewritten."""
+        """State that a tensor holds the same value as before. An edit that changes how a tensor is made and adds no
+        tensor calls this: a file is known to be rewritten by its certificate, which would be empty otherwise."""
         self._parts.setdefault(tensor, Part(self.tensors[tensor].name))
 
     def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
-        """Put these operators where one was. They count as new; each keeps, of the source file, the settings of the
-        operator at the original index `settings_of[i]` (-1: none; by default of the one replaced where the kind is
-        its own), which matters to file formats that say more about an operator than its attributes."""
+        """Put these operators in place of one. They count as new.
+
+        A file format may say more about an operator than its attributes. Operator i keeps these settings of the
+        operator at the original index `settings_of[i]` (-1: of none). By default it keeps those of the replaced
+        operator if both have the same kind."""
         old = self._graph.ops[index].kind
         settings = settings_of or [index if op.kind == old else -1 for op in ops]
         named = [replace(op, name=_unique(op.name, self._op_names)) for op in ops]
@@ -110,8 +115,8 @@ class Edit:
         ]
 
     def finish(self, *, as_placed: bool = False) -> Graph:
-        """The edited graph. `as_placed`: its operators stay in the sequence in which they were put. Raises LoadError
-        where that is not topological."""
+        """The edited graph. With `as_placed` its operators stay in the sequence in which they were put; LoadError where
+        that is not topological. Otherwise they are sorted; UnsupportedError where they form a cycle."""
         slots = [slot for index in sorted(self._slots) for slot in self._slots[index]]
         slots = self._as_placed(slots) if as_placed else self._sorted(slots)
         used = {*self._graph.inputs, *self._graph.outputs}
@@ -148,8 +153,8 @@ class Edit:
         ).check()
 
     def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
-        """Topological, as near to the present sequence as the edges allow; operators nobody needs are left out.
-        Raises UnsupportedError for operators that wait for themselves."""
+        """The slots in a topological order that keeps the present sequence where edges allow it, without operators
+        that are not needed. Raises UnsupportedError for a cycle."""
         made_by = {
             tensor: slot_index
             for slot_index, slot in enumerate(slots)
@@ -182,7 +187,7 @@ class Edit:
         return self._waiting(slots, list(placed))
 
     def _waiting(self, slots: list[_Slot], placed: Sequence[int]) -> list[_Slot]:
-        """The slots in this sequence; those that wait for others do so by their new places."""
+        """The slots in this sequence, with every `after` changed to the new places."""
         new_index = {slot_index: position for position, slot_index in enumerate(placed)}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}
         first_of = {original[id(slots[slot_index])]: new_index[slot_index] for slot_index in reversed(placed)}
@@ -203,8 +208,9 @@ class Edit:
         return self._waiting(slots, sorted(self._needed(slots, made_by)))
 
     def _roots(self, slots: list[_Slot], keep: set[int]) -> list[int]:
-        """The operators in whose sequence all are placed. Those that rewrites made come just before the one that needs
-        them, so that of a sum of parts only one part is there at a time."""
+        """The operators in the sequence in which they are placed: first those of the file, then those that rewrites
+        made. Each is placed after what it needs, so an operator of a rewrite comes just before the first that needs it:
+        of a sum of parts, only one part is live at a time."""
         from_file = bool(self._graph.source.op_index)
         roots = [
             slot_index
@@ -215,8 +221,8 @@ class Edit:
         return roots + [slot_index for slot_index in sorted(keep) if slot_index not in first]
 
     def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
-        """Operators that the graph's outputs need, those that were dead in the original, and those with side
-        effects."""
+        """Operators that the graph's outputs need, those whose results were not read in the original, those with side
+        effects, and all that these need."""
         was_read = {tensor for op in self._graph.ops for tensor in op.inputs} | set(self._graph.outputs)
         waited_for = {earlier for op in self._graph.ops for earlier in op.after}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}

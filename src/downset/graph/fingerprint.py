@@ -10,7 +10,8 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(graph: Graph) -> str:
-    """A hash of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
+    """32 hexadecimal digits: a hash of operators' names, kinds, attributes, tensor indices and shapes. Weights are left
+    out, so that a plan also holds after further training."""
     digest = hashlib.sha256()
     for op in graph.ops:
         shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]

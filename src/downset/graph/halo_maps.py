@@ -1,6 +1,7 @@
 """Which rows (or columns) resizes, pads and slices read: kinds that state their geometry in constants.
 
-`dimension` is the one of a tensor that is its rows or columns. None: the operator is given everything.
+`dimension` is the dimension of the tensors that is their rows or columns. The result None means that the operator reads
+all of the input.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ __all__ = ["pad_map", "pad_sides", "resize_map", "slice_map"]
 
 
 def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, output_rows: int) -> AxisMap | None:
-    """Integer factors; every other resize is computed whole."""
+    """The map of a resize by an integer factor; None for every other resize."""
     last = op.attrs.get("layout") == "NHWC"
-    # Upsample, and Resize before opset 11, which was the same: neither states how it maps coordinates.
+    # Upsample, and Resize before opset 11, which meant the same: neither states how it maps coordinates.
     old = op.kind == "Upsample" or (len(op.inputs) == 2 and not last)
     factor = output_rows // rows
     scale = _stated_scale(graph, op, 1 if old else 2, dimension, float(factor))
@@ -38,7 +39,7 @@ def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, o
     if mode == "nearest":
         rounding = op.attrs.get("nearest_mode", "round_prefer_floor")
         if half or old or last or rounding == "floor":
-            # Half-pixel centres fall inside the row they copy unless rounding is forced one way.
+            # Half-pixel centres fall inside the row that they copy, unless all are rounded up or all down.
             spread = factor if half and rounding in ("floor", "ceil") else 0
             return AxisMap(1, factor, -spread, spread)
         return AxisMap(1, factor, 0, factor - 1)
@@ -46,7 +47,8 @@ def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, o
 
 
 def _stated_scale(graph: Graph, op: Op, place: int, dimension: int, otherwise: float) -> float | None:
-    """The factor by which a resize says that it scales a dimension; None where that is computed."""
+    """The factor that a resize states for a dimension, `otherwise` where it states none, None where the factor is
+    computed at run time."""
     scales = op.attrs.get("scales", [])
     if op.attrs.get("layout") != "NHWC" and len(op.inputs) > place and op.inputs[place] != ABSENT:
         scales = graph.constant(op.inputs[place])
@@ -71,14 +73,14 @@ def pad_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | No
 
 
 def pad_sides(graph: Graph, op: Op) -> list[tuple[int, int]]:
-    """(begin, end) of a Pad by dimension. Raises UnsupportedError where they are not constant."""
+    """(begin, end) of a Pad by dimension. Raises UnsupportedError where they are not constant, or too many or few."""
     rank = len(graph.tensors[op.inputs[0]].shape)
     given: Any = op.attrs.get("pads") or [0] * (2 * rank)
     if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
         value = graph.constant(op.inputs[1])
         if value is None:
             raise UnsupportedError(f"{graph.name}: the pads of operator {op.name!r} are not constant")
-        if value.shape == (rank, 2):  # TFLite: a row [begin, end] a dimension
+        if value.shape == (rank, 2):  # TFLite: [begin, end] for each dimension
             return [(int(begin), int(end)) for begin, end in value.tolist()]
         given = value.reshape(-1).tolist()
     sides = [(0, 0)] * rank

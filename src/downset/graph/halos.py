@@ -1,8 +1,8 @@
 """Which rows (or columns) of its inputs an operator reads to make given rows of its output: the halo arithmetic.
 
-Axis 0 is rows, 1 is columns. Tensors of rank 4 have both. Those of rank 3 have rows, their length, in a network whose
-windows slide along it (Conv1d). Every other tensor counts as one row that is always wanted whole. Layout is the
-graph's: channels first, or last where its operators say so. Intervals and maps are those of `row_form`, of either axis.
+Axis 0 is rows, axis 1 is columns. Tensors of rank 4 have both. In a network whose windows slide along tensors of rank 3
+(Conv1d), the length of those tensors is their rows. Every other tensor counts as one row, which is read whole. Channels
+come first, or last where the graph's operators say so. Intervals and maps are those of `row_form`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = [
 
 
 class Window(NamedTuple):
-    """A sliding window along one axis; `reach` is dilation · (kernel - 1) + 1."""
+    """A sliding window along one axis. `reach`: the positions from its first to its last row,
+    dilation · (kernel - 1) + 1."""
 
     kernel: int
     stride: int
@@ -56,16 +57,16 @@ def channels_last(graph: Graph) -> bool:
 
 def _says_channels_last(graph: Graph) -> bool:
     for op in graph.ops:
-        # Fully connected layers say NHWC for "over the last axis", also in channels-first graphs.
+        # A matrix product may state NHWC to mean "over the last axis", in channels-first graphs too.
         if op.attrs.get("layout") == "NHWC" and kind_of(op.kind).category != "matrix product":
             return True
         if kind_of(op.kind).rows == "window":
-            return False  # they always say it
+            return False  # a window of a channels-last graph always states NHWC
     return False
 
 
 def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
-    """The dimension of a tensor that is its rows (0) or columns (1); None where it has neither."""
+    """The dimension of a tensor that is its rows (axis 0) or columns (axis 1); None where it has none."""
     return _spatial_axes(graph, axis)[tensor]
 
 
@@ -81,7 +82,7 @@ def _spatial_axes(graph: Graph, axis: int) -> tuple[int | None, ...]:
 
 
 def _has_lengths(graph: Graph) -> bool:
-    """Whether windows slide along tensors of rank 3: in other networks the last dimension of such is not a length."""
+    """Whether windows slide along tensors of rank 3. In other networks no dimension of such a tensor is a length."""
     if "lengths" not in graph.facts:
         graph.facts["lengths"] = any(
             kind_of(op.kind).rows in ("window", "transposed window") and len(graph.tensors[op.inputs[0]].shape) == 3
@@ -91,15 +92,16 @@ def _has_lengths(graph: Graph) -> bool:
 
 
 def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
-    """How many rows (or columns) a tensor has; 1 for one without any."""
+    """How many rows (or columns) a tensor has; 1 for a tensor that has none."""
     dimension = spatial_axis(graph, tensor, axis)
     return 1 if dimension is None else graph.tensors[tensor].shape[dimension]
 
 
 def window(graph: Graph, op: Op, axis: int) -> Window:
-    """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved.
+    """The window of a convolution or pool along rows (axis 0) or columns (axis 1), with the pads that `auto_pad` means.
 
-    Of a transposed convolution the window lies on the output, and the pads are cut off; `auto_pad` is not resolved."""
+    The window of a transposed convolution lies on its output, from which the pads are cut off. `auto_pad` of a
+    transposed convolution must not be set."""
     last = channels_last(graph)
     if kind_of(op.kind).pools:
         kernel = op.attrs["kernel_shape"][axis]
@@ -111,7 +113,7 @@ def window(graph: Graph, op: Op, axis: int) -> Window:
     mode = op.attrs.get("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         size = extent(graph, op.inputs[0], axis)
-        # ONNX Runtime pads pools as if they were not dilated.
+        # ONNX Runtime ignores the dilation when it pads a pool.
         reach = kernel if kind_of(op.kind).pools else (kernel - 1) * dilation + 1
         total = max(_missing(size, reach, stride), 0)
         small, large = total // 2, total - total // 2
@@ -122,19 +124,19 @@ def window(graph: Graph, op: Op, axis: int) -> Window:
 
 
 def _missing(size: int, reach: int, stride: int) -> int:
-    """How many rows lack under the windows where each stride has one; negative where some lie behind the last."""
+    """Rows to pad so that ceil(size / stride) windows fit; negative where rows are left over behind the last window."""
     return (-(-size // stride) - 1) * stride + reach - size
 
 
 def same_pads(size: int, frame: Window) -> tuple[int, int]:
-    """(begin, end) pads of TFLite's SAME along one axis of so many positions: an odd one lies at the end."""
+    """(begin, end) pads of TFLite's SAME along an axis of `size` positions; of an odd number one more is at the end."""
     total = max(_missing(size, frame.reach, frame.stride), 0)
     return total // 2, total - total // 2
 
 
 def begins_inside(graph: Graph, op: Op) -> bool:
-    """Whether a pool's first window may begin behind the first row or column: ONNX Runtime centres the windows of SAME
-    also where they leave rows out, which no pads state."""
+    """Whether a pool's first window may begin behind the first row or column. ONNX Runtime centres the windows of SAME
+    even where they leave rows out; pads cannot express this."""
     if not kind_of(op.kind).pools or not op.attrs.get("auto_pad", "").startswith("SAME") or channels_last(graph):
         return False
     kernel, first = op.attrs["kernel_shape"], len(graph.tensors[op.inputs[0]].shape) - len(op.attrs["kernel_shape"])
@@ -144,8 +146,8 @@ def begins_inside(graph: Graph, op: Op) -> bool:
 
 
 def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
-    """The dimension of an input that must be cut with the rows (or columns) made although `input_map` says nothing
-    about it: a constant of rows, or a tensor of lower rank that is spread over rows from its last dimension on."""
+    """The dimension of an input without a map that must be cut to the rows (or columns) that are made; None where no
+    cut is needed. Such an input is a constant with rows, or a tensor of lower rank that is broadcast."""
     tensor = op.inputs[position]
     dimension = spatial_axis(graph, op.outputs[0], axis)
     if tensor == ABSENT or dimension is None:
@@ -164,8 +166,8 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
 
 
 def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | None] | None = None) -> bool:
-    """Whether the operator cannot be computed by rows: it is given everything and makes everything. `maps`: its
-    `activation_maps`, where they are known.
+    """Whether the operator must make all rows at once, from all of its inputs. `maps`: its `activation_maps`, if the
+    caller has them.
 
     Raises UnsupportedError for a kind whose halo is not known.
     """
@@ -177,7 +179,7 @@ def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | N
         return False
     if not maps or _mixes(graph, op, axis):
         return True
-    # Only pointwise kinds can be given all of a broadcast input and still make some rows.
+    # A pointwise kind can read all of a broadcast input and make some rows; other kinds cannot.
     pointwise = kind_of(op.kind).rows == "same"
     return any(
         axis_map is None and not (pointwise and extent(graph, op.inputs[position], axis) == 1)
@@ -186,7 +188,7 @@ def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | N
 
 
 def activation_maps(graph: Graph, op: Op, axis: int = 0) -> dict[int, AxisMap | None]:
-    """By position of an input that is an activation: its `input_map`."""
+    """By position of an input that is an activation: its `input_map`. Raises what `input_map` raises."""
     makes = bool(op.outputs) and op.outputs[0] != ABSENT
     return {
         position: input_map(graph, op, position, axis) if makes else None
@@ -204,11 +206,11 @@ def _wanted(graph: Graph) -> frozenset[int]:
 
 
 def _mixes(graph: Graph, op: Op, axis: int) -> bool:
-    """Whether attributes or further outputs make an operator one that needs everything, of a kind that does not."""
+    """Whether an operator needs all rows because of its attributes or further outputs, although its kind does not."""
     more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT]
-    if op.kind == "MaxPool":  # its indices count from the first element of what it is given
+    if op.kind == "MaxPool":  # its second output counts from the first element of its input
         return any(tensor in _wanted(graph) for tensor in more)
-    if op.kind == "BatchNormalization":  # statistics of all rows; values for every position
+    if op.kind == "BatchNormalization":  # in training: statistics of all rows; not spatial: values for every position
         return bool(more) or bool(op.attrs.get("training_mode", 0)) or not op.attrs.get("spatial", 1)
     if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
         training = graph.constant(op.inputs[2])
@@ -220,7 +222,7 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
 
 
 def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | None:
-    """How the rows of input `position` follow from those of the outputs; None: it is read whole.
+    """The map from rows of the outputs to rows of input `position`; None: the input is read whole.
 
     Raises UnsupportedError for a kind whose halo is not known.
     """
@@ -232,7 +234,7 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
     rank = _rank(graph, result)
     if row.rows == "whole" or dimension is None or spatial_axis(graph, tensor, axis) is None:
         return None
-    if _rank(graph, tensor) != rank:  # spread over leading dimensions: rows of the one are not rows of the other
+    if _rank(graph, tensor) != rank:  # broadcast over leading dimensions: its rows are not rows of the result
         return None
     rows, output_rows = extent(graph, tensor, axis), extent(graph, result, axis)
     match row.rows:
@@ -263,7 +265,7 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
 
 
 def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
-    """Computed weights are read whole; what is added to the result is read row by row."""
+    """Weights that are activations are read whole; an input that is added to the result is read row by row."""
     if position > 0:
         return SAME if position == kind_of(op.kind).adds else None
     if begins_inside(graph, op):
@@ -273,12 +275,12 @@ def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | Non
 
 
 def _transposed_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
-    """Input row i adds to the `reach` output rows from stride · i - pad on. Whole where the pads follow from a stated
-    size."""
+    """Input row i adds to the `reach` output rows from stride · i - pad on. The input is read whole where the pads
+    follow from a stated output size."""
     if position > 0 or op.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "") or "output_shape" in op.attrs:
         return None
     frame = window(graph, op, axis)
-    # With a stride beyond its window some rows get nothing: those are made from the input row before them.
+    # Where the stride is larger than the window some rows get nothing: they read the input row before them.
     low = frame.pad_begin - max(frame.reach - frame.stride, 0)
     return AxisMap(1, frame.stride, low, frame.pad_begin)
 
@@ -294,7 +296,7 @@ def _unknown(graph: Graph, op: Op) -> UnsupportedError:
 
 
 def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
-    """Whether a reduction leaves a dimension alone."""
+    """Whether a reduction is known not to reduce a dimension."""
     axes = op.attrs.get("axes")
     if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
         value = graph.constant(op.inputs[1])

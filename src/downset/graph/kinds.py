@@ -1,8 +1,8 @@
-"""The one table of operator kinds: what a kind means, a row a kind.
+"""The table of operator kinds: one row for each kind says what the kind means.
 
 Every other module asks the table (`kind_of`) instead of listing kinds. A kind without a row is opaque: its tensors are
-planned, it is not executed, and nothing is known of its rows. To add a kind: a row here, a kernel in `kernels`, and
-one line in each reader that translates names. Names are ONNX's, or `DOMAIN::NAME` for what ONNX lacks.
+planned, it is not executed, and nothing is known of its rows. To add a kind, add a row here, a kernel in `kernels`, and
+one line in each reader that translates names. Names are ONNX's, or `DOMAIN::NAME` for kinds that ONNX does not define.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ Category = Literal[
     "global pool", "normalisation", "reduction", "shape-only", "movement", "constant", "quantiser", "control flow",
     "other",
 ]  # fmt: skip
-"""`activation`, `unary`: each element follows from the same element of the first input alone. An activation is one
-that networks put behind a layer. `binary`, `n-ary`: the same of two or more inputs, which are broadcast.
-`pool`, `global pool`: each channel by itself. `shape-only`: the same elements in the same sequence. `movement`: the
-same elements elsewhere, or values between them. `quantiser`: element by element, with scales by channel."""
+"""`activation`, `unary`: each element follows from the same element of the first input alone; networks put an
+activation behind a layer. `binary`, `n-ary`: each element follows from the same element of two or of several inputs,
+which are broadcast. `pool`, `global pool`: joins positions within each channel. `shape-only`: the same elements in the
+same sequence. `movement`: the same elements in other places, or values between them. `quantiser`: element by element,
+with scales by channel."""
 
 Rows = Literal[
     "unknown", "whole", "same", "window", "transposed window", "along axis", "from axis", "reduction", "space to depth",
     "depth to space", "resize", "pad", "slice",
 ]  # fmt: skip
-"""Which rows of the inputs make a row of the result. `whole`: all of them. `same`: that row. `window`: those under a
-sliding window. `transposed window`: those whose window holds that row. `along axis`: that row, unless the attribute
-`axis` names the rows. `from axis`: that row, unless the rows are at or behind the attribute `axis`. The others are as
-ONNX defines the kind of that name."""
+"""Which rows of the inputs make a row of the result. `unknown`: not known. `whole`: all rows. `same`: the same row.
+`window`: the rows under a sliding window. `transposed window`: the rows whose window holds that row. `along axis`: the
+same row; all rows where the attribute `axis` names the dimension of the rows. `from axis`: the same row; all rows where
+that dimension is at or behind `axis`. The others are as ONNX defines the kind of that name."""
 
 Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"]
-"""By which formula multiply-accumulates are counted (`graph.cost`)."""
+"""The formula by which multiply-accumulates are counted (`graph.cost`)."""
 
 Further = Literal["operands", "weights", "channel values", "numbers"]
-"""Kinds of inputs behind the first: `operands` broadcast against it; `weights` to multiply by; one value for each
-channel; `numbers` that state axes, sizes or limits and are read when the operator is prepared."""
+"""The meaning of the inputs behind the first. `operands`: tensors that are broadcast against it. `weights`: factors of
+products. `channel values`: one value for each channel. `numbers`: axes, sizes or limits, which are read when the
+operator is prepared."""
 
 Draws = Literal["never", "in training", "always"]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Properties that all operators of one kind share."""
+    """The properties of a kind."""
 
     name: str
     category: Category = "other"
@@ -52,26 +54,26 @@ class Kind:
     further: Further = "operands"
     macs: Macs = "none"
     axis: int = 0
-    """The attribute `axis` where an operator states none."""
+    """The default of the attribute `axis`."""
     adds: int | None = None
     """The position of an optional input that is added to the result."""
     fused: tuple[str, ...] | None = None
-    """Attributes that the fused form of an activation lists as `activation_params`, in its sequence. None: convolutions
-    have no fused form of it."""
+    """The attributes of an activation that a fused convolution lists as `activation_params`, in this sequence. None:
+    the kind cannot be fused into a convolution."""
     twin: str = ""
-    """The standard kind that this one extends: they mean the same where the extensions are not used."""
+    """The standard kind that this kind extends; both mean the same where the extensions are not used."""
     draws: Draws = "never"
     """Whether the result is drawn at random."""
     sized: bool = False
-    """Whether the result, although it is made of constants, may follow the batch size."""
+    """Whether the result may depend on the batch size although all inputs are constants."""
     executed: bool = True
     """Whether `kernels` computes it."""
     needs: int = 1
-    """How many inputs, from the first on, every operator of the kind has."""
+    """How many inputs an operator of the kind has at least, from the first on."""
 
     @property
     def standard(self) -> str:
-        """The standard kind: the twin's name, or its own."""
+        """The name of the twin, or the kind's name where it has none."""
         return self.twin or self.name
 
     @property
@@ -91,17 +93,17 @@ class Kind:
 
     @property
     def convolves_or_pools(self) -> bool:
-        """Whether it is what PICO counts as a layer; matrix products are not."""
+        """Whether PICO counts it as a layer; PICO does not count matrix products."""
         return self.pools or self.category in ("convolution", "transposed convolution")
 
     @property
     def layer(self) -> bool:
-        """Whether it begins a layer, which pointwise operators behind it belong to."""
+        """Whether it begins a layer; pointwise operators behind it belong to the layer."""
         return self.convolves_or_pools or self.category == "matrix product"
 
 
 FUSED_CONV = "com.microsoft::FusedConv"
-"""ONNX Runtime's convolution with an activation, and an input that is added before it."""
+"""ONNX Runtime's convolution with an activation, and with an input that is added before the activation."""
 
 
 def _all(
@@ -153,7 +155,7 @@ _NORMALISATIONS = (
     Kind("com.microsoft::SkipLayerNormalization", "normalisation", "from axis", axis=-1, needs=3),
     Kind("Softmax", "normalisation", "along axis", axis=-1),
     Kind("LogSoftmax", "normalisation", "along axis", axis=-1),
-    # Before opset 13: over all axes from `axis` on together.
+    # Before opset 13 these kinds treated all axes from `axis` on as one.
     Kind("ai.onnx.12::Softmax", "normalisation", "from axis", axis=1, executed=False),
     Kind("ai.onnx.12::LogSoftmax", "normalisation", "from axis", axis=1, executed=False),
 )
@@ -218,7 +220,7 @@ _OPAQUE = _all(
     "unknown",
     executed=False,
 )
-"""Kinds that readers hand on and of which only the sizes of tensors are known."""
+"""ONNX kinds of which only the sizes of their tensors are known."""
 
 KINDS: Mapping[str, Kind] = {
     row.name: row
@@ -230,5 +232,5 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(name: str) -> Kind:
-    """The row of a kind; of one that the table lacks, the row of an opaque kind."""
+    """The row of a kind; for a name that is not in the table, a row that says `opaque`: rows unknown, not executed."""
     return KINDS.get(name) or Kind(name, executed=False)

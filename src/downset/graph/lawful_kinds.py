@@ -1,7 +1,8 @@
-"""Operators that are not what their kind says: too few inputs, weights of another rank, windows of other dimensions.
+"""Operators that break the definition of their kind: too few inputs, weights of another rank, windows of other
+dimensions.
 
-Everything behind the readers takes an operator of a kind for what ONNX says of that kind. One that is not gets a kind
-of its own, `malformed::KIND`, which the table lacks: it is opaque. Its tensors are planned, and it is not executed.
+Code behind the readers relies on ONNX's definition of each kind. An operator that breaks it gets the kind
+`malformed::KIND`, which is not in the table and so is opaque: its tensors are planned, and it is not executed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ __all__ = ["with_lawful_kinds"]
 
 
 def with_lawful_kinds(graph: Graph) -> Graph:
-    """The graph, with kinds of their own for operators that do not fit theirs. O(inputs and outputs of operators)."""
+    """The graph, with kind `malformed::KIND` for every operator that breaks the definition of its kind. O(inputs and
+    outputs of operators)."""
     ops = tuple(
         op if op.kind not in KINDS or _fits(graph, op, KINDS[op.kind]) else replace(op, kind=f"malformed::{op.kind}")
         for op in graph.ops
@@ -78,5 +80,5 @@ def _are_counts(numbers: Any) -> bool:
 
 
 def _is_axis(axis: Any, rank: int, *, end: bool = False) -> bool:
-    """Whether it names a dimension; `end`: or the one behind the last."""
+    """Whether `axis` names a dimension, or with `end` the place behind the last dimension."""
     return isinstance(axis, int) and -max(rank, 1) <= axis < max(rank, 1) + end

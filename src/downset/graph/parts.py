@@ -1,9 +1,9 @@
-"""Parts: which elements of the file's tensors the tensors of a rewrite hold. They are the certificate that a rewritten
-network carries.
+"""Parts: which elements of the original file's tensors the tensors of a rewrite hold. They are the certificate of a
+rewritten file.
 
-A rewrite states it for each tensor as it makes it, and `equivalence.parts` proves it, operator by operator, from the
-two files alone. It is said of tensors, not of the kind of rewrite: a piece of an image, rows that are kept for the next
-strip and a sum of some products are all said in the same way.
+A rewrite states the part of each tensor that it makes, and `equivalence.parts` proves these statements, operator by
+operator, from the two files alone. Every rewrite uses the same form: for a piece of an image, for rows that are kept
+for the next strip, and for a sum of some products.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ __all__ = ["Part", "along", "part_of_part", "summed"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A box of a tensor, in its coordinates: (axis, start, stop), half-open; axes that are not named are whole.
+    """A box of the tensor named `of` in the original file. Each entry (axis, start, stop) is a half-open interval in
+    that tensor's coordinates; an axis without an entry is whole.
 
-    `of`: the name of a tensor of the original. `terms`: the box holds no finished values, but sums of the products with
-    these input channels [start, stop) of the operator that makes it, before a fused activation."""
+    With `terms` = (start, stop) the elements are unfinished: sums of the products with these input channels only of the
+    operator that makes the tensor, before a fused activation."""
 
     of: str
     box: tuple[tuple[int, int, int], ...] = ()
@@ -26,7 +27,8 @@ class Part:
 
 
 def part_of_part(whole: Part | None, part: Part) -> Part:
-    """A part of what is itself a part `whole` of a tensor of the original (None: of one of its own tensors)."""
+    """The part of the original tensor, where `part` is a part of a tensor that is itself the part `whole`. With `whole`
+    None, `part` is already a part of an original tensor."""
     if whole is None:
         return part
     starts = {axis: start for axis, start, _ in whole.box}

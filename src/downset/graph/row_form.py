@@ -1,8 +1,8 @@
 """Rows as integers: intervals, which input rows an output row reads, and a graph reduced to them.
 
-Intervals are half-open `(start, stop)` along one spatial axis. An `AxisMap` is exact integer arithmetic, the same for
-every kind with a halo: output row r reads input rows floor((scale · r + low) / per) to floor((scale · r + high) / per),
-both included, as far as they exist.
+Intervals are half-open `(start, stop)` along one spatial axis. An `AxisMap` is exact integer arithmetic, and every kind
+with a halo uses it: output row r reads the input rows from floor((scale · r + low) / per) to
+floor((scale · r + high) / per), both included, as far as they exist.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Interval = tuple[int, int]
 
 
 class AxisMap(NamedTuple):
-    """Output row r reads input rows floor((scale · r + low) / per) … floor((scale · r + high) / per); scale and per are
-    positive: later rows never read earlier ones than rows before them do."""
+    """Output row r reads input rows floor((scale · r + low) / per) … floor((scale · r + high) / per). `scale` and `per`
+    are positive, so the first and last row read never move back as r grows."""
 
     scale: int
     per: int
@@ -27,10 +27,10 @@ class AxisMap(NamedTuple):
     high: int
 
     def __call__(self, wanted: Interval, rows: int) -> Interval:
-        """The rows read for an interval, clipped to an input of `rows` rows.
+        """The rows read to make the interval `wanted`, clipped to an input of `rows` rows.
 
-        Empty for an empty interval. Otherwise at least one row, the nearest, even where only padding would be read: an
-        operator has to be given some row to run at all.
+        Empty for an empty interval. Otherwise at least one row: where only padding would be read, the nearest row,
+        since an operator cannot run without any.
         """
         if wanted[0] >= wanted[1]:
             return (0, 0)
@@ -41,7 +41,7 @@ class AxisMap(NamedTuple):
 
     @property
     def has_no_gaps(self) -> bool:
-        """Whether every row between two that are read is read, whatever the number of rows."""
+        """Whether the input rows that an interval reads are always an interval, however many rows there are."""
         return self.scale + self.low - self.high <= self.per
 
 
@@ -49,13 +49,13 @@ SAME = AxisMap(1, 1, 0, 0)
 
 
 def equal_strips(rows: int, count: int) -> tuple[Interval, ...]:
-    """`rows` cut at floor(i · rows / count): strips that differ by one row at most, some empty if there are too few."""
+    """`count` strips, cut at floor(i · rows / count). They differ by one row at most; some may be empty."""
     cuts = [index * rows // count for index in range(count + 1)]
     return tuple(pairwise(cuts))
 
 
 def hull(first: Interval, second: Interval) -> Interval:
-    """The least interval around two; empty ones do not count."""
+    """The least interval that holds both; an empty interval does not count."""
     if first[0] >= first[1]:
         return second
     return first if second[0] >= second[1] else (min(first[0], second[0]), max(first[1], second[1]))
@@ -63,7 +63,7 @@ def hull(first: Interval, second: Interval) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class RowInput:
-    """An activation that an operator reads; `map` None: whole."""
+    """An activation that an operator reads; `map` is None where it is read whole."""
 
     tensor: int
     map: AxisMap | None
@@ -71,7 +71,7 @@ class RowInput:
 
 @dataclass(frozen=True, slots=True)
 class RowOp:
-    """An operator as planners see it. `whole`: it makes all its rows or none."""
+    """An operator as planners read it. `rows`: of its first output. `whole`: it makes all its rows or none."""
 
     inputs: tuple[RowInput, ...]
     outputs: tuple[int, ...]
@@ -86,9 +86,9 @@ class RowOp:
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """A graph reduced to integers along one axis: what pipeline planners and the native searches read.
+    """A graph reduced to integers along one axis: what planners of strips and the native searches read.
 
-    Indices are the graph's. `rows[t]` and `bytes_per_row[t]` of every tensor (a constant has 0 bytes here).
+    Indices are the graph's. `rows` and `bytes_per_row` are by tensor; only activations have bytes here.
     """
 
     ops: tuple[RowOp, ...]
@@ -97,14 +97,14 @@ class RowForm:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     axis: int = 0
-    """Along which it was made: 0, or 1 where its rows are the graph's columns."""
+    """1 where the rows of this form are the graph's columns, else 0."""
 
 
 def needed(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) -> dict[int, Interval]:
-    """By tensor: the rows that computing `wanted` with the operators `ops` touches.
+    """By tensor: the rows that the operators `ops` touch when they compute the rows `wanted`.
 
-    Tensors that `ops` make have the rows that are computed; all others have the rows that must be there before. A
-    tensor of which nothing is needed is left out. O(edges of the segment).
+    For a tensor that `ops` make these are the rows computed; for another, the rows that must exist before. A tensor of
+    which no row is needed is left out. O(n log n + edges) for n operators.
     """
     rows_of = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}
     for index in sorted(ops, reverse=True):

@@ -1,4 +1,4 @@
-"""The width of a graph: the most operators that no order makes wait for each other."""
+"""The width of a graph: the most operators of which none needs another's result."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Lists = Sequence[Sequence[int]]
 
 
 def width(predecessors: Lists) -> int:
-    """The most operators that are pairwise unordered: the fewest paths that cover the graph, which may share operators
-    (Dilworth). Operators must be in a topological order.
+    """The most operators of which none needs another's result. Operators must be in a topological order.
 
-    A cover is a flow of at least one through every operator. A greedy one is reduced along shortest augmenting paths,
-    a whole level graph at a time (Dinic). O(V + E) memory; O((V + E) · phases) time and more where phases block late:
-    seconds for 100,000 operators.
+    By Dilworth's theorem this is the fewest paths that cover all operators, where paths may share operators. Such a
+    cover is a flow of at least one through every operator. A greedy cover is reduced along shortest augmenting paths, a
+    level graph at a time (Dinic). O(V + E) memory. The time is at least O((V + E) · phases): seconds for 100,000
+    operators.
     """
     cover = _Cover(predecessors)
     while cover.reduce():
@@ -27,7 +27,7 @@ def width(predecessors: Lists) -> int:
 
 
 class _Cover:
-    """Paths through every operator. Node 2v is the entry of operator v, node 2v + 1 its exit."""
+    """Paths that cover every operator. Node 2v is the entry of operator v, node 2v + 1 its exit."""
 
     def __init__(self, predecessors: Lists) -> None:
         count = len(predecessors)
@@ -48,7 +48,7 @@ class _Cover:
             self._ends[operator] = 1
 
     def _nodes_after(self, node: int) -> Iterator[int]:
-        """Where a path that lacks an end may go on: forward along anything, backward where there is flow to spare."""
+        """The nodes to which an augmenting path may go: forward along any edge, backward where flow can be removed."""
         operator = node // 2
         if node % 2:
             if self._through[operator] > 1:
@@ -62,7 +62,7 @@ class _Cover:
                     yield 2 * earlier + 1
 
     def _levels(self) -> list[int]:
-        """Steps from the nearest end of a path; -1 where none is needed."""
+        """By node: steps from the nearest end of a path; -1 where the search stopped before it."""
         level = [-1] * (2 * len(self._before))
         front = [2 * operator + 1 for operator, ends in enumerate(self._ends) if ends]
         for node in front:
@@ -81,7 +81,7 @@ class _Cover:
         return level
 
     def reduce(self) -> bool:
-        """Join ends to starts along the shortest ways there are; whether there was one."""
+        """Join ends of paths to starts along shortest augmenting paths. Returns whether there are fewer paths now."""
         level, before = self._levels(), self.paths
         ways: dict[int, Iterator[int]] = {}
         for operator, ends in enumerate(self._ends):
@@ -106,13 +106,13 @@ class _Cover:
             return
         for node, other in pairwise(stack):
             self._pass(node, other)
-            ways[node] = chain((other,), ways[node])  # another path may go the same way
+            ways[node] = chain((other,), ways[node])  # another augmenting path may use this edge again
         self._starts[stack[-1] // 2] -= 1
         self._ends[end // 2] -= 1
         self.paths -= 1
 
     def _passable(self, node: int, other: int) -> bool:
-        """Whether there is flow still to go back along."""
+        """Whether the edge is forward, or backward with flow that can be removed."""
         one, two = node // 2, other // 2
         if one == two:
             return node % 2 == 0 or self._through[one] > 1

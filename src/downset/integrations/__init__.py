@@ -1,4 +1,4 @@
-"""Our plans inside other people's compilers and runtimes."""
+"""Applies downset's plans inside the compilers and runtimes of others: PyTorch and ExecuTorch."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""A hash of the code that decides what a compiled graph becomes, for the caches of PyTorch's compiler."""
+"""A hash of the code that decides how a graph is compiled, for the caches of PyTorch's compiler."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["code_fingerprint"]
 
 
 def code_fingerprint(files: Iterable[Path]) -> str:
-    """A hash of the version, of these files, of the planners of orders and of the compiled searches: a change of any
-    invalidates what is kept."""
+    """A hash of downset's version, of these files, of the planners of orders and of the compiled searches. If any
+    changes, cached results are not used again."""
     digest = hashlib.sha256(version("downset").encode())
     for path in [*files, *sorted((Path(__file__).parents[1] / "orders").glob("*.py"))]:
         digest.update(path.read_bytes())

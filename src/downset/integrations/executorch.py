@@ -38,10 +38,10 @@ def planning_pass(
     """A `MemoryPlanningPass` for `ExecutorchBackendConfig(memory_planning_pass=...)` that orders the operators of every
     graph, then places tensors by `algorithm` with the other arguments.
 
-    It runs last, behind the delegation to backends, which sorts nodes again. A graph gets our order only where that
-    takes fewer bytes than the given one, both placed by `method`; every `memory.alloc` goes directly in front of its
-    call in either. `report` receives what was gained, for every graph. `work_limit`: states that the search for the
-    order may visit. A graph that cannot be ordered keeps its order, with one warning. `options` are those of
+    It runs last, after the delegation to backends, which sorts nodes again. A graph gets our order only if that takes
+    fewer bytes than the given one, with both placed by `method`; in either case every `memory.alloc` moves directly in
+    front of its call. `report` is called with a `GraphReport` for each graph. `work_limit`: how many states the search
+    for the order may visit. A graph that cannot be ordered keeps its order, with one warning. `options` are those of
     `MemoryPlanningPass`, such as `alloc_graph_input`.
     """
     passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
@@ -68,12 +68,12 @@ def planning_pass(
 
 
 def order_pass(*, work_limit: int = 20_000, report: Report | None = None) -> Callable[[Any], Any]:
-    """A pass for `ExecutorchBackendConfig(passes=[...])` that orders the operators of every graph, for who plans memory
-    with a pass of their own.
+    """A pass for `ExecutorchBackendConfig(passes=[...])` that orders the operators of every graph, for users who plan
+    memory with another pass.
 
-    It sees neither which inputs are weights nor the sizes of inputs that may change, so it leaves inputs out of its
-    count and keeps the order of a graph of symbolic sizes: `planning_pass` counts both. Alignment is ExecuTorch's
-    own, 16 bytes. `work_limit` and `report` as in `planning_pass`.
+    It knows neither which inputs are weights nor the sizes of inputs that may change. So it does not count inputs, and
+    keeps the order of a graph with symbolic sizes; `planning_pass` handles both. Alignment is ExecuTorch's default, 16
+    bytes. `work_limit` and `report` as in `planning_pass`.
     """
     infra = optional_library("torch.fx.passes.infra.pass_base", what="ordering for ExecuTorch", extra="executorch")
 
@@ -92,24 +92,25 @@ def algorithm(
     banks: MemoryMap | None = None,
     costs: Sequence[int] | None = None,
 ) -> Callable[..., list[int]]:
-    """A value for `MemoryPlanningPass(memory_planning_algo=...)`: tensors are placed, in the order that is given.
+    """A value for `MemoryPlanningPass(memory_planning_algo=...)` that places tensors; it keeps the given order.
 
-    It returns the bytes of each memory and writes to every spec where it lies. Each memory is one arena, planned by
-    `method`; where "best" leaves a gap to the lower bound, the exact search takes over for up to `time_limit_s` a
-    memory. Raises UnsupportedError for specs without a lifetime, or in place of a tensor that is not planned with them.
+    The value returns the bytes of each memory and writes its place into every spec. Each memory is one arena, planned
+    by `method`. If "best" leaves a gap to the lower bound, the exact search continues for up to `time_limit_s` for each
+    memory. Raises UnsupportedError for a spec without a lifetime, or one in place of a tensor that is not planned with
+    it.
 
-    `banks`: a `TargetMemoryMap` of ExecuTorch 1.5 (or anything with the fields of `MemoryMap`), the fastest bank
-    first. No bank holds more than its size; among the placements that fit, the one of least cost is searched, each byte
-    at the cost of its bank: `costs`, or 1, 2, 3, ... A tensor that names a bank goes there; one that names another
-    memory goes there, unlimited. Raises InfeasibleError where it is proven that the banks cannot hold the tensors,
-    LimitReached where no placement was found in time.
+    `banks`: a `TargetMemoryMap` of ExecuTorch 1.5 (or any object with the fields of `MemoryMap`), the fastest bank
+    first. No bank holds more than its size. Among the placements that fit, the least cost is searched; each byte costs
+    as much as its bank in `costs`, by default 1, 2, 3, ... A tensor that names a bank goes there; one that names
+    another memory goes there, without a limit. Raises InfeasibleError if it is proven that the banks cannot hold the
+    tensors, and LimitReached if no placement was found in time.
     """
     return _algorithm(_settings(method, time_limit_s, banks, costs))
 
 
 def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable[..., Any]:
-    """A value for the list of `MemoryPlanningAlgorithmSuite`, which keeps the least of its members: beside ExecuTorch's
-    own `greedy` the result is never above it."""
+    """A value for the list of `MemoryPlanningAlgorithmSuite`, which keeps the smallest result of its members. Together
+    with ExecuTorch's `greedy` the result is never larger than that of `greedy` alone."""
     settings = PlacementSettings(method, time_limit_s)
 
     def downset(
@@ -155,10 +156,10 @@ def _graph_modules(graph_module: Any) -> list[Any]:
 def _reorder(
     graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int, report: Report | None
 ) -> bool:
-    """Whether nodes moved."""
+    """Order the nodes of a graph; whether any moved."""
     try:
         told = reordered(graph_module, dialect, settings, work_limit)
-    except Exception as error:  # what exports without us must export with us
+    except Exception as error:  # an export that works without downset must not fail with it
         warnings.warn(f"downset leaves a graph in its order: {type(error).__name__}: {error}", stacklevel=3)
         return False
     if told is None:

@@ -1,6 +1,6 @@
-"""Where the tensors of an ExecuTorch graph lie: their specs grouped by shared bytes, as records of our planners.
+"""Places the tensors of an ExecuTorch graph: specs that share bytes are grouped, and each group is a record.
 
-Reads and writes only the fields of ExecuTorch's TensorSpec that are listed at `Spec`, and imports nothing of it.
+Reads and writes only the fields of ExecuTorch's TensorSpec that `Spec` lists, and imports nothing of ExecuTorch.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["MemoryMap", "Placed", "PlacementSettings", "Spec", "arena_of", "plan
 
 
 class Spec(Protocol):
-    """The fields of ExecuTorch's TensorSpec that are read and, the last three, written."""
+    """The fields of ExecuTorch's TensorSpec that are read. The last three are also written."""
 
     allocated_memory: int
     lifetime: Sequence[int | None]
-    """First and last node that use the tensor, inclusive."""
+    """The first and the last node that use the tensor, inclusive."""
     storage_base: Any
-    """Another spec inside whose bytes this one lies, or None. ExecuTorch 1.4 calls it `inplace_base`."""
+    """The spec inside whose bytes this one lies, or None. ExecuTorch 1.4 calls it `inplace_base`."""
     storage_base_offset: int
-    """Bytes from the start of that spec. ExecuTorch 1.4 has none: it is 0 there."""
+    """Bytes from the start of that spec. ExecuTorch 1.4 does not have it, and it is 0 there."""
     mem_id: int | None
-    """The memory it goes to, counted from 1; None is 1."""
+    """The memory of the tensor, counted from 1; None means 1."""
     mem_offset: int | None
     mem_obj_id: int | None
 
@@ -44,7 +44,7 @@ class MemoryMap(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlacementSettings:
-    """How specs are placed. `costs`: of a byte in each bank of `banks`, rising."""
+    """How specs are placed. `costs`: the cost of a byte in each bank of `banks`, ascending."""
 
     method: str = "best"
     time_limit_s: float = 2.0
@@ -62,17 +62,17 @@ class PlacementSettings:
 
 
 Placed = list[tuple[Spec, int, int]]
-"""Spec, memory, offset."""
+"""(spec, memory, offset)."""
 
 
 def plan_specs(
     alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, settings: PlacementSettings
 ) -> tuple[Placed, list[int]]:
-    """Where each spec lies, and the bytes of each memory; memory 0 is the constants', not ours."""
+    """The place of each spec, and the bytes of each memory. Memory 0 is for constants and is not planned here."""
     if alignment < 1:
         raise UsageError(f"the alignment {alignment} is not positive")
     groups = _shared_bytes(list(specs))
-    # What the pass set aside for the bodies of conditions and loops lies below everything else.
+    # The bytes that the pass reserved for the bodies of conditions and loops lie below everything else.
     reserved = list(getattr(graph_module, "input_mem_buffer_sizes", None) or ())
     if settings.banks is not None:
         return _in_banks(alignment, groups, reserved, extra_padding, settings)
@@ -83,7 +83,7 @@ def plan_specs(
 
 
 def arena_of(records: Sequence[Record], settings: PlacementSettings) -> tuple[list[int], int]:
-    """Offsets by record, and the bytes in all; tensors of no bytes lie at 0."""
+    """The offset of each record, and the bytes of the arena. Tensors of 0 bytes lie at 0."""
     real = [index for index, record in enumerate(records) if record.nbytes]
     arena = plan_arena([records[i] for i in real], method=settings.method, time_limit_s=settings.time_limit_s)
     if settings.method == "best" and not arena.evidence.proven:
@@ -103,7 +103,7 @@ class _Group:
     members: list[tuple[Spec, int]]
 
     def record(self, index: int, alignment: int) -> Record:
-        """One record for all: it lives while any of them does."""
+        """One record for all specs; it lives while any of them does."""
         firsts, lasts = [], []
         for spec, _ in self.members:
             first, last = spec.lifetime
@@ -121,7 +121,7 @@ class _Group:
 
 
 def _shared_bytes(specs: Sequence[Spec]) -> list[_Group]:
-    """Each group is led by the spec that the others lie in."""
+    """The specs in groups of shared bytes. The first of each group is the spec in which the others lie."""
     spec_ids = {id(spec) for spec in specs}
     groups: dict[int, _Group] = {}
     for spec in specs:
@@ -138,7 +138,7 @@ def _shared_bytes(specs: Sequence[Spec]) -> list[_Group]:
 
 
 def _base_of(spec: Spec) -> Any:
-    """The spec that this one lies in. `inplace_base` raises at an offset in ExecuTorch 1.5, so it is asked last."""
+    """The spec in which this one lies. `inplace_base` is read last: with an offset it raises in ExecuTorch 1.5."""
     return spec.storage_base if hasattr(spec, "storage_base") else getattr(spec, "inplace_base", None)
 
 
@@ -149,7 +149,7 @@ def _in_arenas(
     extra_padding: int,
     settings: PlacementSettings,
 ) -> tuple[Placed, list[int]]:
-    """Each memory is one arena above what is reserved there."""
+    """Place each memory as one arena above the bytes reserved there."""
     nbytes = [0] * max(2, len(reserved), *(memory + 1 for memory in memories))
     nbytes[: len(reserved)] = reserved
     placed: Placed = []
@@ -164,11 +164,12 @@ def _in_arenas(
 def _in_banks(
     alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: PlacementSettings
 ) -> tuple[Placed, list[int]]:
-    """Groups that name a memory go there; all others wherever they cost least, within what the banks hold."""
+    """Place groups that name a memory there, and all others in the banks where they cost least, within the banks'
+    sizes."""
     assert settings.banks is not None
     banks = list(settings.banks.banks)
     stated = {bank.mem_id for bank in banks}
-    # One alignment for all banks: a record then fits every bank, and plans of banks compare.
+    # All banks have one alignment, so that a record fits every bank, and plans of banks compare.
     unit = math.lcm(alignment, *(bank.alignment or 1 for bank in banks))
     unmanaged: dict[int, list[_Group]] = {}
     managed: list[_Group] = []

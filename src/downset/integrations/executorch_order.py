@@ -1,9 +1,10 @@
-"""The order of an ExecuTorch graph: units of nodes that move together, the bytes of their tensors, and the least peak.
+"""Orders an ExecuTorch graph: units of nodes that move together, the bytes of their tensors, and the order of least
+peak.
 
 A unit is a call with the `memory.alloc` nodes that it writes into. ExecuTorch takes the first node that names a tensor
-for its birth, so an allocation that stands early costs bytes: every one goes directly in front of its call. What is
-counted is what ExecuTorch counts: a tensor from its allocation to its last reader, an output to the end, an input from
-the start, a mutable buffer always.
+as its birth, so an early allocation costs bytes; every allocation moves directly in front of its call. Bytes are
+counted as in ExecuTorch: a tensor from its allocation to its last reader, an output until the end, an input from the
+start, a mutable buffer always.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ _SHARES = "_share_alloc_with_arg_idx"
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """The gain of ordering one graph. Bytes are of arenas, planned alike for both orders."""
+    """The gain of ordering one graph. Bytes are those of arenas, planned alike for both orders."""
 
     nodes: int
     given_bytes: int
-    """The bytes that the given order takes."""
+    """Bytes of the arena with the given order."""
     ordered_bytes: int
-    """The bytes that ours takes."""
+    """Bytes of the arena with our order."""
     order: Order
-    """Ours, of units; its evidence has the bound of the peak, and whether that is proven least."""
+    """Our order of the units. Its evidence states the bound of the peak, and whether the peak is proven least."""
     chosen: bool
-    """Whether the graph has our order now: it does where that takes fewer bytes."""
+    """Whether the graph has our order now, because that takes fewer bytes."""
 
     __repr__ = abridged
 
     def __str__(self) -> str:
-        """One line for people."""
+        """The report as one line of text."""
         after = min(self.given_bytes, self.ordered_bytes)
         kept = "" if self.chosen else "; the given order stays"
         return (
@@ -55,26 +56,28 @@ class GraphReport:
 
 
 Tensors = Callable[[Any], Iterable[tuple[object, int, int]]]
-"""A node to the blocks of bytes that hold its value: a key, the bytes (0 where nobody plans them), the memory."""
+"""A function from a node to the blocks of bytes that hold its value: (key, bytes, memory). Bytes are 0 if they are not
+planned here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The way in which a graph states its tensors, and which of them are planned."""
+    """How a graph states its tensors, and which of them are planned."""
 
     tensors: Tensors
     views: Callable[[Any], Iterable[tuple[object, object]]]
-    """A node to pairs of keys that are one storage."""
+    """A function from a node to pairs of keys that are one storage."""
     alignment: int
     inputs: bool
     outputs: bool
     buffers: bool
     always: Callable[[Any], bool]
-    """Whether an input is a buffer that is written to: it lives through the whole run."""
+    """Whether an input is a buffer that is written to; it then lives through the whole run."""
 
     @staticmethod
     def out_variants(signature: Any, *, alignment: int, inputs: bool, outputs: bool, buffers: bool) -> Dialect:
-        """Calls write into what `memory.alloc` made, and every node has the specs of its tensors."""
+        """The dialect of graphs whose calls write into what `memory.alloc` made, and whose nodes have the specs of
+        their tensors."""
         names = {} if signature is None else signature.inputs_to_buffers
         mutated = set() if signature is None else set(signature.buffers_to_mutate.values())
 
@@ -85,13 +88,13 @@ class Dialect:
 
     @staticmethod
     def edge() -> Dialect:
-        """Calls make new tensors; a `view_copy` will be a view."""
+        """The dialect of graphs whose calls make new tensors; a `view_copy` will be a view."""
         return Dialect(_values, _views, 16, False, True, False, lambda _: False)
 
 
 def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int) -> GraphReport | None:
-    """Move the nodes of a graph into the order of least bytes; None where there is nothing to order. Raises
-    UnsupportedError where a graph cannot be ordered, and leaves it as it is."""
+    """Move the nodes of a graph into the order of least bytes; None if there is nothing to order. Raises
+    UnsupportedError if a graph cannot be ordered, and leaves the graph as it is."""
     graph = graph_module.graph
     units = _Units(list(graph.nodes), dialect)
     if len(units.members) < 2:
@@ -114,22 +117,22 @@ def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, 
 
 @dataclass(slots=True)
 class _SpecStorage:
-    """One storage: who touches it."""
+    """One storage, and the units that use it."""
 
     nbytes: int = 0
     memory: int = 1
     given: bool = False
-    """Whether it is there before the first unit."""
+    """Whether it lives before the first unit."""
     kept: bool = False
-    """Whether it is there behind the last unit."""
+    """Whether it lives after the last unit."""
     made_by: int | None = None
     touched: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
-    """Units that write to it other than the one that makes it."""
+    """The units that write to it, without the one that makes it."""
 
 
 class _Units:
-    """The units of a graph and the blocks of bytes that they touch. `head`: inputs and attributes, which stay first."""
+    """The units of a graph and the blocks of bytes that they use. `head`: inputs and attributes, which stay first."""
 
     def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
         self._dialect = dialect
@@ -185,7 +188,7 @@ class _Units:
         return OrderProblem(tuple(tuple(sorted(w - {unit})) for unit, w in enumerate(before)), tuple(storages))
 
     def arena_bytes(self, steps: Sequence[int], settings: PlacementSettings) -> int:
-        """Bytes of all memories when the units run in this order."""
+        """Bytes of all memories if the units run in this order."""
         step_of = {unit: when for when, unit in enumerate(steps, start=1)}
         unit = self._dialect.alignment
         memories: dict[int, list[Record]] = {}
@@ -200,7 +203,7 @@ class _Units:
 
 
 class _SpecStorages:
-    """The storages of a graph; keys of the same bytes are joined."""
+    """The storages of a graph. Keys of the same bytes are one storage."""
 
     def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
         self._keys: dict[Any, list[object]] = {}
@@ -241,7 +244,8 @@ class _SpecStorages:
 
 
 def _units(nodes: Sequence[Any]) -> list[list[Any]]:
-    """An allocation goes with the first node that reads it, which is the call that writes there."""
+    """The units of these nodes. An allocation belongs to the first node that reads it, which is the call that writes
+    there."""
     position = {node: index for index, node in enumerate(nodes)}
     waiting: dict[Any, list[Any]] = {}
     units = []
@@ -277,7 +281,8 @@ def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
 
 
 def _meta_spec(node: Any) -> Any:
-    """An allocation gets its spec late: until then it is that of the call that writes there alone."""
+    """The spec of a node. An allocation gets its spec late; until then it is the spec of the only call that writes
+    there."""
     if "spec" not in node.meta and _is_alloc(node):
         for user in node.users:
             if sum(map(_is_alloc, user.kwargs.values())) == 1 and node in user.kwargs.values():
@@ -306,7 +311,7 @@ def _views(node: Any) -> Iterator[tuple[object, object]]:
 
 
 def _in_place(node: Any) -> Iterator[Any]:
-    """Arguments whose bytes hold the result."""
+    """The arguments of a call whose bytes hold the result."""
     schema = _schema(node)
     for returned in schema.returns if schema is not None else ():
         if returned.alias_info is not None and returned.alias_info.is_write:
@@ -333,7 +338,7 @@ def _arguments(node: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _operator(node: Any) -> Any:
-    """PyTorch's operator, also where a dialect wraps it."""
+    """PyTorch's operator of a node, also inside a dialect's wrapper."""
     inner = getattr(node.target, "_op", None)
     return inner if hasattr(inner, "_schema") else node.target
 
@@ -343,8 +348,8 @@ def _schema(node: Any) -> Any:
 
 
 def _row(node: Any) -> Any:
-    """Nodes of one row keep their order: those that draw random numbers, those that nobody reads (checks), and calls of
-    one delegate, which may have a state. None is not a row."""
+    """The key of the row of a node; nodes of one row keep their order. Rows are: nodes that draw random numbers, nodes
+    without readers (checks), and calls of one delegate, which may have a state. None: the node is in no row."""
     import torch
 
     if getattr(node.target, "__name__", "") == "executorch_call_delegate":

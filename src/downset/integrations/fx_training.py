@@ -1,9 +1,9 @@
-"""PyTorch's graph of a training step (torch.fx, after AOTAutograd) as a `TrainingGraph`.
+"""Turns PyTorch's graph of a training step (torch.fx, after AOTAutograd) into a `TrainingGraph`.
 
-Views are not operators: who reads a view reads what made its bytes. A result that the graph copies into an input at its
-end (a parameter, a state of the optimiser) lies in that input and takes no memory of its own. Inputs are not counted:
-they are there whatever is recomputed. Seconds are an analytic estimate from multiplications and bytes, the same in
-every process.
+A view is not an operator: its readers read what made its bytes. A result that the graph copies into an input at its end
+(a parameter, a state of the optimiser) lies in that input and takes no memory. Inputs are not counted, because they are
+in memory whatever is recomputed. Seconds are an analytic estimate from multiplications and bytes, the same in every
+process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from downset.rewrites.recompute_search import needed
 __all__ = ["Traced", "sets_of", "traced"]
 
 _RATES = {"cpu": (5e10, 1e10), "cuda": (1e14, 2e12)}
-"""Operations and bytes a second of a device: only their ratio decides what is dear to run again."""
+"""Operations and bytes in a second of a device. Only their ratio decides which operators are expensive to run again."""
 
 _INDEXING = frozenset(
     [
@@ -36,13 +36,13 @@ _INDEXING = frozenset(
         "where",
     ]
 )
-"""Operators whose every element is one of another tensor: the compiler computes them inside their readers."""
+"""Operators whose every element is one element of another tensor. The compiler computes them inside their readers."""
 _SCATTERING = frozenset(
     ["_unsafe_masked_index_put_accumulate", "cat", "embedding_dense_backward", "index_put", "scatter_add"]
 )
-"""Operators that are loops, but store their result."""
+"""Operators that are loops but always store their result."""
 _DEAR = frozenset(["exp", "log", "log10", "log1p", "log2", "sigmoid", "silu", "softplus", "tanh"])
-"""Operators that the compiler computes once on a processor, where several read the result."""
+"""Operators that the compiler computes once on a processor if several operators read the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,12 @@ class Traced:
     nodes: tuple[Any, ...]
     """The fx node of every operator."""
     sources: dict[Any, tuple[int, ...]]
-    """By fx node: operators that make what it holds, none for an input."""
+    """By fx node: the operators that make what it holds, empty for an input."""
 
 
 def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
-    """The training graph of an fx graph whose backward pass are the nodes `late`."""
+    """The training graph of an fx graph. `late`: the nodes of its backward pass. `apart`: whether forward and backward
+    are two graphs."""
     reader = _NodeReader()
     for node in fx_graph.nodes:
         reader.take(node)
@@ -63,7 +64,7 @@ def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
 
 
 class _NodeReader:
-    """Keeps the known facts of the nodes read so far."""
+    """Reads nodes one after another, and keeps what is known of those read."""
 
     def __init__(self) -> None:
         from torch._functorch.partitioners import get_default_op_list
@@ -72,14 +73,14 @@ class _NodeReader:
         self.nodes: list[Any] = []
         self.sources: dict[Any, tuple[int, ...]] = {}
         self.inputs: dict[Any, frozenset[Any]] = {}
-        """By node: inputs of the graph whose bytes it reads or shows."""
+        """By node: the inputs of the graph whose bytes it reads or shows."""
         self.reads: list[set[int]] = []
         self.read_inputs: list[frozenset[Any]] = []
         self.written: list[tuple[Any, Any, int]] = []
-        """(input, what is copied into it, operator of the copy)"""
+        """(input, value that is copied into it, operator of the copy)"""
         self.kept: set[int] = set()
         self.changed: frozenset[Any] = frozenset()
-        """Inputs whose new values the graph returns, for others to write."""
+        """Inputs whose new values the graph returns, to be written outside of it."""
 
     def take(self, node: Any) -> None:
         if node.op in ("placeholder", "get_attr"):
@@ -156,7 +157,8 @@ class _NodeReader:
         return Traced(graph, tuple(self.nodes), self.sources)
 
     def _writes_in_place(self, value: Any, readers: Collection[int]) -> int | None:
-        """The operator that may write its result straight into an input: it runs behind all who read what was there."""
+        """The operator that may write its result directly into an input. It must run after all readers of the old
+        value."""
         if len(self.sources.get(value, ())) != 1 or self.inputs[value]:
             return None
         (writer,) = self.sources[value]
@@ -173,7 +175,7 @@ class _NodeReader:
         return sum(_bytes_of(tensor) for key, tensor in own.items() if key not in held)
 
     def _is_constant(self, number: int) -> bool:
-        """Whether every reader makes it again: numbers that depend on nothing."""
+        """Whether every reader computes it again, because it depends on nothing."""
         node = self.nodes[number]
         return not self.reads[number] and not self.read_inputs[number] and self._is_fusible(node)
 
@@ -184,7 +186,7 @@ class _NodeReader:
         return bool(named or self.types.is_fusible(node))
 
     def _expression(self, number: int) -> Expression | None:
-        """The operator as one that the compiler may compute inside every reader: element by element."""
+        """The operator as an expression that the compiler may compute inside every reader, element by element."""
         import torch
 
         node = self.nodes[number]
@@ -248,7 +250,7 @@ class _NodeReader:
         operations_s, bytes_s = _RATES.get(device, _RATES["cuda"])
         written_bytes = sum(_bytes_of(tensor) for tensor in _tensors(node))
         if self._is_fusible(node):
-            return written_bytes / bytes_s  # part of the kernel that reads it, at most it is written once
+            return written_bytes / bytes_s  # part of the kernel that reads it, written at most once
         read = sum(_bytes_of(tensor) for of in node.all_input_nodes for tensor in _tensors(of))
         count = flop_registry.get(getattr(node.target, "overloadpacket", None))
         if count is None:
@@ -256,13 +258,13 @@ class _NodeReader:
         arguments = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta["val"])
         try:
             operations = _hint(count(*arguments[0], **arguments[1], out_val=node.meta["val"]))
-        except (TypeError, AssertionError, ValueError):  # a count that knows other arguments
+        except (TypeError, AssertionError, ValueError):  # the operator's counting function takes other arguments
             operations = written_bytes
         return max(operations / operations_s, (written_bytes + read) / bytes_s)
 
 
 def sets_of(trace: Traced, saved: Iterable[Any]) -> set[int]:
-    """The operators that run again where exactly these fx nodes are saved for the backward pass."""
+    """The operators that run again if exactly these fx nodes are saved for the backward pass."""
     held = {source for node in saved for source in trace.sources.get(node, ())[-1:]}
     step = trace.graph.step()
     again = {number for number, may in enumerate(step.may) if may} - held
@@ -302,7 +304,7 @@ def _bytes_of(tensor: Any) -> int:
 
 
 def _hint(value: Any) -> int:
-    """A number, or what the compiler takes a symbol for."""
+    """The number, or the compiler's assumed value of a symbol."""
     if isinstance(value, int):
         return value
     from torch.fx.experimental.symbolic_shapes import optimization_hint

@@ -1,4 +1,4 @@
-"""PyTorch's compiler with our order: less peak memory, the same results.
+"""Our order in PyTorch's compiler: less peak memory and the same results.
 
     model = torch.compile(model, options=ds.inductor.options())
     step = ds.inductor.compile_step(model, loss_fn, optimizer)
@@ -28,13 +28,13 @@ def options(
 ) -> dict[str, Any]:
     """A value for `torch.compile(…, options=…)`: every graph that is compiled runs in the order of least peak memory.
 
-    `report` is called with an `OrderReport` for each graph that is ordered; what comes from a cache is not ordered
-    again. A graph that cannot be ordered keeps Inductor's order, with one warning. `work_limit`: states that the
-    search for an order of one graph may take; every process decides alike.
+    `report` is called with an `OrderReport` for each graph that is ordered. Graphs from a cache are not ordered again.
+    A graph that cannot be ordered keeps Inductor's order, with one warning. `work_limit`: how many states the search
+    for the order of one graph may visit; every process decides alike.
 
-    With `peak_bytes` the backward pass computes again what does not fit within so many bytes, the cheapest found in
-    `choices` sets of operators, and `report` is called with a `RecomputeReport` too. Without `choices` so many sets are
-    tried that planning takes a few per cent of the compile, 100 at most.
+    With `peak_bytes` the backward pass recomputes what does not fit within so many bytes; the cheapest set of operators
+    is taken of `choices` sets that are tried, and `report` is also called with a `RecomputeReport`. Without `choices`
+    the number of sets depends on the graph, so that planning takes a few per cent of the compile; it is at most 100.
     """
     if not scheduler_passes():
         warnings.warn("this torch takes no pass for its scheduler: Inductor keeps its own order", stacklevel=2)

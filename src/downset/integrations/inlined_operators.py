@@ -1,7 +1,7 @@
-"""Which operators PyTorch's compiler computes inside their readers in place of storing what they make.
+"""Finds the operators that PyTorch's compiler computes inside their readers instead of storing their results.
 
-An operator element by element has no memory of its own then. What it reads stays until the last of its readers ran,
-which may be more bytes than its own result: so a peak without this rule can be too low.
+Such an element-wise operator takes no memory for its result. The tensors that it reads stay until the last of its
+readers ran, which may be more bytes than its result: a peak without this rule can be too low.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ __all__ = ["Expression", "Inlining", "inlined"]
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An operator element by element."""
+    """An operator that works element by element."""
 
     inputs: frozenset[str] = frozenset()
-    """Inputs of the graph that it reads."""
+    """The graph's inputs that it reads."""
     operations: int = 1
     dear: bool = False
-    """Whether it is always stored where several operators read it: exponentials, on a processor."""
+    """Whether it is always stored if several operators read it, as exponentials are on a processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inlining:
-    """Up to where the compiler computes an expression again for each of its readers: Inductor's own limits."""
+    """The limits up to which the compiler computes an expression again for each of its readers; Inductor's own."""
 
     reads: int = 4
-    """Tensors that it reads, where several operators read the result."""
+    """The most tensors that it may read if several operators read the result."""
     reads_at_all: int = 12
     operations: int = 50
 
@@ -39,7 +39,8 @@ def inlined(
     stored: Collection[int],
     inlining: Inlining,
 ) -> dict[int, frozenset[int]]:
-    """By operator that is computed inside its readers: the stored results that it reads. Never one of `stored`."""
+    """The stored results that each operator reads which is computed inside its readers. Operators of `stored`
+    are never among them."""
     readers = [0] * len(reads)
     for sources in reads:
         for source in sources:

@@ -1,7 +1,9 @@
-"""Kernels of loops that Inductor's code for processors runs in one call, and orders in which that takes less.
+"""Models kernels of loops that Inductor's code for processors joins into one call, and finds orders in which calls hold
+less.
 
-Between two calls of a library all kernels of loops are one C++ function: what they make is allocated before it is
-called, and nothing that they read is freed until it returns. So an order of lower peak kernel by kernel may hold more.
+Between two calls of a library all kernels of loops are one C++ function. Their results are allocated before it is
+called, and nothing that they read is freed before it returns. So an order with a lower peak kernel by kernel may hold
+more.
 """
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ from downset.memory.liveness import OrderProblem, peak_bytes, profile
 __all__ = ["called_bytes", "gathered", "largest_calls"]
 
 _MOVES, _WORK = 200, 60_000
-"""Orders that are tried, and operators of all of them together, at most."""
+"""The most orders that are tried, and the most operators of all of them together."""
 
 
 def called_bytes(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
-    """By step: the bytes that the call holds which it is part of. `loops`: by operator whether it is joined with its
-    neighbours. O(steps + storages touched)."""
+    """The bytes that the call of each step holds. `loops[i]`: whether operator i is joined with its neighbours.
+    O(steps + storages touched)."""
     return _CallProfile(problem, loops).held(steps)
 
 
 def largest_calls(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
-    """The bytes of `called_bytes`, the largest first: of two orders the lower list is the better one."""
+    """The bytes of `called_bytes` in falling order. Of two orders, the one with the lower list is better."""
     return _ranked(called_bytes(problem, steps, loops))
 
 
@@ -36,11 +38,12 @@ def gathered(
     every_call: bool = False,
     plain: OrderProblem | None = None,
 ) -> tuple[tuple[int, ...], int]:
-    """An order and the most bytes that one of its calls holds.
+    """A better order, and the most bytes that one of its calls holds.
 
-    Kernels of loops leave the call that holds the most, for an earlier place or a later one; with `every_call` then the
-    next ones, for a peak that the problem does not know to be lower. Neither that most nor the peak kernel by kernel is
-    above that of the given order; `plain`: the problem that this peak is counted by, where it is another.
+    Kernels of loops move out of the call that holds the most, to an earlier or a later place. With `every_call` they
+    move out of other calls too, in falling order, because the real peak may be lower than the problem's. Neither the
+    most bytes of a call nor the peak kernel by kernel rises above that of the given order. `plain`: the problem by
+    which that peak is counted, if it is another.
     """
     calls, best = _CallProfile(problem, loops), tuple(steps)
     held = calls.held(best)
@@ -110,8 +113,9 @@ class _CallProfile:
     def without_largest(
         self, steps: Sequence[int], held: Sequence[int], *, every_call: bool
     ) -> Iterator[tuple[int, ...]]:
-        """Orders in which an operator of a call that holds more than each of its kernels would alone runs ahead of that
-        call, or behind it: the call that holds the most, or every one, the largest first."""
+        """Orders in which one operator of a call moves ahead of the call or behind it. The call must hold more than
+        each of its kernels would alone: the call that holds the most, or with `every_call` all such calls, the largest
+        first."""
         alone = profile(self.problem, steps)
         runs = [run for run in _runs(steps, self.loops) if held[run.start] > max(alone[run.start : run.stop])]
         runs.sort(key=lambda run: (-held[run.start], run.start))
@@ -132,6 +136,6 @@ def _ranked(held: Sequence[int]) -> list[int]:
 
 
 def _runs(steps: Sequence[int], loops: Sequence[bool]) -> list[range]:
-    """The steps of every call."""
+    """The steps of each call."""
     starts = [step for step, v in enumerate(steps) if not (step and loops[v] and loops[steps[step - 1]])]
     return [range(start, stop) for start, stop in pairwise([*starts, len(steps)])]

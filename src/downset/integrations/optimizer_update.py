@@ -1,7 +1,7 @@
-"""The update of an optimiser as a function of tensors, which a compiler can take into the graph of a whole step.
+"""The update of an optimiser as a function of tensors, which a compiler can include in the graph of a whole step.
 
-State lies where torch.optim keeps it and has its names, so checkpoints are PyTorch's own. The learning rate is a tensor
-beside the groups: a schedule that changes it compiles nothing again.
+The state lies where torch.optim keeps it, under its names, so checkpoints are PyTorch's. The learning rate is a tensor
+beside the groups: a schedule that changes it causes no new compile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Settings", "Update", "trained", "update_of"]
 
 
 Settings = tuple[tuple[tuple[str, Any], ...], ...]
-"""By group: the options that an update depends on, apart from the learning rate."""
+"""By group: the options on which an update depends, without the learning rate."""
 
 _READ = (
     *("amsgrad", "betas", "capturable", "decoupled_weight_decay", "eps", "fused", "maximize", "momentum", "nesterov"),
@@ -26,21 +26,22 @@ _READ = (
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """How an optimiser changes parameters."""
+    """The way in which an optimiser changes parameters."""
 
     groups: tuple[tuple[Any, ...], ...]
-    """The parameters that it trains."""
+    """The parameters that it trains, by group."""
     prepare: Callable[[], Settings]
-    """Makes what state there is not yet, takes over the groups' learning rates, and returns their other options."""
+    """A function that makes missing state, takes over the groups' learning rates, and returns the groups' other
+    options."""
     apply: Callable[[Sequence[Any], Settings], None]
-    """Given a gradient for each parameter, or None for one that the loss does not depend on: changes the parameters and
-    the optimiser's state where they are."""
+    """A function of a gradient for each parameter (None for one that the loss does not depend on) that changes the
+    parameters and the optimiser's state in place."""
     state: Callable[[], list[Any]]
-    """All tensors that `apply` may change, once `prepare` has made them."""
+    """A function that returns all tensors that `apply` may change, once `prepare` has made them."""
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """Group after group."""
+        """The parameters of all groups, one group after another."""
         return tuple(parameter for group in self.groups for parameter in group)
 
     def is_of(self, groups: Sequence[Sequence[Any]]) -> bool:
@@ -49,8 +50,8 @@ class Update:
 
 
 def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
-    """By group: the parameters that an optimiser trains now, without those that are frozen. Raises UnsupportedError
-    where its update is not a function of tensors alone."""
+    """The parameters that an optimiser trains now, by group, without frozen ones. Raises UnsupportedError if its update
+    is not a function of tensors alone."""
     import torch
     from torch.optim import optimizer as optimizers
 
@@ -115,12 +116,13 @@ def update_of(optimizer: Any) -> Update:
 
 
 def _value(option: Any) -> Any:
-    """An option of a group as a key: users give lists and tensors, too."""
+    """An option of a group as a hashable value; users also give lists and tensors."""
     return tuple(float(value) for value in option) if isinstance(option, (list, tuple)) else option
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:
-    """Make the state that torch.optim makes at a first step: momentum of zeros takes the first gradient whole."""
+    """Make the state that torch.optim makes at a first step. Momentum begins at zeros, so that the first gradient
+    enters with weight 1."""
     import torch
 
     names = ["momentum_buffer"] if sgd and group["momentum"] else []
@@ -147,7 +149,7 @@ def _sgd(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapp
 
 
 def _adam(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapping[str, Any], rate: Any) -> None:
-    """torch.optim's own function, told to leave its counter of steps in a tensor (`capturable`)."""
+    """Call torch.optim's function, and have it keep its step counter in a tensor (`capturable`)."""
     from torch.optim.adam import adam
 
     parameters = [parameter for parameter, _ in pairs]

@@ -1,8 +1,8 @@
-"""Our order as a pass of Inductor's scheduler, run after fusion and before Inductor's own pass for memory.
+"""Our order as a pass of Inductor's scheduler, which runs after fusion and before Inductor's own pass for memory.
 
-Inductor's own pass keeps the first of equals, so ours stays unless one of its heuristics is better by its estimate.
-Everything that is used of Inductor is named in this file; where another torch has it otherwise, the pass warns once and
-hands the nodes back as they came.
+Inductor's own pass keeps the first of equal orders, so ours stays unless one of its heuristics is better by its
+estimate. This file names everything that is used of Inductor. If another version of torch differs, the pass warns once
+and returns the nodes as they came.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from downset.text import format_bytes
 __all__ = ["Report", "order_pass", "scheduler_passes"]
 
 Report = Callable[[Any], None]
-"""Called with an `OrderReport`, or a `RecomputeReport`."""
+"""Called with an `OrderReport` or a `RecomputeReport`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class _SchedulerProblem:
     outputs: Any
     problem: OrderProblem
     orders: dict[str, list[Any]]
-    """Inductor's own: the given one and its three heuristics."""
+    """Inductor's orders: the given one and its three heuristics."""
     given_bytes: int
 
 
 def scheduler_passes() -> bool:
-    """Whether this torch lets others order its scheduler's nodes, with a cache."""
+    """Whether this torch lets passes order its scheduler's nodes and caches the result."""
     torch_library("ordering what Inductor compiles")
     try:
         from torch._inductor import config
@@ -57,7 +57,7 @@ def scheduler_passes() -> bool:
 
 
 def order_pass(*, work_limit: int, report: Report | None) -> Any:
-    """A `CustomSchedulerPass`. Call only where `scheduler_passes()`."""
+    """A `CustomSchedulerPass`. Call it only if `scheduler_passes()`."""
     return _pass_class()(work_limit, report)
 
 
@@ -66,7 +66,7 @@ def _pass_class() -> Any:
     from torch._inductor.custom_graph_pass import CustomSchedulerPass
 
     class OrderPass(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
-        """Orders nodes for least peak memory. Equal wherever Inductor asks, so that its caches stay valid."""
+        """Orders nodes for least peak memory. Inductor sees equal settings as equal, so its caches stay valid."""
 
         def __init__(self, work_limit: int, report: Report | None) -> None:
             self._work_limit, self._report = work_limit, report
@@ -76,13 +76,13 @@ def _pass_class() -> Any:
             return f"downset {_fingerprint()} {self._work_limit}"
 
         def __reduce__(self) -> tuple[Any, ...]:
-            """The settings that caches see: neither the receiver of reports nor its past reports."""
+            """Pickle the settings that caches see, without the receiver of reports and its past reports."""
             return _again, (self.uuid(), self._work_limit)
 
         def __call__(self, nodes: list[Any]) -> list[Any]:
             try:
                 ordered, told = _ordered(nodes, self._work_limit)
-            except Exception as error:  # a compile that works without us must work with us
+            except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
                 return nodes
             if told is not None and told.devices and ordered is nodes:
@@ -92,7 +92,7 @@ def _pass_class() -> Any:
             return ordered
 
         def _warn(self, why: str, *, kind: str = "") -> None:
-            """Once for each reason, or for each kind of them where that is given."""
+            """Warn once for each reason, or once for each `kind` of reasons if given."""
             if (kind or why) not in self._told:
                 self._told.add(kind or why)
                 warnings.warn(f"downset leaves a graph in Inductor's own order: {why}", stacklevel=3)
@@ -112,7 +112,7 @@ def _fingerprint() -> str:
 
 
 def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:
-    """The nodes in the order that they run in, and what is told of it; nothing where there is nothing to order."""
+    """The nodes in the order in which they run, and the report; no report if there is nothing to order."""
     if len(nodes) < 2:
         return nodes, None
     scheduler = _planned(nodes)
@@ -177,7 +177,7 @@ def _planned(nodes: list[Any]) -> _SchedulerProblem:
 
 
 def _joined(nodes: Sequence[Any]) -> list[bool]:
-    """By node: whether it is part of one call with its neighbours, as kernels of loops on a processor are."""
+    """Whether each node is part of one call with its neighbours, as kernels of loops on a processor are."""
     devices = {str(device) for node in nodes if (device := node.get_device()) is not None}
     return [devices == {"cpu"} and not (node.is_extern() or node.is_template()) for node in nodes]
 
@@ -189,7 +189,7 @@ def _inductor_peak(scheduler: _SchedulerProblem, order: list[Any]) -> int:
 
 
 def _devices(scheduler: _SchedulerProblem) -> list[str]:
-    """Where each storage of the problem lies."""
+    """The device of each storage of the problem."""
     from torch._inductor.virtualized import V
 
     node_of = {buffer.get_name(): buffer.node for node in scheduler.nodes for buffer in node.get_outputs()}
@@ -209,7 +209,8 @@ def _on_devices(devices: Iterable[str], risen: Mapping[str, int]) -> str:
 
 
 def _in_sequence(node: Any) -> bool:
-    """Whether its place among its like must stay: ranks meet in collectives, and generators draw one after another."""
+    """Whether a node must keep its place among similar ones: ranks meet in collectives, and generators draw one after
+    another."""
     from torch import Tag
     from torch._inductor.utils import is_collective, is_wait
 
@@ -231,8 +232,7 @@ def _graph_name(nodes: Sequence[Any]) -> str:
 
 
 def _source(node: Any) -> str:
-    """The innermost line of the model (path:line) that a scheduler's node comes from; where there is none, its module;
-    or ""."""
+    """The innermost line of the model (path:line) that a scheduler's node comes from; without one its module, or ""."""
     for part in node.get_nodes():
         traces: Iterable[str] = part.node.get_stack_traces() if hasattr(part.node, "get_stack_traces") else ()
         for line in reversed([line.strip() for trace in traces for line in trace.splitlines()]):
@@ -260,7 +260,7 @@ def _module(node: Any) -> str:
 
 
 def _needs(scheduler: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed, ...]:
-    """By step: the node and its first operator's kind, and the bytes that live while it runs."""
+    """The node of each step, the kind of its first operator, and the bytes that live while it runs."""
     live = profile(scheduler.problem, steps)
     return tuple(
         StepNeed(step, _kind(scheduler.nodes[operator]), scheduler.nodes[operator].get_name(), nbytes)
@@ -269,7 +269,7 @@ def _needs(scheduler: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed
 
 
 def _kind(node: Any) -> str:
-    """The first of the operators that a node computes, by PyTorch's name; "" where none is known."""
+    """The first operator that a node computes, by PyTorch's name; "" if none is known."""
     for origin in _origins(node):
         if origin.op == "call_function":
             return str(getattr(origin.target, "__name__", origin.target)).split(".")[0]

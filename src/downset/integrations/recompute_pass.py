@@ -1,10 +1,10 @@
-"""Passes of PyTorch's compiler that let operators run again in the backward pass.
+"""Passes of PyTorch's compiler that make operators run again in the backward pass.
 
-Where forward and backward are two graphs, our partitioner marks what runs again and what is saved, and PyTorch's own
-divides the graph by these marks. Where a whole step is one graph, a pass puts the copies into it, and a pass of the
-scheduler keeps them behind the forward pass: else the compiler would fuse a copy with its original. What is used of
-PyTorch is named here and in fx_training.py; where another torch has it otherwise, one warning says that nothing was
-recomputed by us.
+If forward and backward are two graphs, our partitioner marks which operators run again and which results are saved, and
+PyTorch's partitioner divides the graph by these marks. If a whole step is one graph, one pass adds the copies to it,
+and a pass of the scheduler keeps them behind the forward pass, because the compiler would fuse a copy with its
+original. This file and fx_training.py name everything that is used of PyTorch. If another version of torch differs, one
+warning says that downset recomputed nothing.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ class _RecomputeSettings:
         return f"downset {_fingerprint()} {self.peak_bytes} {self.choices}"
 
     def within(self) -> tuple[Any, ...]:
-        """The part that caches see, which is not the receiver of reports."""
+        """The settings that caches see, without the receiver of reports."""
         return self.uuid(), self.peak_bytes, self.choices
 
 
 def recompute_options(
     peak_bytes: int, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
 ) -> dict[str, Any]:
-    """Options of `torch.compile` that keep a step within `peak_bytes`: as one graph, or as forward and backward."""
+    """Options of `torch.compile` that keep a step within `peak_bytes`. `whole`: the step is one graph; otherwise
+    forward and backward are two."""
     settings = _RecomputeSettings(peak_bytes, choices, report)
     passes = _pass_classes()
     if whole:
@@ -69,7 +70,7 @@ def _pass_classes() -> dict[str, Any]:
     from torch._inductor.custom_graph_pass import CustomGraphPass, CustomPartitionerFn, CustomSchedulerPass
 
     class Partitioner(CustomPartitionerFn):  # type: ignore[misc, unused-ignore]
-        """PyTorch's own partitioner on a graph that is marked with our choice."""
+        """PyTorch's partitioner on a graph that is marked with our choice."""
 
         def __init__(self, settings: _RecomputeSettings) -> None:
             self._settings = settings
@@ -85,12 +86,12 @@ def _pass_classes() -> dict[str, Any]:
 
             try:
                 _mark(gm, self._settings, options)
-            except Exception as error:  # a compile that works without us must work with us
+            except Exception as error:  # a compile that works without downset must not fail with it
                 _warn(error)
             return min_cut_rematerialization_partition(gm, joint_inputs, **options)
 
     class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
-        """Puts the copies of our choice into the graph of a whole step."""
+        """Adds the copies of our choice to the graph of a whole step."""
 
         def __init__(self, settings: _RecomputeSettings) -> None:
             self._settings = settings
@@ -104,7 +105,7 @@ def _pass_classes() -> dict[str, Any]:
         def __call__(self, graph: Any) -> None:
             try:
                 _copy(graph, self._settings)
-            except Exception as error:  # a compile that works without us must work with us
+            except Exception as error:  # a compile that works without downset must not fail with it
                 _warn(error)
 
     class Behind(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
@@ -119,7 +120,7 @@ def _pass_classes() -> dict[str, Any]:
         def __call__(self, nodes: list[Any]) -> list[Any]:
             try:
                 return _wait(nodes)
-            except Exception as error:  # a compile that works without us must work with us
+            except Exception as error:  # a compile that works without downset must not fail with it
                 _warn(error)
                 return nodes
 
@@ -137,13 +138,13 @@ def _warn(error: Exception) -> None:
 
 
 def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> None:
-    """Mark what runs again, and what does not, for PyTorch's partitioner; nothing where its own choice is ours."""
+    """Mark for PyTorch's partitioner what runs again and what does not; nothing if PyTorch's choice is the same."""
     from torch._functorch import partitioners
     from torch._functorch.compile_utils import fx_graph_cse
     from torch.utils.checkpoint import CheckpointPolicy
 
     if any(partitioners.must_recompute(node) for node in gm.graph.nodes):
-        return  # the model says itself what runs again
+        return  # the model states what runs again
     gm.graph.eliminate_dead_code()
     gm.graph = fx_graph_cse(gm.graph)
     node_info = partitioners.classify_nodes(
@@ -169,8 +170,8 @@ def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> Non
 
 
 def _backward(graph: Any, node_info: Any) -> set[Any]:
-    """The nodes of the backward pass, and those that it alone reads. A write in place of the forward pass is not
-    one of them."""
+    """The nodes of the backward pass, and those that only it reads. A write in place of the forward pass is not among
+    them."""
     backward = set(node_info.required_bw_nodes)
     for node in reversed(graph.nodes):
         if not node_info.is_required_fw(node) and any(user in backward for user in node.users):
@@ -179,7 +180,7 @@ def _backward(graph: Any, node_info: Any) -> set[Any]:
 
 
 def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
-    """The operators that run again by PyTorch's own choice, and by its choices for smaller budgets."""
+    """The sets of operators that run again by PyTorch's choice, and by its choices for smaller budgets."""
     from torch._functorch import config, partitioners
 
     for node in reversed(gm.graph.nodes):
@@ -192,7 +193,7 @@ def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
 
 
 def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
-    """The operators that run again, told to the receiver of reports; warns where the peak is above what was asked."""
+    """The operators that run again. They are reported, and a peak above the limit is warned of."""
     begin = time.perf_counter()
     plan = plan_again(trace.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
     seconds = time.perf_counter() - begin
@@ -224,7 +225,7 @@ def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
 
 
 def _copy(graph: Any, settings: _RecomputeSettings) -> None:
-    """Put copies of what runs again into the graph, each before the first of its late readers."""
+    """Add copies of what runs again to the graph, each before the first of its late readers."""
     late = _behind_forward(graph)
     if not late:
         return
@@ -256,7 +257,7 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
 
 
 def _behind_forward(graph: Any) -> dict[Any, None]:
-    """The nodes of the backward pass and of all that it does not read: the update and what that computes ahead."""
+    """The nodes of the backward pass, and those that it does not read, such as the update and its preparation."""
     forward: set[Any] = set()
     backward: set[Any] = set()
     for node in graph.nodes:
@@ -276,7 +277,7 @@ def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
 
 
 def _wait(nodes: list[Any]) -> list[Any]:
-    """Make what computes copies wait for the node of the forward pass that the most others come before."""
+    """Make nodes that compute copies wait for the node of the forward pass that has the most nodes before it."""
     from torch._inductor.dependencies import WeakDep
     from torch._inductor.virtualized import V
 

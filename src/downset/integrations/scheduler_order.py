@@ -1,7 +1,7 @@
-"""The order of Inductor's scheduler nodes of least peak memory, decided alike in every process.
+"""Finds the order of least peak memory of Inductor's scheduler nodes, the same in every process.
 
-A search that ends by the clock may end elsewhere on another machine, and ranks of one job must agree. So effort is
-counted in states.
+A search that ends by the clock may give another order on another machine, but the ranks of one job must agree. So the
+search is limited by a number of states.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device"
 
 
 def least_peak_order(problem: OrderProblem, *, work_limit: int) -> Order:
-    """The best order that so many states find, with its bound: the same one in every process. Never above the given
-    order."""
+    """The best order that `work_limit` states find, with its bound: the same in every process. Its peak is never above
+    that of the given order."""
     return plan_order(problem, method="optimal", work_limit=work_limit, time_limit_s=math.inf)
 
 
 def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_limit: int) -> Order:
-    """The order of `least_peak_order`, or another of no higher peak in which less is held: where kernels write over
-    what they read last, and share a call with their neighbours if they are `joined`."""
+    """The order of `least_peak_order`, or another with no higher peak in which less is held. It counts that kernels
+    write over what they read last, and that `joined` kernels share a call with their neighbours."""
     order = least_peak_order(problem, work_limit=work_limit)
     if not any(joined):
         return order
@@ -42,8 +42,8 @@ def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_li
 
 
 def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
-    """The problem in which kernels of `loops` may write over an operand of the same size that nobody reads after them,
-    as Inductor's code does."""
+    """The problem in which kernels of `loops` may write over an operand of the same size that no later kernel reads, as
+    Inductor's code does."""
     sizes_of: list[set[int]] = [set() for _ in loops]
     for storage in problem.storages:
         for v in storage.producers:
@@ -57,7 +57,7 @@ def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
 
 
 def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]]:
-    """The operator at which an order first peaks, and the storages live then, the largest first."""
+    """The operator at which an order first reaches its peak, and the storages live then, the largest first."""
     transients = profile(problem, steps)
     step = transients.index(max(transients))
     step_of = {operator: when for when, operator in enumerate(steps)}
@@ -75,7 +75,7 @@ def rise_by_device(
 ) -> dict[str, int]:
     """The devices on which `after` peaks above `before`, and by how many bytes. `devices[i]` holds storage i.
 
-    One peak summed over devices may fall while that of one of them rises. O(devices * problem)."""
+    The peak summed over devices may fall while that of one device rises. O(devices * problem)."""
     risen = {}
     for device in dict.fromkeys(devices):
         storages = tuple(s for s, held in zip(problem.storages, devices, strict=True) if held == device)

@@ -21,17 +21,18 @@ __all__ = ["names_of_storages", "problem_of"]
 def problem_of(
     nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str], *, in_sequence: Callable[[Any], bool]
 ) -> OrderProblem:
-    """The problem whose operator i is `nodes[i]`; they hold Inductor's planning information (`mpi_node`, `mpi_buffer`).
+    """The problem whose operator i is `nodes[i]`. The nodes hold Inductor's planning information (`mpi_node`,
+    `mpi_buffer`).
 
-    `inputs`: what Inductor may free, by name; `outputs`: names of the graph's outputs. Nodes that are `in_sequence`
-    (collectives, generators of random numbers) keep their order among themselves. Raises UnsupportedError where the
-    information contradicts itself, so that nothing is ordered by it. O(nodes + reads).
+    `inputs`: the buffers that Inductor may free, by name; `outputs`: names of the graph's outputs. Nodes for which
+    `in_sequence` is true (collectives, generators of random numbers) keep their order among themselves. Raises
+    UnsupportedError if the information contradicts itself. O(nodes + reads).
     """
     return OrderProblem(_predecessors(nodes, in_sequence), tuple(s for _, s in _storages(nodes, inputs, outputs)))
 
 
 def names_of_storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str]) -> list[str]:
-    """The buffer that each storage of `problem_of` stands for."""
+    """The name of the buffer that each storage of `problem_of` stands for."""
     return [name for name, _ in _storages(nodes, inputs, outputs)]
 
 
@@ -79,13 +80,13 @@ def _storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collecti
     for name, left in unclaimed.items():
         if left < 0:
             raise UnsupportedError(f"the parts of buffer {name} have {-left} bytes more than it")
-        if left:  # parts that nobody takes out are never freed
+        if left:  # parts that no node takes out are never freed
             storages.append((name, Storage(left, (made_by[name],), (), kept=True)))
     return storages
 
 
 def _allocated_with(part: Any, buffers: Mapping[str, Any], wholes: Collection[str]) -> str:
-    """The buffer of several outputs that a part was allocated with."""
+    """The buffer of several outputs with which a part was allocated."""
     name: str = part.get_name()
     while name not in wholes:
         sources = getattr(buffers[name].node, "inputs", None) if name in buffers else None

@@ -32,10 +32,11 @@ def stage_module(
     """A module of PyTorch that computes what an ExportedProgram does, for inference, by stages of operators: lanes of
     threads on the CPU, one captured graph on CUDA.
 
-    `device`: as for `tune_stages`, which searches the plan with `limits` and `runs` where none is given; the module has
-    it as `plan`. It takes the program's arguments, of the sizes that it was exported with, and returns its outputs in
-    its structure. Weights are copied: the module has no parameters, and computes no gradients. On CUDA outputs are
-    copied out of the captured graph. One call runs at a time; `close()` ends the threads of its lanes.
+    `device`: as for `tune_stages`, which searches a plan with `limits` and `runs` if none is given; the module has the
+    plan as `plan`. The module takes the program's arguments, of the sizes with which it was exported, and returns the
+    program's outputs in their structure. Weights are copied: the module has no parameters and computes no gradients. On
+    CUDA outputs are copied out of the captured graph. Only one call may run at a time. `close()` ends the threads of
+    the lanes.
 
     Raises UnsupportedError for a program that writes to its buffers or takes or returns anything but tensors, LoadError
     for symbolic sizes, InvalidPlan for a plan of another network or device.
@@ -81,7 +82,8 @@ def _module_class() -> Any:
                 raise UsageError(f"the program was exported for arguments {self._spec.in_spec}; given {given}")
             _check_values(self._graph, values)
             with self._lock:
-                # Merged kernels and fused activations lose NaN: such inputs have an engine without them.
+                # Merged kernels and fused activations lose NaN, so inputs that are not finite have an engine without
+                # them.
                 finite = all(map(is_finite, values))
                 if finite not in self._engines:
                     self._engines[finite] = stage_engine(self._graph, self.plan, self._device, values)

@@ -1,8 +1,9 @@
-"""A training step as its compiler sees it: operators, the bytes that they make, and what runs again in the backward.
+"""A training step as its compiler sees it: operators, the bytes that they make, and which operators run again in the
+backward pass.
 
-The peak of a choice is that of its best order, of what the compiler is likely to make of it: cheap operators are
-computed inside each of their readers (`inlined_operators`); what only operators of one kernel of loops read is part of
-that kernel and takes no memory.
+The peak of a choice is that of its best order of the graph that the compiler probably makes. Cheap operators are
+computed inside each of their readers (`inlined_operators`). A result that only operators of one kernel of loops read is
+part of that kernel and takes no memory.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ __all__ = [
 ]
 
 _STATES = 1_000
-"""States of the search for the order of one choice."""
+"""How many states the search for the order of one choice may visit."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
 _PRICED = 24_000
-"""Operators of all choices together: about a second of a processor."""
+"""The most operators of all choices together: about a second of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingGraph:
-    """By operator, in an order in which they can run."""
+    """Lists by operator, in an order in which the operators can run."""
 
     reads: tuple[tuple[int, ...], ...]
-    """Operators whose outputs it reads."""
+    """The operators whose outputs it reads."""
     waits: tuple[tuple[int, ...], ...]
     """Further operators that run before it: those that read what it writes in place."""
     nbytes: tuple[int, ...]
     loops: tuple[int, ...]
-    """Elements of its loops, or 0 where the compiler does not fuse it."""
+    """The number of elements of its loops, or 0 if the compiler does not fuse it."""
     costs: tuple[float, ...]
     """Seconds of running it once more."""
     may: tuple[bool, ...]
@@ -52,16 +53,16 @@ class TrainingGraph:
     kept: frozenset[int]
     """Operators whose outputs the graph returns."""
     late: frozenset[int]
-    """Operators of the backward pass, and of the update where it is part of the graph."""
+    """Operators of the backward pass, and of the update if that is part of the graph."""
     apart: bool
-    """Whether forward and backward are two graphs: all of the first runs before the second."""
+    """Whether forward and backward are two graphs; the first then runs before the second."""
     expressions: tuple[Expression | None, ...] = ()
-    """Those that the compiler may compute inside every reader in place of storing the result; None for others."""
+    """The expression that the compiler may compute inside every reader, by operator; None if it stores the result."""
     inlining: Inlining = field(default_factory=Inlining)
     donated: bool = False
     """Whether the backward pass may write over what the forward pass saved for it."""
     joined: bool = False
-    """Whether kernels of loops that follow one another run in one call."""
+    """Whether successive kernels of loops run in one call."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -69,7 +70,8 @@ class TrainingGraph:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A set of operators that run again: seconds more, and the peak of the best order, with whether it is proven."""
+    """A set of operators that run again: the additional seconds, the peak of the best order, and whether that is
+    proven."""
 
     cost: float
     peak_bytes: int
@@ -82,17 +84,17 @@ class PlannedRecomputation:
     front: tuple[Choice[Priced], ...]
     """The choices that no other beats, the cheapest first."""
     none: Priced
-    """Where nothing runs again."""
+    """The choice in which nothing runs again."""
     within: bool
     """Whether the choice keeps to the peak that was asked for."""
     least_bytes: int
-    """Proven: no set leaves a lower peak."""
+    """A proven lower bound: no set gives a lower peak."""
     tried: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """The operators once some run twice, in an order in which they can run. `origin` is the operator of each."""
+    """The operators with their copies, in an order in which they can run. `origin`: the operator of each."""
 
     origin: tuple[int, ...]
     reads: tuple[frozenset[int], ...]
@@ -101,20 +103,21 @@ class _Copied:
 
 
 def affordable_choices(graph: TrainingGraph) -> int:
-    """How many sets to try by default: counted, not timed, so that every process tries the same.
+    """How many sets to try by default. The number depends on the graph and not on the clock, so every process tries the
+    same sets.
 
-    Pricing a set takes time in proportion to the graph or more, and so does compiling it; so planning takes about the
-    same time for every large graph, and an ever smaller share of its compile."""
+    Pricing a set takes time at least in proportion to the graph. So fewer sets are tried on larger graphs: planning
+    takes about the same time for every large graph, and a falling share of its compile."""
     return max(_FEWEST_CHOICES, min(_MOST_CHOICES, _PRICED // max(len(graph.reads), 1)))
 
 
 def plan_again(
     graph: TrainingGraph, peak_bytes: int, *, choices: int | None = None, seeds: Sequence[Collection[int]] = ()
 ) -> PlannedRecomputation:
-    """The cheapest set that keeps the step within `peak_bytes`, or that of least peak where none of those tried does.
+    """The cheapest set that keeps the step within `peak_bytes`, or the set of least peak if none of those tried does.
 
-    What is tried does not depend on `peak_bytes`, so more of it never costs more. `seeds` are tried among the first.
-    `choices`: how many sets; without it as many as `affordable_choices`.
+    The sets tried do not depend on `peak_bytes`, so a larger value never costs more seconds. `seeds`: sets that are
+    tried first. `choices`: how many sets to try; by default `affordable_choices`.
     """
     most = affordable_choices(graph) if choices is None else choices
 
@@ -134,7 +137,8 @@ def plan_again(
 
 
 def _least_needed(graph: TrainingGraph) -> int:
-    """Bytes below which no set comes: what one operator outside kernels reads and makes, or what is returned."""
+    """A lower bound on the peak of every set: the bytes that one operator outside of kernels reads and makes, or the
+    bytes that are returned."""
     least = 0
     for v, reads in enumerate(graph.reads):
         if not graph.loops[v]:
@@ -145,7 +149,7 @@ def _least_needed(graph: TrainingGraph) -> int:
 
 
 def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
-    """The cost of a set of operators that run again, and the peak that it leaves under its best order."""
+    """The seconds that a set of operators adds by running again, and its peak in its best order."""
     copied = _copied(graph, again)
     runs = [0] * len(graph.reads)
     for operator in copied.origin:
@@ -160,8 +164,8 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
 
 
 def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]:
-    """The problem of the whole graph once these operators run again; or that of its forward and that of its backward
-    pass, where they are two."""
+    """The problem of the whole graph once these operators run again; two problems if forward and backward are two
+    graphs."""
     return [problem for problem, _ in _problems(graph, _copied(graph, again))]
 
 
@@ -203,7 +207,7 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
 
 
 def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
-    """Operators and copies, a copy right before the first that reads it: the order that is tried first."""
+    """Operators and copies, each copy just before the first operator that reads it: the order that is tried first."""
     order = [v for v in range(len(graph.reads)) if v not in graph.late]
     placed: set[int] = set()
     for v in sorted(graph.late):
@@ -218,7 +222,7 @@ def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
 
 
 def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
-    """The early operator that the most others come before: copies run behind it, as the loss stands in a step."""
+    """The early operator that has the most others before it. Copies run after it, as the loss does in a step."""
     before: dict[int, set[int]] = {}
     for v in range(len(graph.reads)):
         if v not in graph.late and v in alive:
@@ -227,7 +231,7 @@ def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
 
 
 def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[bool]]]:
-    """Each with its operators that are kernels of loops."""
+    """Each problem, with a list of which of its operators are kernels of loops."""
     copied = _without_inlined(graph, copied) if graph.expressions else copied
     kernel = _kernels(graph, copied)
     if not graph.apart:
@@ -239,7 +243,7 @@ def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem,
 
 
 def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
-    """The operators that the compiler stores the results of; those read what is computed inside them reads."""
+    """The operators whose results the compiler stores. They also read what the operators computed inside them read."""
     stored = {v for v, operator in enumerate(copied.origin) if operator in graph.kept}
     for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
         loops = graph.loops[copied.origin[v]]
@@ -264,7 +268,8 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
 
 
 def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
-    """By operator: the last operator of its kernel. A kernel takes in what it alone reads, so no cycle comes of it."""
+    """The last operator of the kernel of each operator. A kernel includes an operator only if nothing else reads it,
+    so no cycles arise."""
     readers: list[set[int]] = [set() for _ in copied.origin]
     waiters: list[set[int]] = [set() for _ in copied.origin]
     for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
@@ -288,8 +293,8 @@ def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
 def _problem(
     graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]
 ) -> tuple[OrderProblem, list[bool]]:
-    """The problem of some of the operators: what they read of others is there at the start, what others read of theirs
-    stays to the end."""
+    """The problem of some of the operators. What they read of others lives from the start; what others read of them
+    lives to the end."""
     inside = set(operators)
     lasts = sorted({kernel[v] for v in inside})
     number = {last: position for position, last in enumerate(lasts)}
@@ -326,7 +331,7 @@ def _problem(
 def _in_place(
     graph: TrainingGraph, copied: _Copied, lasts: Sequence[int], storages: Sequence[Storage]
 ) -> tuple[tuple[int, ...], ...]:
-    """By kernel: what it reads last and may write over, element by element."""
+    """The storages that each kernel reads last and may write over, element by element."""
     sizes_of: list[set[int]] = [set() for _ in lasts]
     for storage in storages:
         for producer in storage.producers:

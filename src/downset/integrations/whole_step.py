@@ -1,7 +1,7 @@
-"""A whole training step in one compiled graph: forward, loss, gradients and the optimiser's update.
+"""Compiles a whole training step as one graph: forward, loss, gradients and the optimiser's update.
 
-In one graph a gradient dies as soon as its parameter is updated, and the order of all of it is planned together. What
-`loss.backward(); optimizer.step()` compiles to is two or three graphs, with every gradient alive between them.
+In one graph a gradient is freed as soon as its parameter is updated, and the whole step has one planned order.
+`loss.backward(); optimizer.step()` compiles to two or three graphs, and every gradient lives between them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from downset.integrations.recompute_pass import recompute_options
 __all__ = ["TrainingStep", "compile_step"]
 
 _MOST_SETTINGS = 8
-"""Graphs of one step. A learning rate is an input of the graph; momentum that changes at every step is not."""
+"""The most compiles of one step. A changed learning rate needs none, because it is an input of the graph; momentum that
+changes at every step does."""
 
 _AS_PLAIN = "downset runs this training step as plain PyTorch, not as one graph: "
 _ADDS = (
-    "downset runs one batch as plain PyTorch: it adds to the gradients that lie in `grad`; call optimizer.zero_grad() "
-    "before it where they are not meant"
+    "downset runs one batch as plain PyTorch: it adds to the gradients already in `grad`; call optimizer.zero_grad() "
+    "first to leave them out"
 )
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
@@ -45,7 +46,7 @@ class _Parts:
 class TrainingStep:
     """A training step: `loss = step(inputs, targets)`, as `compile_step` returns it.
 
-    `fallback` says why it runs without being compiled as a whole, or is empty.
+    `fallback`: why it runs without being compiled as a whole, or "".
     """
 
     def __init__(self, parts: _Parts, update: Update | None, accumulate: int, options: dict[str, Any]) -> None:
@@ -58,9 +59,9 @@ class TrainingStep:
         self._compiled: dict[tuple[bool, Settings], Callable[..., Any]] = {}
 
     def __call__(self, inputs: Any, *targets: Any) -> Any:
-        """One step on one batch, or on one of `accumulate` parts of it; returns the loss, detached.
+        """One step on one batch, or on one of its `accumulate` parts; returns the loss, detached.
 
-        `inputs`: a tensor, a tuple of positional or a dict of keyword arguments of the model; the loss is
+        `inputs`: a tensor, a tuple of positional or a dict of keyword arguments of the model. The loss is
         `loss_fn(output, *targets)`. Parameters, buffers and the optimiser's state change in place.
         """
         last = self._done + 1 == self._accumulate
@@ -76,14 +77,14 @@ class TrainingStep:
         raise UsageError("a step is neither copied nor saved: copy its model and its optimiser and compile theirs")
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"model": …, "optimizer": …}`, and "scaler" where one is given: the checkpoints of plain PyTorch. Raises
-        UsageError between the parts of an accumulated batch, whose gradients no checkpoint holds."""
+        """`{"model": …, "optimizer": …}`, with "scaler" if one was given: the same checkpoints as plain PyTorch's.
+        Raises UsageError between the parts of an accumulated batch, because a checkpoint holds no gradients."""
         if self._done:
             raise UsageError(f"a checkpoint holds no gradients: take it after part {self._accumulate} of a batch")
         return {name: part.state_dict() for name, part in self._stateful().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state that `state_dict` returned, here or as the checkpoints of plain PyTorch."""
+        """Load the state that `state_dict` returned, or a checkpoint of plain PyTorch."""
         for name, part in self._stateful().items():
             part.load_state_dict(state[name])
         if self._done:
@@ -95,7 +96,7 @@ class TrainingStep:
         return {"model": self._parts.model, "optimizer": self._parts.optimizer, **scaler}
 
     def _current(self, inputs: Any, targets: tuple[Any, ...]) -> Update | None:
-        """The update of what the optimiser trains now; None where this call runs plainly."""
+        """The update of the parameters that the optimiser trains now; None if this call runs as plain PyTorch."""
         if self._update is None or self.fallback:
             return None
         try:
@@ -116,7 +117,7 @@ class TrainingStep:
         return None if self._added else self._update
 
     def _fall_back(self, why: str) -> None:
-        """Run plainly from now on."""
+        """Run as plain PyTorch from now on."""
         self.fallback = why
         warnings.warn(_AS_PLAIN + why, stacklevel=4)
 
@@ -139,19 +140,19 @@ class TrainingStep:
                 loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, self._used, scale)
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
-            loss = self._plain(inputs, targets, last=last)  # where the user's own code fails, the next call compiles
+            loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
             self._fall_back(_first_line(error))
             return loss
         if last:
             for parameter in update.parameters if sums else ():
                 parameter.grad = None
-            self._parts.optimizer._opt_called = True  # what schedulers ask before they move on
+            self._parts.optimizer._opt_called = True  # schedulers check it
             if overflow is not None:
                 _update_scale(self._parts, overflow)
         return loss
 
     def _drop_zeros(self) -> None:
-        """Take away the gradients that were made for parameters which no loss of this batch depends on so far."""
+        """Remove the gradients of zeros that were made for parameters on which no loss of this batch depends so far."""
         if self._update is not None:
             for parameter, used in zip(self._update.parameters, self._used, strict=True):
                 parameter.grad = parameter.grad if used else None
@@ -189,12 +190,12 @@ def compile_step(
     """A training step compiled as one graph, in the order of least peak memory.
 
     `optimizer`: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of `model`. `autocast`: a dtype such as
-    `torch.bfloat16` for the forward pass and the loss. `scaler`: a `torch.amp.GradScaler`, for float16: it scales
-    the loss, a step whose gradients are not finite changes nothing, and its scale changes as in plain PyTorch.
-    `accumulate`: the optimiser updates at every so many calls, with the sum of their gradients, as PyTorch has it.
-    `order=False` leaves Inductor its own order, to compare. `report`,
-    `work_limit`, `peak_bytes` and `choices` as in `options`. Compiles at its first call. What cannot be one graph runs
-    as plain PyTorch, with one warning that says why.
+    `torch.bfloat16` for the forward pass and the loss. `scaler`: a `torch.amp.GradScaler`, for float16. It scales the
+    loss; a step with gradients that are not finite changes nothing; and its scale changes as in plain PyTorch.
+    `accumulate`: the optimiser updates once in so many calls, with the sum of their gradients, as in PyTorch.
+    `order=False` keeps Inductor's order, for comparison. `report`, `work_limit`, `peak_bytes` and `choices` as in
+    `options`. The first call compiles. A step that cannot be one graph runs as plain PyTorch, with one warning that
+    says why.
     """
     torch = torch_library("compiling training steps")
     if accumulate < 1:
@@ -220,7 +221,8 @@ def compile_step(
 
 
 def _check_parallel(model: Any) -> None:
-    """Refuse modules whose ranks meet in hooks of `backward`, which no gradient of a whole step goes through."""
+    """Raise UnsupportedError for modules whose ranks meet in hooks of `backward`, which the gradients of a whole step
+    do not call."""
     for module in model.modules() if hasattr(model, "modules") else ():
         for kind in type(module).__mro__:
             if kind.__name__ in _PARALLEL:
@@ -228,7 +230,7 @@ def _check_parallel(model: Any) -> None:
 
 
 def _check_gradients(parts: _Parts, groups: Sequence[Sequence[Any]], inputs: Any, targets: Any) -> None:
-    """Refuse what the eager loop computes gradients for and a whole step does not."""
+    """Raise UnsupportedError if the plain loop would compute gradients that a whole step does not."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -246,7 +248,7 @@ def _check_gradients(parts: _Parts, groups: Sequence[Sequence[Any]], inputs: Any
 
 
 def _sums(update: Update) -> list[Any]:
-    """The gradients of the parts so far: each parameter's own `grad`, of zeros where there is none yet."""
+    """The gradients of the parts so far: each parameter's `grad`, made of zeros if it has none yet."""
     import torch
 
     for parameter in update.parameters:
@@ -256,7 +258,7 @@ def _sums(update: Update) -> list[Any]:
 
 
 def _whole_function(parts: _Parts, update: Update, settings: Settings | None) -> Callable[..., Any]:
-    """The function to compile: a step on one batch; or on one part of it, with the gradients of those before it in
+    """The function to compile: a step on one batch, or on one part of it, with the gradients of earlier parts in
     `sums`. Without `settings` it does not update."""
     import torch
 
@@ -280,14 +282,14 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
                     overflow = _apply_scaled(update, gradients, settings, scale)
         return loss.detach(), used, overflow
 
-    # Dynamo counts compiles by code object, and remembers by name which sizes vary: a step shares neither with another.
+    # Dynamo counts compiles by code object, and remembers by name which sizes vary. Each step needs its own.
     code = step.__code__.replace(co_name=f"step_{id(update):x}")
     return FunctionType(code, step.__globals__, code.co_name, None, step.__closure__)
 
 
 def _apply_scaled(update: Update, gradients: Sequence[Any], settings: Settings, scale: Any) -> Any:
-    """Update by gradients that were scaled; where one of them is not finite everything stays. Whether one was, as a
-    number: 1.0 or 0.0."""
+    """Update by scaled gradients. If one of them is not finite, nothing changes. Returns whether one was not, as 1.0 or
+    0.0."""
     import torch
 
     not_finite = [gradient.isfinite().all().logical_not() for gradient in gradients if gradient is not None]
@@ -302,7 +304,7 @@ def _apply_scaled(update: Update, gradients: Sequence[Any], settings: Settings, 
 
 
 def _scale_of(parts: _Parts) -> Any:
-    """The scaler's factor, which it makes when it first scales."""
+    """The scaler's factor; the scaler makes it when it first scales."""
     import torch
 
     if parts.scaler._scale is None:
@@ -311,7 +313,7 @@ def _scale_of(parts: _Parts) -> Any:
 
 
 def _update_scale(parts: _Parts, overflow: Any) -> None:
-    """The scaler's own update, told what its own look at the gradients would have told it."""
+    """Let the scaler update its factor, with the given result of its check for overflow."""
     parts.scaler._per_optimizer_states[id(parts.optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
     parts.scaler.update()
 
@@ -319,7 +321,7 @@ def _update_scale(parts: _Parts, overflow: Any) -> None:
 def _loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
     import torch
 
-    if parts.autocast is None:  # PyTorch keeps no graph in its caches that enters autocast, on or off
+    if parts.autocast is None:  # PyTorch does not cache graphs that enter autocast, on or off
         return _full_loss(parts, inputs, targets)
     with torch.autocast(next(parts.model.parameters()).device.type, dtype=parts.autocast):
         return _full_loss(parts, inputs, targets)
@@ -334,6 +336,6 @@ def _full_loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line that says something: a compiler's error begins with the name of the compiler."""
+    """The first line with content: an error of the compiler begins with the compiler's name."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)

@@ -1,4 +1,4 @@
-"""The checks of all families behind one name. Reaches no planner."""
+"""`verify`: the checks of all families of plans. Reaches no planner."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def verify(
     """Raise InvalidPlan naming the first law that a plan breaks, or return None.
 
     `verify(graph, order)` and `verify(graph, order, arena)`: the order is a permutation that respects every edge; its
-    stated peak is its peak; bound <= value, equal if proven; every tensor keeps its bytes until its last reader ran;
-    all bytes lie in the arena and are aligned; arena >= peak. O(steps x tensors). `verify(graph, together)` is the
-    same.
+    stated peak is its peak; bound <= value, and they are equal if proven; every tensor keeps its bytes until its last
+    reader ran; all bytes lie in the arena and are aligned; arena >= peak. O(steps x tensors). `verify(graph, together)`
+    checks its order and its arena in the same way.
 
-    `verify(graph, stages)`, with the model's graph or the prepared one: the laws of `stages.check`, and that the plan
-    was made for this network. `verify(graph, pipeline)`: those of `pipelines.check`, halo arithmetic included.
+    `verify(graph, stages)`: the laws of `stages.check`, and that the plan was made for this network. The graph is the
+    model's or the prepared one. `verify(graph, pipeline)`: the laws of `pipelines.check`, with halo arithmetic.
 
-    By themselves: `verify(pipeline)` checks what needs no graph; `verify(arena)` and `verify(shared)` hold records
-    apart; `verify(fit)` checks the fit's plan on the graph it holds.
+    Without a graph, `verify(pipeline)` checks the laws that need none; `verify(arena)` and `verify(shared)` check that
+    records that live at the same time share no bytes; `verify(fit)` checks the fit's plan on the fit's graph.
 
-    Raises UsageError where a plan needs a graph, or an arena its order.
+    Raises UsageError if a plan is given without the graph that it needs, or an arena without its order.
     """
     if not isinstance(graph, Graph):
         if plan is not None or arena is not None:
@@ -88,7 +88,7 @@ def _verify_alone(plan: object) -> None:
 
 
 def _staged(graph: Graph, plan: StagePlan) -> Graph:
-    """The graph that the plan's units are of. A plan that was measured is for the prepared graph."""
+    """The graph whose operators the plan's units name. A plan that was measured names those of the prepared graph."""
     if fingerprint(graph) != plan.model:
         graph = prepare(graph, batch=plan.batch)
     if fingerprint(graph) != plan.model:

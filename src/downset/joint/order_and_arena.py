@@ -1,4 +1,4 @@
-"""Order and placement judged together: orders of equal peak differ by up to a quarter in the arena they need."""
+"""Plans order and placement together: the arenas of orders of equal peak differ by up to a quarter."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ def plan_together(
     count: int = 64,
     seed: int = 0,
 ) -> Together:
-    """The order and placement whose arena is least, among the file's order, the optimal order and `count` others of
-    peak below the best arena so far. Never worse than the file's order with the best placement.
+    """The order and placement with the least arena, among the file's order, the optimal order and at most `count`
+    orders whose peak is below the best arena so far. The arena is never larger than that of the file's order with
+    method `best`.
 
-    Stops as soon as the arena equals the bound on the peak of every order: then both are proven optimal. Otherwise
-    the exact placement search takes what is left of the time for the best few. `work_limit`: states in all, of orders,
-    moves between them, and placements; where only it is given (`time_limit_s=math.inf`), the same limit gives the same
-    plan under any load, and a larger one never a worse.
+    Stops as soon as the arena equals the bound on the peak of every order: then order and arena are proven optimal.
+    Otherwise the exact placement search takes the remaining time for the few best orders. `work_limit`: the sum of
+    the states that the searches for orders, alternatives and placements visit. If the time is unlimited
+    (`time_limit_s=math.inf`), the same limit gives the same plan under any load, and a larger limit never gives a worse
+    plan.
     """
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
@@ -52,7 +54,7 @@ def plan_together(
     tried: dict[tuple[int, ...], Arena] = {}
 
     def attempt(candidates: Iterable[tuple[int, ...]], method: str) -> bool:
-        """Place each; true once one arena meets the bound."""
+        """Place each order until an arena meets the bound; whether one does."""
         for steps in candidates:
             arena = plan_arena(graph, steps, method=method, memory=model, time_limit_s=0.25 * left())
             if steps not in tried or arena.arena_bytes < tried[steps].arena_bytes:
@@ -64,13 +66,13 @@ def plan_together(
         return False
 
     def ranked() -> list[tuple[int, ...]]:
-        # dict order breaks ties: the file's own order first, so that nothing moves without a gain
+        # Of equal arenas the one tried first wins: the file's order stays unless another gains.
         return sorted(tried, key=lambda steps: tried[steps].arena_bytes)
 
     done = attempt((file_order.steps, optimal.steps), "best")
     if not done and time.perf_counter() < deadline:
         best = tried[ranked()[0]].arena_bytes
-        # The promising orders are those whose own peak leaves room for a better arena than the best so far.
+        # Only an order whose peak is below the best arena so far can have a smaller arena.
         problem = order_problem(graph, model)
         orders = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
         if not attempt((steps for steps in orders if steps not in tried), "best"):
@@ -95,7 +97,7 @@ def _within_work(
 
 
 def _judged(arena: Arena, bound: int, stopped_by: StoppedBy | None = None) -> Arena:
-    """The arena with evidence against every order, not only its own."""
+    """The arena with a bound that holds for every order, in place of the bound for its order."""
     value = arena.arena_bytes
     own = arena.evidence
     stopped_by = own.stopped_by if stopped_by is None else stopped_by

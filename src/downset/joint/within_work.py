@@ -1,12 +1,11 @@
-"""Order and placement under a limit of work in place of time: the same limit gives the same plan.
+"""Plans order and placement under a limit of work in place of time: the same limit gives the same plan.
 
 Source: ours.
-Names: a *round* searches orders, alternatives of the best, and placements of the best few, each for so many states; the
-    next round allows four times as many. The *work* is the sum of all these states.
-Complexity: a third more than the last round's work, for every round begins its searches again.
-Deviations: what is done under a limit is the beginning of what is done under any larger one, and the least arena of all
-    that were placed is kept. So a larger limit never gives a worse plan; shares of the limit, as of the time, would
-    not guarantee that.
+Names: a *round* searches orders, then alternatives of the best, then placements of the best few. Each of these searches
+    visits at most a given number of states; the next round allows four times as many. *Work*: the sum of all states.
+Complexity: every round begins its searches again, so all rounds take a third more work than the last.
+Deviations: a run under a limit is the beginning of every run under a larger limit, and the least arena of all orders is
+    kept. So a larger limit never gives a worse plan. Giving each search a share of the limit would not guarantee that.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Steps = tuple[int, ...]
 
 
 class WithinWork:
-    """The rounds of one graph. `tried`: the best placement known of every order that was placed, the file's first."""
+    """The rounds for one graph. `tried`: the best placement known of each order that was placed, the file's first."""
 
     def __init__(
         self, graph: Graph, model: MemoryModel, *, work_limit: int, left_s: Callable[[], float], count: int, seed: int
@@ -43,7 +42,7 @@ class WithinWork:
         self._settled: set[Steps] = set()
 
     def run(self) -> None:
-        """All rounds that the limit allows, or fewer where an arena meets the bound or nothing is left to search."""
+        """Run rounds until the limit, or until an arena meets the bound or nothing is left to search."""
         self._place((tuple(range(len(self._graph.ops))),))
         states = _FIRST_STATES
         while not (self._round(states) or self._is_done(states)):
@@ -52,11 +51,11 @@ class WithinWork:
             states *= _GROWTH
 
     def ranked(self) -> list[Steps]:
-        """The orders, least arena first; among equals in the order tried."""
+        """The orders by ascending arena; equal ones in the order in which they were tried."""
         return sorted(self.tried, key=lambda steps: self.tried[steps].arena_bytes)
 
     def _round(self, states: int) -> bool:
-        """Whether an arena meets the bound of every order."""
+        """Run one round; whether an arena meets the bound of every order."""
         if not self.found.proven:
             allowed = self._allowed(states)
             self.found, orders = improving(self._problem, time_limit_s=self._left_s(), work_limit=allowed)
@@ -113,6 +112,6 @@ class WithinWork:
         return bool(self.stopped_by)
 
     def _is_done(self, states: int) -> bool:
-        """Whether a longer round would do nothing that this one did not."""
+        """Whether a longer round would only repeat this one."""
         ordered = self.found.stopped_by != "work" and states >= TRIES * self._count
         return ordered and all(steps in self._settled for steps in self.ranked()[:_FEW])

@@ -1,1 +1,1 @@
-"""PyTorch kernels of the operator kinds: `table.KERNELS`."""
+"""PyTorch kernels of the operator kinds; `table.KERNELS` lists them."""

@@ -1,4 +1,4 @@
-"""Values that are known before any run: operators that read constants only, and shapes, which are fixed here."""
+"""Values that are known before a run: results of operators that read only constants, and shapes, which are fixed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Array = npt.NDArray[Any]
 
 
 def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
-    """The same graph that has as constants what its operators make of constants, computed by the kernel table when it
-    is asked for. `sized`: what may follow the batch too, shapes and what is spread out to them (not where the batch is
-    still to change). O(operators)."""
+    """The same graph with the results of operators on constants as constants. The kernel table computes them when they
+    are asked for. Without `sized` results that may depend on the batch size are left out: shapes, and tensors expanded
+    to them. Use that where the batch size is still to change. O(operators)."""
     constants = dict(graph.constants)
     for op in graph.ops:
         outputs = [tensor for tensor in op.outputs if tensor != ABSENT]
@@ -49,7 +49,8 @@ def _result(run: Callable[[], list[Array]], position: int) -> Array:
 
 
 def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> Callable[[], list[Array]]:
-    """The results of an operator, in the element types the graph states, computed when they are first asked for."""
+    """The results of an operator, in the element types that the graph states, computed when they are first asked
+    for."""
     held: list[list[Array]] = []
 
     def run() -> list[Array]:

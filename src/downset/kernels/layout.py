@@ -1,4 +1,4 @@
-"""Code that kernels of images share: their arguments, and channels-last operators (attribute layout="NHWC")."""
+"""Argument types of kernels, and the layout of channels-last operators (attribute layout="NHWC")."""
 
 from __future__ import annotations
 

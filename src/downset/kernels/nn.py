@@ -1,4 +1,4 @@
-"""Kernels of the layers that have geometry: convolutions, pools, matrix products, and activations."""
+"""Kernels of convolutions, pools, matrix products and activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from downset.kernels.layout import Inputs, Shapes, channels_last, to_first, to_l
 
 
 def activation(name: str | None, parameters: Sequence[float], values: Any) -> Any:
-    """An activation fused into an operator, by the name the file gives it."""
+    """Apply a fused activation, by the name that the file gives it. Raises UnsupportedError for an unknown one."""
     torch = torch_library()
     if name in (None, "", "None"):
         return values
@@ -38,7 +38,7 @@ def _finish(op: Op, values: Any) -> list[Any]:
 
 
 def spatial_geometry(op: Op, kernel: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """(strides, dilations, pads as [begin..., end...]); ONNX's auto_pad resolved."""
+    """(strides, dilations, pads as [begin..., end...]) of a window; `auto_pad` is turned into pads."""
     rank = len(kernel)
     strides = list(op.attrs.get("strides") or [1] * rank)
     dilations = list(op.attrs.get("dilations") or [1] * rank)
@@ -54,7 +54,7 @@ def spatial_geometry(op: Op, kernel: Sequence[int], size: Sequence[int]) -> tupl
 
 
 def _padded(values: Any, pads: Sequence[int], fill: float) -> Any:
-    """Spatial pads [begin..., end...], any of them unequal."""
+    """The values with spatial pads [begin..., end...], filled with `fill`."""
     if not any(pads):
         return values
     rank = len(pads) // 2
@@ -63,7 +63,8 @@ def _padded(values: Any, pads: Sequence[int], fill: float) -> Any:
 
 
 def convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """Any rank, groups, dilation and unequal pads. ONNX Runtime's fused form adds a fourth input before activating."""
+    """A convolution of 1 to 3 spatial dimensions. A fourth input is added before the activation, as in ONNX Runtime's
+    FusedConv."""
     functional = torch_library().nn.functional
     values, weights = to_first(op, inputs[0]), inputs[1]
     if channels_last(op):
@@ -85,7 +86,7 @@ def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     bias = inputs[2] if len(inputs) > 2 else None
     call = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
     result = call(values, weights, None, strides, 0, 0, int(op.attrs.get("group", 1)), dilations)
-    # Computed whole and cut to the stated size: unequal pads and output padding come to that.
+    # The whole result is cut to the stated size; this covers unequal pads and output padding.
     for axis in range(rank):
         wanted = shapes[0][axis + 2]
         missing = pads[axis] + wanted - result.shape[axis + 2]
@@ -98,8 +99,8 @@ def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], list[int], bool]:
-    """(values, kernel, strides, pads left to the pool, ceil): PyTorch pads equally and by half a window at most; any
-    other padding is done here, and so is every one where the last window may start beyond the image."""
+    """(values, kernel, strides, pads for PyTorch's pool, ceil). PyTorch pads both sides equally, by half a window at
+    most. Other pads are added to the values here, and so are all pads where `ceil_mode` is set."""
     kernel = list(op.attrs["kernel_shape"])
     strides, _, pads = spatial_geometry(op, kernel, values.shape[2:])
     rank, ceil = len(kernel), bool(op.attrs.get("ceil_mode", 0))
@@ -110,7 +111,8 @@ def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], 
 
 
 def _cut(op: Op, result: Any, shape: tuple[int, ...]) -> Any:
-    """Cut off windows that start in padding on the far side, which rounding up adds where the padding was done here."""
+    """Cut the result to the stated shape: where pads were added to the values, `ceil_mode` adds windows that start in
+    them."""
     extents = shape[1:-1] if channels_last(op) else shape[2:]
     return result[(..., *(slice(extent) for extent in extents))]
 
@@ -149,12 +151,12 @@ def global_pool(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
 
 
 def scaled(values: Any, factor: float) -> Any:
-    """By 1 costs no kernel."""
+    """The product; the values themselves for a factor of 1, which saves a kernel."""
     return values if float(factor) == 1.0 else values * float(factor)
 
 
 def gemm(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """ONNX's Gemm, and TFLite's fully connected layer (over the last axis of any rank)."""
+    """ONNX's Gemm, and TFLite's fully connected layer, which multiplies over the last axis of any rank."""
     values, weights = inputs[0], inputs[1]
     if channels_last(op):
         values = values.reshape(-1, weights.shape[-1])
@@ -193,7 +195,7 @@ def selu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def swish(alpha: float) -> Callable[[Op, Inputs, Shapes], list[Any]]:
-    """x · sigmoid(alpha · x); `alpha` where the operator states none."""
+    """x · sigmoid(alpha · x); `alpha` is the default of the attribute."""
 
     def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
         return [inputs[0] * torch_library().sigmoid(scaled(inputs[0], op.attrs.get("alpha", alpha)))]

@@ -41,7 +41,8 @@ def rms_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def skip_layer_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """ONNX Runtime's: two tensors and a bias, added and normalised over the last axis; the fourth output is the sum."""
+    """ONNX Runtime's SkipLayerNormalization: the sum of two tensors and a bias, normalised over the last axis. The
+    fourth output is the sum."""
     if any(tensor >= 0 for tensor in op.outputs[1:3]):
         raise UnsupportedError(f"operator {op.name!r}: SkipLayerNormalization with its mean or deviation has no kernel")
     total = inputs[0] + inputs[1]
@@ -50,7 +51,7 @@ def skip_layer_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any
     shift = inputs[3] if len(inputs) > 3 else None
     epsilon = float(op.attrs.get("epsilon", 1e-12))
     result = torch_library().nn.functional.layer_norm(total, total.shape[-1:], inputs[2], shift, epsilon)
-    return [result, total, total, total][: len(op.outputs)]  # the two in the middle are not there
+    return [result, total, total, total][: len(op.outputs)]  # the second and third output are never used, see above
 
 
 def local_response_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Kernels that only rearrange: reshaping, slicing, gathering, splitting."""
+"""Kernels that rearrange elements: reshaping, slicing, gathering, splitting."""
 
 from __future__ import annotations
 
@@ -55,14 +55,16 @@ def slices(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def _select(values: Any, axis: int, chosen: range) -> Any:
-    """The places are counted on the device: copying them there would stop a capture."""
+    """The elements at these indices of an axis. The indices are made on the device, since a copy to it would end a
+    CUDA graph capture."""
     torch, chosen = torch_library(), chosen or range(0)
     index = torch.arange(chosen.start, chosen.stop, chosen.step, dtype=torch.long, device=values.device)
     return torch.index_select(values, axis, index)
 
 
 def strided_slice(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """TFLite's: begin, end and stride by dimension, with masks; ellipsis and new axes are not used by converters."""
+    """TFLite's STRIDED_SLICE: begin, end and stride by dimension, with masks. Raises UnsupportedError for an ellipsis
+    or a new axis, which converters do not write."""
     if op.attrs.get("ellipsisMask") or op.attrs.get("newAxisMask"):
         raise UnsupportedError(f"operator {op.name!r}: STRIDED_SLICE with an ellipsis or a new axis has no kernel")
     values = inputs[0]
@@ -111,7 +113,7 @@ def split_v(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 def shape(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     torch, device = torch_library(), inputs[0].device
     asked = list(inputs[0].shape)[int(op.attrs.get("start", 0)) : op.attrs.get("end")]
-    # Filled in on the device: copying a list there would stop a capture.
+    # Filled in on the device: copying a list to it would end a CUDA graph capture.
     return [torch.cat([torch.full((1,), n, dtype=torch.long, device=device) for n in asked] or [_none(device)])]
 
 

@@ -11,7 +11,7 @@ from downset.kernels.layout import Inputs, Shapes, channels_last, to_first, to_l
 
 
 def pad(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """ONNX's pads are all begins, then all ends; TFLite's are a row [begin, end] a dimension."""
+    """Pad. ONNX lists all begins, then all ends; TFLite lists [begin, end] for each dimension."""
     values = inputs[0]
     given = inputs[1] if len(inputs) > 1 else None
     if given is not None and given.dim() == 2:
@@ -38,7 +38,8 @@ def pad(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def resize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """Nearest and linear, axis by axis, with ONNX's coordinate transformations."""
+    """Nearest and linear resizing, axis by axis, with ONNX's coordinate transformations. Raises UnsupportedError for
+    other modes."""
     values = inputs[0]
     scales = inputs[2] if len(inputs) > 2 and inputs[2] is not None and inputs[2].numel() else None
     if op.kind == "Upsample":
@@ -53,12 +54,12 @@ def resize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> Any:
     torch = torch_library()
     size = values.shape[axis]
-    # In float32, as the runtimes do: ties are decided by its rounding. Counted on the device, for copying places there
-    # would stop a capture.
+    # In float32, as in the runtimes, whose rounding decides ties. Made on the device: a copy to it would end a CUDA
+    # graph capture.
     positions = torch.arange(wanted, dtype=torch.float32, device=values.device)
     whole = torch.full_like(
         positions, scale
-    )  # a GPU divides by a number with its rounded reciprocal, by a tensor exactly
+    )  # a GPU divides by a tensor exactly, but multiplies by the rounded reciprocal of a number
     transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
     if transform == "align_corners":
         positions = positions * ((size - 1) / max(wanted - 1, 1))

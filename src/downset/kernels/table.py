@@ -1,7 +1,7 @@
-"""The one kernel table: operator kind -> PyTorch call. Every executor of the project computes with it.
+"""The kernel table: the PyTorch kernel of every operator kind. Every executor of the project computes with it.
 
-A kernel gets the operator, its input tensors (None where absent) and the shapes of its outputs, and returns the
-outputs. Channels-last operators (attribute layout="NHWC") are computed in place of the file's layout.
+A kernel takes the operator, its input tensors (None where absent) and the shapes of its outputs, and returns the
+outputs. Tensors of channels-last operators (attribute layout="NHWC") keep that layout.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
 
 
 def check_kernels(graph: Graph) -> None:
-    """Raise UnsupportedError naming the first operator without a kernel, and how many of its kind there are. Those that
-    make constants need none."""
+    """Raise UnsupportedError that names the first operator without a kernel and counts those of its kind, or the first
+    quantised tensor that an operator makes. Operators that make only known constants need no kernel."""
     outputs = [[tensor for tensor in op.outputs if tensor != ABSENT] for op in graph.ops]
     constant = [bool(tensors) and all(tensor in graph.constants for tensor in tensors) for tensors in outputs]
     ops = [op for op, constant in zip(graph.ops, constant, strict=True) if not constant]
@@ -45,7 +45,8 @@ def check_kernels(graph: Graph) -> None:
 
 
 def compute(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """The outputs of an operator. Raises UnsupportedError, with its name, where it is not what its kernel takes."""
+    """The outputs of an operator. Raises UnsupportedError, with its name, where the kernel refuses inputs or
+    attributes."""
     try:
         return KERNELS[op.kind](op, inputs, shapes)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -55,7 +56,7 @@ def compute(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def _misfits(error: RuntimeError) -> bool:
-    """Whether PyTorch complains of what it was given: not of memory, nor of the device."""
+    """Whether PyTorch refuses the arguments; other errors are about memory or the device."""
     own = type(error) in (RuntimeError, NotImplementedError)
     return own and "allocate memory" not in str(error) and "CUDA" not in str(error)
 
@@ -73,8 +74,8 @@ def _binary(name: str) -> Kernel:
 
 
 def _quotient(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """A quotient; of integers cut off towards zero, without the divisions that end a process: by 0, and of the least by
-    -1. ONNX leaves these open: here they give 0 and the least."""
+    """A quotient; of integers it is rounded towards zero. Integer division by 0, and of the least integer by -1, would
+    end the process. ONNX does not define them: here the first gives 0, the second the least integer."""
     torch, (dividend, divisor) = torch_library(), inputs
     if dividend.is_floating_point() or divisor.is_floating_point():
         return _activate(op, torch.div(dividend, divisor))
@@ -98,7 +99,8 @@ def _mean(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def _functional(name: str, **defaults: float) -> Kernel:
-    """torch.nn.functional.NAME(x, **attributes); ONNX attribute names, given as attribute=default."""
+    """The kernel torch.nn.functional.NAME(x, ...) with ONNX attributes as arguments, in the given sequence. `defaults`
+    states their defaults."""
 
     def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
         arguments = [float(op.attrs.get(key, value)) for key, value in defaults.items()]
@@ -123,7 +125,7 @@ def _concat(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 
 def _cast(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    return [inputs[0]]  # the executor stores results in the element type the graph states
+    return [inputs[0]]  # the executor converts results to the element type that the graph states
 
 
 def _clip(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
@@ -160,7 +162,7 @@ def _constant(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 def _sign(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     values, torch = inputs[0], torch_library()
-    result = torch.sign(values)  # 0 for NaN, which ONNX Runtime leaves as it is
+    result = torch.sign(values)  # 0 for NaN; ONNX Runtime returns NaN
     return [torch.where(values.isnan(), values, result) if values.is_floating_point() else result]
 
 

@@ -1,1 +1,1 @@
-"""Which bytes are live when: memory models, storages, lifetimes, records, and the bounds that follow from them."""
+"""Which bytes are live at which step: memory models, storages, lifetimes, records, and bounds."""

@@ -34,9 +34,9 @@ def breadth_bound(records: Sequence[Record]) -> int:
 
 
 def offsets_bound(records: Sequence[Record]) -> int:
-    """A lower bound of the end of every placement in one arena: the largest breadth, what shared alignments leave
-    unused between records, and the end of the highest pinned record. Another record never lowers it, as long as there
-    are few different alignments. O(n log n) for each number that divides alignments."""
+    """A lower bound on the end of every placement in one arena: the largest of the breadth bound, the end of the
+    highest pinned record, and the breadth with the bytes that common divisors of alignments leave unused between
+    records. With at most 16 different alignments, a further record never lowers it. O(n log n) for each divisor."""
     pinned = max((record.offset + record.nbytes for record in records if record.offset is not None), default=0)
     padded = (
         _padded_bound([record for record in records if record.alignment % unit == 0], unit)
@@ -49,7 +49,7 @@ _FEW_ALIGNMENTS = 16
 
 
 def _units(alignments: set[int]) -> set[int]:
-    """The common divisors to look at: of every set of alignments, or of all where there are many."""
+    """The common divisors of every set of alignments; where there are many alignments, only the one of all."""
     if len(alignments) > _FEW_ALIGNMENTS:
         return {gcd(*alignments)}
     units: set[int] = set()
@@ -59,10 +59,10 @@ def _units(alignments: set[int]) -> set[int]:
 
 
 def _padded_bound(records: Sequence[Record], unit: int) -> int:
-    """Where all offsets are multiples of `unit`, all records that live at one step take up whole multiples of it,
-    but for the topmost, whose last bytes are not needed: no more of them than the most that any one leaves unused."""
+    """A bound for records whose offsets are all multiples of `unit`. Of the records live at one step, each but the
+    topmost takes a whole multiple of `unit`. The topmost may be the one that leaves the most bytes of it unused."""
     if all(record.nbytes % unit == 0 for record in records):
-        return 0  # the breadth says it all
+        return 0  # `breadth_bound` is the same then
     events = []
     for index, record in enumerate(records):
         for low, high in record.active():
@@ -71,7 +71,7 @@ def _padded_bound(records: Sequence[Record], unit: int) -> int:
     best = total = 0
     unused = [align_up(record.nbytes, unit) - record.nbytes for record in records]
     live: set[int] = set()
-    largest: list[tuple[int, int]] = []  # (-unused, record), of what lives and of some that did
+    largest: list[tuple[int, int]] = []  # (-unused, record) of all live records and of some that are no longer live
     for _, comes, index in events:
         total += (records[index].nbytes + unused[index]) * (1 if comes else -1)
         if not comes:
@@ -86,15 +86,16 @@ def _padded_bound(records: Sequence[Record], unit: int) -> int:
 
 
 def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
-    """The i-th is the largest i-th size, counted from the largest, of the records live at one step (memory-management
-    paper, section 3). As long as the most records live at once. O(n · steps), a few array operations a record.
+    """Sort the sizes of the records live at each step, largest first; the i-th maximum is the largest i-th size of all
+    steps (memory-management paper, section 3). There are as many maxima as records live at one step at most.
+    O(n · steps), by a few array operations for each record.
     """
     pieces = [(record.nbytes, record.active()) for record in records]
     steps = sorted({step for _, active in pieces for piece in active for step in piece})
     number = {step: index for index, step in enumerate(steps)}
     live = np.zeros(len(steps), dtype=np.int64)
     maxima: list[int] = []
-    # In order of decreasing size, the record that is the first to make i live at once has the i-th maximum's size.
+    # Records are added largest first. The first with which i records are live at one step has the i-th maximum's size.
     for nbytes, active in sorted(pieces, key=lambda item: -item[0]):
         for low, high in active:
             stretch = live[number[low] : number[high]]
@@ -105,25 +106,30 @@ def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
 
 
 def objects_bound(records: Sequence[Record]) -> int:
-    """The sum of the positional maxima: no set of shared objects takes less (memory-management paper, section 4.1)."""
+    """The sum of the positional maxima: no set of shared objects has fewer bytes (memory-management paper, section
+    4.1)."""
     return sum(positional_maxima(records))
 
 
 def check_capacity(records: Sequence[Record], capacity_bytes: int) -> None:
-    """Raise InfeasibleError, with the bound and where it binds, if no placement can end at or below the capacity."""
+    """Raise InfeasibleError where the breadth or a pinned record proves that no placement fits into the capacity; it
+    names the step or the record, and the bound, which counts what alignments leave unused."""
     pinned = max((r for r in records if r.offset is not None), key=lambda r: (r.offset or 0) + r.nbytes, default=None)
     if pinned is not None and pinned.offset is not None and pinned.offset + pinned.nbytes > capacity_bytes:
         end = pinned.offset + pinned.nbytes
         raise InfeasibleError(
-            f"the pinned record {pinned.id!r} ends at {end}, above the capacity of {capacity_bytes}",
-            figures={"limit_bytes": capacity_bytes, "least_bytes": end},
+            f"the pinned record {pinned.id!r} ends at {end}, above the capacity of {capacity_bytes}; "
+            f"a placement takes {offsets_bound(records)} at least",
+            figures={"limit_bytes": capacity_bytes, "least_bytes": offsets_bound(records)},
         )
     step, bound = max(breadths(records), key=lambda item: (item[1], -item[0]), default=(0, 0))
     if bound > capacity_bytes:
         live = [r for r in records if any(low <= step < high for low, high in r.active())]
         largest = ", ".join(repr(r.id) for r in sorted(live, key=lambda r: -r.nbytes)[:3])
+        least = offsets_bound(records)
+        aligned = "with the alignments " if least > bound else ""
         raise InfeasibleError(
             f"{bound} bytes are live at step {step} ({len(live)} records, the largest {largest}): "
-            f"no placement fits into {capacity_bytes}; it takes {bound} at least",
-            figures={"limit_bytes": capacity_bytes, "least_bytes": bound, "peak_step": step},
+            f"no placement fits into {capacity_bytes}; {aligned}it takes {least} at least",
+            figures={"limit_bytes": capacity_bytes, "least_bytes": least, "peak_step": step},
         )

@@ -1,19 +1,19 @@
-"""THE definition of live bytes and peak: a graph and a memory model give storages, storages give everything else.
+"""The only definition of live bytes and peak: a graph and a memory model give storages; all else follows from these.
 
 A *storage* is bytes of memory with one lifetime; tensors that share bytes (views, zero-copy concatenations,
 accumulated partial sums) share storages. For a downset D (the operators executed so far)
 
     live(D) = Σ nbytes over storages allocated in D and not yet freed in D,
 
-allocated when the first of its producers ran (or from the start), freed when all of its consumers ran (or never, when
-kept). Executing v at D needs
+A storage is allocated when the first of its producers has run (one without producers: from the start). It is freed when
+all of its consumers have run; a kept one is never freed. Executing v after D needs
 
     transient(v, D) = live(D) + bytes v allocates − bytes it takes over in place,
 
-and the peak of an order is its largest transient. live is a function of the downset alone, and submodular
-(docs: the proof); every search here rests on that. What is taken over lowers a transient only, never live bytes: in
-place at equal aligned size, where one storage goes on as the other, or of any size while one operator runs, where its
-result overlaps an input that dies with it (`storages.lagged`).
+and the peak of an order is its largest transient. live is a function of the downset alone and is submodular (docs/tour
+proves it); every search here relies on that. Bytes taken over lower a transient only, never live bytes. They are a
+whole storage, where an operator works in place at equal aligned size, or some bytes of an input that the result
+overlaps while the operator runs and that is freed after it (`storages.lagged`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A block of `nbytes` (already aligned): allocated when the first of the `producers` runs (none: before the start),
-    freed when all `consumers` ran, unless `kept` to the end. Both list operators, ascending, each once. A storage
-    without `consumers` is `kept`: what is read by nobody is consumed by its producers."""
+    """A block of `nbytes` (already aligned). It is allocated when the first of the `producers` runs (none: before the
+    start) and freed when all `consumers` have run, unless it is `kept` to the end. Both list operators, ascending, each
+    once. Only a kept storage has no `consumers`: its producers consume a result that no operator reads."""
 
     nbytes: int
     producers: tuple[int, ...]
@@ -56,11 +56,12 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class OrderProblem:
-    """All that an order planner sees. `predecessors[v]` lists the operators that v directly waits for, ascending;
-    `in_place[v]` the storages whose bytes v's output may take over, if by then only v has still to read them, and
-    `in_place_bytes[v]` how many of each, no more than v allocates (empty: all).
+    """The input of an order planner.
 
-    `floor_bytes`: what any order needs even before its first operator (all graph inputs at once)."""
+    `predecessors[v]` lists the operators that v directly waits for, ascending. `in_place[v]` lists the storages whose
+    bytes v's output may take over once v is their only consumer left. `in_place_bytes[v]` states how many bytes of
+    each, no more than v allocates (empty: all). `floor_bytes`: bytes that every order needs before its first operator
+    (all graph inputs together)."""
 
     predecessors: tuple[tuple[int, ...], ...]
     storages: tuple[Storage, ...]
@@ -72,7 +73,8 @@ class OrderProblem:
         return f"<OrderProblem: {len(self.predecessors)} operators, {len(self.storages)} storages>"
 
     def candidates(self, operator: int) -> tuple[tuple[int, int], ...]:
-        """(storage, bytes that may be taken over) of the operator."""
+        """(storage, bytes that the operator may take over) for each storage that it may reuse; the first that can be
+        reused is."""
         listed = self.in_place[operator] if self.in_place else ()
         if self.in_place_bytes:
             return tuple(zip(listed, self.in_place_bytes[operator], strict=True))
@@ -80,7 +82,7 @@ class OrderProblem:
 
 
 def live_bytes(problem: OrderProblem, downset: int) -> int:
-    """Bytes live once exactly the operators of `downset` (a mask) ran. O(storages)."""
+    """Bytes live when exactly the operators of `downset` (a mask) have run. O(storages)."""
     total = 0
     for storage in problem.storages:
         allocated = not storage.producers or _ran(storage.producers, downset)
@@ -91,7 +93,7 @@ def live_bytes(problem: OrderProblem, downset: int) -> int:
 
 
 def transient_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
-    """Bytes live while `operator` runs right after exactly those of `downset`. O(storages)."""
+    """Bytes live while `operator` runs, when exactly the operators of `downset` (a mask) have run. O(storages)."""
     total = live_bytes(problem, downset)
     for storage in problem.storages:
         if operator in storage.producers and not _ran(storage.producers, downset):
@@ -107,7 +109,7 @@ def _ran(operators: Sequence[int], downset: int) -> list[int]:
 
 
 def profile(problem: OrderProblem, steps: Sequence[int]) -> list[int]:
-    """By step: `transient_bytes` while that operator runs. Incremental: O(steps + storages touched)."""
+    """By step of the order `steps`: the transient in bytes. O(steps + storages touched)."""
     storages = problem.storages
     produced: list[list[int]] = [[] for _ in problem.predecessors]
     consumed: list[list[int]] = [[] for _ in problem.predecessors]
@@ -134,16 +136,17 @@ def profile(problem: OrderProblem, steps: Sequence[int]) -> list[int]:
 
 
 def peak_bytes(problem: OrderProblem, steps: Sequence[int]) -> int:
-    """The largest transient of an order, and never less than the floor."""
+    """The peak of the order `steps`: its largest transient, or `floor_bytes` if that is larger."""
     return max([problem.floor_bytes, *profile(problem, steps)])
 
 
 _OPERATOR_BYTES = 6_000
-"""Measured: what `order` and `inspect` hold at their most, an operator, beside what does not grow with the network."""
+"""Measured: the most bytes for each operator that `order` and `inspect` hold, beside what does not grow with the
+network."""
 
 
 def _check_size(graph: Graph) -> None:
-    """Before any of it is taken."""
+    """Raise LimitReached where planning would take more memory than the machine has, before any is taken."""
     needed, there = _OPERATOR_BYTES * len(graph.ops), machine_bytes()
     if needed > there:
         raise LimitReached(
@@ -153,8 +156,8 @@ def _check_size(graph: Graph) -> None:
 
 
 def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProblem:
-    """The ordering problem of a graph under a memory model. O(operators · inputs + storages) time and memory.
-    Raises LimitReached where they do not fit into this machine's memory."""
+    """The ordering problem of a graph under a memory model. O(operators · inputs + storages) time and memory. Raises
+    LimitReached where planning does not fit into this machine's memory, UsageError for an unknown memory model."""
     _check_size(graph)
     model = memory_model(memory)
     storage_map = map_storages(graph, model)
@@ -166,7 +169,7 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
         kept = storage_map.kept[index]
         floor += 0 if producers else nbytes
         if nbytes == 0 or not (producers or consumers or kept):
-            continue  # an input that nobody reads weighs only before the start: that is the floor
+            continue  # an input that no operator reads counts only before the start, in the floor
         number[index] = len(storages)
         storages.append(Storage(nbytes, producers, consumers or producers, kept))
     candidates: list[tuple[int, ...]] = []
@@ -183,10 +186,9 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """The arena problem that an order implies. `record_of[t]` is the index in `records` of the one that holds tensor t,
-    or -1 (not counted, zero bytes, or spread over several records by a zero-copy concatenation); the tensor begins at
-    byte `begin_of[t]` of it. `overlaps`: records that may overlap while one operator reads the one and writes the
-    other."""
+    """The arena problem that an order implies. Record `record_of[t]` of `records` holds tensor t, from its byte
+    `begin_of[t]` on. It is -1 for a tensor that is not counted, has no bytes, or lies in several records (a zero-copy
+    concatenation). `overlaps`: pairs of records that may overlap while one operator reads one and writes the other."""
 
     records: tuple[Record, ...]
     record_of: tuple[int, ...]
@@ -194,7 +196,7 @@ class Lifetimes:
     overlaps: tuple[Overlap, ...] = ()
 
     def tensor_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
-        """The offset of each tensor that lies in one record, from those of the records."""
+        """The offset of each tensor that lies in one record, from the offsets of the records."""
         return {
             tensor: offsets[record] + self.begin_of[tensor]
             for tensor, record in enumerate(self.record_of)
@@ -205,10 +207,11 @@ class Lifetimes:
 
 
 def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "live") -> Lifetimes:
-    """Records of every storage under an order, in order of production; storages taken over in place are one record.
+    """The records of all storages under the order `steps`, by their first step. A storage and those that take it over
+    in place are one record.
 
-    The largest breadth of the records, less what overlaps, equals the peak of the order. Where some graph input is read
-    by nobody, the inputs start at step -1, when they are filled in; it needs room then and never again.
+    The largest breadth of the records, less the bytes that overlap, equals the peak of the order. Where no operator
+    reads some graph input, all inputs start at step -1, when they are filled in: that input needs room only then.
     """
     model = memory_model(memory)
     storage_map = map_storages(graph, model)
@@ -240,7 +243,7 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
                 stop[owner[result]] = stop[result]
                 break
     names: dict[int, str] = {}
-    # a tensor spread over several storages lends its name to none: the names of records are all different
+    # a tensor in several storages gives its name to none of them, so that the names of records differ
     for tensor, held in enumerate(storage_map.storages_of):
         for storage in held if len(held) == 1 else ():
             names.setdefault(owner[storage], graph.tensors[tensor].name)

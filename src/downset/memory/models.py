@@ -1,4 +1,5 @@
-"""The memory models, one table: what each runtime, or paper, counts, aligns, shares and overwrites."""
+"""The table of memory models: which tensors each runtime or paper counts, and how it aligns, shares and overwrites
+them."""
 
 from __future__ import annotations
 
@@ -20,37 +21,40 @@ MemoryName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """The rules by which a runtime keeps tensors in memory. Kinds are operator kinds of the graph vocabulary."""
+    """The rules by which a runtime keeps tensors in memory. Kinds of operators are named as in `graph.kinds`."""
 
     name: str
     counts: str
-    """One sentence for people: what is counted, and why."""
+    """One sentence for users: which bytes are counted."""
     alignment: int = 1
+    """Every storage is rounded up to a multiple of this many bytes."""
     inputs: str = "until last use"
     """Graph inputs: "until last use", "to the end", or "not counted"."""
     outputs_counted: bool = True
     outputs_apart: bool = False
-    """Graph outputs always have bytes of their own: never views, never made in place."""
+    """Whether graph outputs never share bytes with other tensors: they are not views and not made in place."""
     inputs_apart: bool = False
-    """Graph inputs are nobody's bytes but their own: what would be a view of one is a copy."""
+    """Whether graph inputs never share bytes with other tensors: a reshape of an input is a copy."""
     views: frozenset[str] = frozenset()
-    """Kinds whose first output is the same bytes as their first input."""
+    """Kinds whose first output has the same bytes as their first input."""
     concat_is_view: bool = False
-    """A Concat of activations has no bytes of its own: its parts stay until its consumers ran."""
+    """Whether the result of a Concat consists of the bytes of its parts, which stay until its consumers have run."""
     rows_in_place: bool = False
-    """Rows that are cut out of a tensor lie in it, where the operator says at which byte (attribute `lies_at`), and
-    parts of a concatenation are made in it, where it lists their positions (`in_place`): each byte is copied onto
-    itself."""
+    """Whether rows cut out of a tensor stay where they lie in it, if the operator states at which byte (attribute
+    `lies_at`), and parts of a concatenation are made inside its result, if it lists their positions (`in_place`). The
+    kernel then copies each byte onto itself."""
     accumulates: bool = False
-    """A Sum of partial results (attribute partial_sum=1) happens in the result's own bytes, from the first part on."""
+    """Whether a Sum of partial results (attribute partial_sum=1) adds them up in the bytes of its result, from the
+    first part on."""
     in_place: frozenset[str] = frozenset()
-    """Kinds whose first output may overwrite an input of equal aligned size that nobody reads later."""
+    """Kinds whose first output may overwrite an input of equal aligned size that no operator reads later."""
     in_place_only_reader: bool = False
-    """Whether an operator works in place only where it is the one reader in the network, not the last of several."""
+    """Whether an operator may overwrite an input only if it is the only reader in the network, not the last of
+    several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
-    """The same, where only the input at this position may be overwritten."""
+    """Kinds of which only the input at this position may be overwritten."""
     kernels: KernelsName | None = None
-    """The library whose kernels run: results may overlap inputs as its table says (`memory.overlaps`)."""
+    """The library whose kernels run: results may overlap inputs as the table of `memory.overlaps` states for it."""
 
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -60,7 +64,7 @@ _ORT_IN_PLACE = frozenset(
         "Softplus", "Softsign", "Shrink", "Softmax", "LogSoftmax", "Cast", "Trilu", "ScatterElements",
     }
 )  # fmt: skip
-"""Found by asking ONNX Runtime's profile which kernels allocate nothing; arithmetic (Add, Mul, Exp, ...) does."""
+"""Kinds whose kernels allocate nothing, according to ONNX Runtime's profile; arithmetic (Add, Mul, Exp, ...) does."""
 
 _MODELS = (
     MemoryModel(
@@ -110,7 +114,7 @@ _MODELS = (
         outputs_apart=True,
         views=_RESHAPES,
         in_place=_ORT_IN_PLACE,
-        # The fourth input is added to the result: partial sums that accumulate in place.
+        # The fourth input is added to the result: partial sums accumulate in place.
         in_place_input={FUSED_CONV: 3},
     ),
     MemoryModel(
@@ -138,7 +142,7 @@ MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in (*_MO
 
 
 def memory_model(memory: str | MemoryModel) -> MemoryModel:
-    """The model of that name; raises UsageError that lists the names."""
+    """The memory model of that name. Raises UsageError, which lists the names, for an unknown one."""
     if isinstance(memory, MemoryModel):
         return memory
     try:

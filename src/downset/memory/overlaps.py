@@ -1,11 +1,12 @@
-"""Which operators may write their result over an input that they still read, by the library whose kernels run them.
+"""Which operators may write their result over an input that they still read, for each library of kernels.
 
-An output may lie over an input where the kernel has read every byte before it overwrites it. That is a property of the
-kernel's loops, so it is stated by library: each entry of the table is read from that library's source. What the table
-does not list never overlaps. A *lag* is how many bytes below the input's begin the output has to begin, at least.
+An output may lie over an input if the kernel reads every byte before it overwrites it. This depends on the kernel's
+loops, so each entry of the table was read from the source of that library. Operators that the table does not list never
+overlap. A *lag* is the least number of bytes by which the output must begin below the input.
 
 *Sources* as of August 2026 (tflite-micro 90b983c2) and July 2026 (CMSIS-NN 99f736a6). TFLite Micro's CMSIS-NN kernels
-fall back to the reference kernels for types and shapes that CMSIS-NN lacks, so no library allows more than these do.
+run the reference kernels for types and shapes that CMSIS-NN does not support, so no library allows an overlap that the
+reference kernels do not allow.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ KernelsName = Literal["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]
 KERNELS: tuple[KernelsName, ...] = get_args(KernelsName)
 
 Walk = Literal["pixel", "channel", "four pixels", "written first"]
-"""How a kernel goes through its result, position by position in the order of the bytes (batch, row, column).
-`pixel`: one channel of a position after the other; for each it reads the whole window.
-`channel`: one channel of a position after the other; for each it reads that channel of the window alone.
-`four pixels`: one channel of four positions at a time, for each of which it reads the whole windows.
-`written first`: it may write all channels of a position before it has read the window to its end."""
+"""The sequence in which a kernel writes its result: position by position in the order of the bytes (batch, row,
+column).
+`pixel`: the channels of a position one after the other; for each channel it reads the whole window.
+`channel`: the channels of a position one after the other; for each channel it reads only that channel of the window.
+`four pixels`: four positions at a time, channel by channel; for each channel it reads the four whole windows.
+`written first`: it may write all channels of a position before it has read all of the window."""
 
 Operation = Literal["pointwise", "convolution", "depthwise", "average pool", "max pool"]
 
 ELEMENTWISE: frozenset[str] = frozenset(
     {"Add", "Clip", "HardSwish", "LeakyRelu", "Mul", "QuantizeLinear", "Relu", "Reshape", "Sigmoid", "Sub", "Tanh"}
 )
-"""Kinds whose result may take the place of an input of the same size, at the same offset, in every library: element i
-is read before element i is written, one by one or in vectors. Reference: flat loops (reference/integer_ops/add.h:
+"""Kinds whose result may lie at the offset of an input of the same size, in every library: element i is read before
+element i is written, one by one or in vectors. Reference: flat loops (reference/integer_ops/add.h:
 AddElementwise, mul.h: MulElementwise, logistic.h, tanh.h, requantize.h, leaky_relu.h, hard_swish.h, micro/kernels/
 activations_common.cc), and broadcasts in the order of the result (reference/broadcast_loop.h); micro/kernels/reshape.cc
 copies nothing where both addresses are equal. CMSIS-NN: arm_elementwise_add_s8 and arm_elementwise_mul_s8 load 4
@@ -99,12 +101,13 @@ _TYPES: Mapping[str, frozenset[str]] = {
     "cmsis-nn-mve": frozenset({"int8"}),
 }
 _MVE_BLOCK = 124
-"""CH_IN_BLOCK_MVE."""
+"""CH_IN_BLOCK_MVE in CMSIS-NN's source: channels of a block."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowGeometry:
-    """A sliding window over rows and columns of channels-last tensors; the pads are those at the begin."""
+    """A sliding window over the rows and columns of channels-last tensors. `read` and `written` are shapes; `pads` are
+    those before the first row and column."""
 
     read: tuple[int, int, int, int]
     written: tuple[int, int, int, int]
@@ -115,7 +118,8 @@ class WindowGeometry:
 
 
 def geometry(graph: Graph, op: Op) -> WindowGeometry | None:
-    """The window of an operator that has one, and one result; None where attributes do not state kernel and pads."""
+    """The window of a channels-last convolution or pool with one result; None for other operators, and where the
+    attributes do not state kernel and pads."""
     if op.kind not in ("Conv", "AveragePool", "MaxPool") or op.attrs.get("layout") != "NHWC" or len(op.outputs) != 1:
         return None
     if "kernel_shape" not in op.attrs or (op.attrs.get("auto_pad", "NOTSET") != "NOTSET" and "pads" not in op.attrs):
@@ -143,8 +147,8 @@ def _operation(op: Op, window: WindowGeometry) -> Operation | None:
 
 
 def walk_of(graph: Graph, op: Op, kernels: str, window: WindowGeometry | None = None) -> Walk | None:
-    """How the library's kernel goes through this operator, or through one with another `window`; None where the table
-    allows no overlap."""
+    """How the library's kernel writes the result of this operator, or of one with another `window`. None where the
+    table allows no overlap."""
     if kernels not in TABLE or not op.inputs or op.inputs[0] == ABSENT or ABSENT in op.outputs:
         return None
     window = window or geometry(graph, op)
@@ -160,7 +164,7 @@ def walk_of(graph: Graph, op: Op, kernels: str, window: WindowGeometry | None = 
 
 
 def _is_main_kernel(kernels: str, operation: Operation, window: WindowGeometry) -> bool:
-    """Whether CMSIS-NN runs it by the function that the table was read from, not by a special one."""
+    """Whether CMSIS-NN runs the operator by the function from which the table was read, not by a special one."""
     if operation == "depthwise":
         narrow = kernels == "cmsis-nn-dsp" or 1 < window.read[3] <= _MVE_BLOCK
         return window.read[3] == window.written[3] and window.read[0] == 1 and window.dilations == (1, 1) and narrow
@@ -169,30 +173,30 @@ def _is_main_kernel(kernels: str, operation: Operation, window: WindowGeometry) 
 
 
 def least_lag(graph: Graph, op: Op, kernels: str, window: WindowGeometry | None = None) -> int | None:
-    """The least number of bytes by which the first output has to begin below the first input where they overlap, or
-    None where they must not. `window`: of some rows of the operator."""
+    """The least number of bytes by which the first output must begin below the first input if they overlap; None where
+    they must not overlap. `window`: that of a strip of the operator, instead of its own."""
     window = window or geometry(graph, op)
     walk = walk_of(graph, op, kernels, window)
     return None if walk is None or window is None else lag_bytes(window, walk, element_bytes(graph, op))
 
 
 def element_bytes(graph: Graph, op: Op) -> int:
-    """Bytes of one element of what the operator makes."""
+    """Bytes of one element of the operator's first output."""
     output = graph.tensors[op.outputs[0]]
     return output.nbytes // max(1, int(np.prod(output.shape)))
 
 
 @lru_cache(maxsize=4096)
 def lag_bytes(window: WindowGeometry, walk: Walk, unit: int) -> int:
-    """The lag of a window by this walk, for elements of `unit` bytes; 0 where no more is needed. O(positions).
+    """The lag in bytes of a window with this walk, for elements of `unit` bytes. O(positions).
 
-    A write of output byte j is unsafe over input byte i if i is still to be read then: the input has to begin more than
-    j - i above. For one position only the lowest byte matters that it, or a later one, reads."""
+    A write of output byte j must not change input byte i if i is read later, so the input has to begin more than j - i
+    bytes above the output. For each position only the lowest byte matters that it or a later position reads."""
     channels, depth = window.written[3], window.read[3]
     lowest = _lowest_read(window)
     ahead = np.minimum.accumulate(lowest[::-1])[::-1]
     position = np.arange(len(ahead), dtype=np.int64)
-    # What all later positions read must lie above all that is written by then.
+    # All bytes that later positions read must lie above all bytes written so far.
     after = (position[:-1] + 1) * channels - ahead[1:] * depth
     if walk == "written first":
         within = (position + 1) * channels - ahead * depth
@@ -223,7 +227,7 @@ def _lowest_read(window: WindowGeometry) -> npt.NDArray[np.int64]:
 
     rows, columns, wide = first(0), first(1), window.read[2]
     image = rows[:, None] * wide + columns[None, :]
-    # A window that lies outside reads nothing.
+    # A window outside the image reads nothing.
     image = np.where((rows[:, None] >= window.read[1]) | (columns[None, :] >= wide), np.iinfo(np.int32).max, image)
     batches = np.arange(window.written[0], dtype=np.int64) * window.read[1] * wide
     return (batches[:, None] + image.reshape(1, -1)).reshape(-1)

@@ -1,6 +1,6 @@
-"""Tensor usage records: what an arena planner sees of a network. The CSV files they travel in: records_csv.py.
+"""Tensor usage records: the input of an arena planner. `formats.records_csv` reads and writes them as CSV files.
 
-The word is the memory-management paper's (section 3); here intervals are half-open, so the paper's [first, last] is
+The term is that of the memory-management paper (section 3). Intervals here are half-open: the paper's [first, last] is
 [first, last + 1). Steps are integers of any size; only their order matters.
 """
 
@@ -25,7 +25,8 @@ _WHOLE = ("start", "stop", "nbytes", "alignment")
 class Record:
     """A buffer of `nbytes` that must keep its contents from step `start` up to, not including, step `stop`.
 
-    `offset` pins it; `gaps` are half-open intervals inside the lifetime in which its bytes may be used by others.
+    `offset` pins it to one place. `gaps` are half-open intervals inside the lifetime in which other records may use its
+    bytes. `hint` is kept from a file and means nothing to planners.
     """
 
     id: str
@@ -53,15 +54,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two records, by index, that live together for one step, the last of `read` and the first of `written`: there
-    they may overlap if `written` begins `lag` bytes or more below `read`."""
+    """Two records, by index, that are live together for one step: the last step of `read` is the first of `written`.
+    They may overlap if `written` begins `lag` bytes or more below `read`."""
 
     read: int
     written: int
     lag: int
 
     def allows(self, offsets: Sequence[int]) -> bool:
-        """Whether offsets of the records keep the lag."""
+        """Whether these offsets of all records keep the lag."""
         return offsets[self.read] - offsets[self.written] >= self.lag
 
 
@@ -70,16 +71,16 @@ def align_up(nbytes: int, alignment: int) -> int:
 
 
 def aligned(records: Sequence[Record], alignment: int) -> tuple[Record, ...]:
-    """The records with every offset held to a multiple of `alignment` too. Raises UsageError as `check_records` does: a
-    pin may be misaligned now."""
+    """The records, whose offsets must now also be multiples of `alignment`. Raises UsageError as `check_records` does,
+    for example for a pinned offset that is not such a multiple."""
     records_aligned = tuple(replace(record, alignment=lcm(record.alignment, alignment)) for record in records)
     check_records(records_aligned)
     return records_aligned
 
 
 def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
-    """Faults of bare records, as (record, field, reason): in order of the records, then pins that collide, in
-    order of the steps. O(n log n)."""
+    """The faults of records as (index, field, reason): in the order of the records, then pinned records that collide,
+    in the order of the steps. O(n log n)."""
     seen: dict[str, int] = {}
     pinned: list[int] = []
     for index, record in enumerate(records):
@@ -125,10 +126,10 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
 
 
 def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(step, record, record that came to it) where two of these records hold the same bytes from that step on.
+    """(step, one record, another): the step at which the second record becomes live on bytes that the first holds.
 
-    In order of the steps, and at least one for every record that collides with what was there when it came. O(n log n)
-    comparisons: what lives at one step is apart in bytes if neighbours are, so a newcomer is held to its neighbours.
+    They come in the order of the steps, at least one for every record that becomes live on bytes in use. O(n log n)
+    comparisons: live records that do not collide are sorted by offset, so a new one is compared with its neighbours.
     """
     events: list[tuple[int, int, int]] = []
     for index, record in enumerate(records):
@@ -155,6 +156,6 @@ def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tu
 
 
 def check_records(records: Sequence[Record]) -> None:
-    """Raise UsageError naming the first record that cannot be planned, and why."""
+    """Raise UsageError that names the first record that cannot be planned, and why."""
     for index, _, reason in faults(records):
         raise UsageError(f"record {index}: {reason}")

@@ -1,4 +1,4 @@
-"""Which tensors of a graph lie in the same bytes under a memory model: the storages that `liveness` judges."""
+"""Which tensors of a graph share bytes under a memory model: the storages of which `liveness` computes lifetimes."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ __all__ = ["Lagged", "StorageMap", "lagged", "map_storages", "takeover"]
 
 @dataclass(slots=True)
 class StorageMap:
-    """Storages by index: aligned bytes, producers (none: before the start) and consumers, each ascending and once, kept
-    to the end."""
+    """The storages under construction. Lists by storage: aligned bytes, producers (none: allocated before the start),
+    consumers (both ascending, each once), and whether it is kept to the end."""
 
     storages_of: list[tuple[int, ...]]
-    """By tensor: none (not counted), one, or several (a zero-copy concatenation)."""
+    """By tensor: its storages. None (not counted), one, or several (a zero-copy concatenation)."""
     inputs: frozenset[int]
     outputs: frozenset[int]
-    """Tensors of the graph's interface."""
+    """The graph's inputs and outputs."""
     begin_of: list[int] = field(default_factory=list)
-    """By tensor: where in its storage it begins."""
+    """By tensor: the byte of its storage at which it begins."""
     nbytes: list[int] = field(default_factory=list)
     producers: list[list[int]] = field(default_factory=list)
     consumers: list[list[int]] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
     exclusive: list[bool] = field(default_factory=list)
-    """Whether an operator may overwrite it: neither a graph input, nor an output, nor part of a concatenation view."""
+    """Whether an operator may overwrite it: it is not a graph input, not part of a concatenation that is a view, and
+    no rows lie in it."""
     open_to_sums: list[bool] = field(default_factory=list)
-    """Whether more may be added to what it holds: it is nobody's view, and what it holds is not activated."""
+    """Whether a sum may add to its value: it has no view, and no activation was applied to the value."""
     _merged: dict[int, int] = field(default_factory=dict)
-    """Storage -> the one it was merged into."""
+    """By storage that was merged: the one into which it was merged."""
     _made_for: list[int] = field(default_factory=list)
-    """By storage: the tensor whose bytes it is, of all that lie in it."""
+    """By storage: the tensor for which it was made; others may lie in it too."""
     _holds: list[list[int]] = field(default_factory=list)
-    """By storage: the tensors that lie in it alone."""
+    """By storage: the tensors that lie in it and in no other."""
 
     def add(self, nbytes: int, producer: int | None, tensor: int) -> int:
-        """A storage for this tensor, which lies in it from now on."""
+        """Make a storage for this tensor, and return its index."""
         self._made_for.append(tensor)
         self._holds.append([])
         self.nbytes.append(nbytes)
@@ -57,22 +58,22 @@ class StorageMap:
         return storage
 
     def lay(self, tensor: int, storage: int, begin: int) -> None:
-        """The tensor lies in this storage from this byte on."""
+        """Put the tensor into this storage, from the byte `begin` on."""
         self.storages_of[tensor], self.begin_of[tensor] = (storage,), begin
         self._holds[storage].append(tensor)
 
     def spanned(self, tensor: int) -> bool:
-        """Whether the tensor has a storage of its own, in which nothing lies but parts of it, made by operators."""
+        """Whether the tensor's one storage was made for it, by an operator: other tensors in it are parts or views."""
         held = self.storages_of[tensor]
         return len(held) == 1 and self._made_for[held[0]] == tensor and bool(self.producers[held[0]])
 
     def alone(self, tensor: int) -> bool:
-        """Whether the tensor has a storage of its own, in which no other tensor lies."""
+        """Whether the tensor has one storage, in which no other tensor lies."""
         held = self.storages_of[tensor]
         return len(held) == 1 and self._holds[held[0]] == [tensor]
 
     def absorb(self, into: int, tensor: int, begin: int) -> None:
-        """The storage of a tensor that spans it becomes bytes of another, from this one on."""
+        """Make the storage of a tensor (see `spanned`) a part of the storage `into`, from the byte `begin` on."""
         (storage,) = self.storages_of[tensor]
         for other in self._holds[storage]:
             self.lay(other, into, self.begin_of[other] + begin)
@@ -80,14 +81,14 @@ class StorageMap:
         self.merge(into, storage)
 
     def merge(self, into: int, other: int) -> None:
-        """One storage for both, that lives from the first producer to the last consumer of either."""
+        """Merge `other` into `into`, which is then live from the first producer to the last consumer of either."""
         self.producers[into] = sorted({*self.producers[into], *self.producers[other]})
         self.consumers[into] = sorted({*self.consumers[into], *self.consumers[other]})
         self.nbytes[other], self.producers[other], self.consumers[other] = 0, [], []
         self._merged[other] = into
 
     def settle(self) -> None:
-        """Every tensor whose storage was merged into another lies in that one."""
+        """Move every tensor whose storage was merged to the storage into which it was merged."""
         for tensor, held in enumerate(self.storages_of):
             if len(held) == 1:
                 (storage,) = held
@@ -96,7 +97,7 @@ class StorageMap:
                 self.storages_of[tensor] = (storage,)
 
     def close(self, storages: Sequence[int]) -> None:
-        """End the sums in these storages: nothing adds to them any more."""
+        """State that no further sum may add to these storages."""
         for storage in storages:
             self.open_to_sums[storage] = False
 
@@ -107,12 +108,12 @@ class StorageMap:
 
 
 _MOST_LISTED = 1 << 20
-"""Tensors inside concatenations that are views: of nested ones the square of their number."""
+"""The limit of tensors inside concatenations that are views, in all; nested ones list the square of their number."""
 
 
 def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
-    """The storages of a graph. O(operators · inputs); where concatenations are views, their parts at any depth count as
-    inputs. Raises UnsupportedError for more than `_MOST_LISTED` of these."""
+    """The storages of a graph. O(operators · inputs); where concatenations are views, their parts at every depth count
+    as inputs, and more than `_MOST_LISTED` of them raise UnsupportedError."""
     count, listed = len(graph.tensors), 0
     storage_map = StorageMap([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
     read_by = graph.consumers()
@@ -189,7 +190,7 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) 
         return False
     if model.inputs_apart and op.inputs[0] in storage_map.inputs:
         return False
-    # A runtime copies where an output of the graph would alias an input of it.
+    # A runtime copies where an output of the graph would share the bytes of an input of the graph.
     return op.outputs[0] not in storage_map.outputs or not (model.outputs_apart or op.inputs[0] in storage_map.inputs)
 
 
@@ -203,7 +204,7 @@ def _is_concatenation_view(
 
 
 def _is_cut(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -> bool:
-    """Whether the result is some rows of the first input, where they lie."""
+    """Whether the result is rows of the first input that stay where they lie."""
     if not model.rows_in_place or "lies_at" not in op.attrs or op.outputs[0] in storage_map.outputs:
         return False
     begin, source = int(op.attrs["lies_at"]), op.inputs[0]
@@ -212,7 +213,7 @@ def _is_cut(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -
 
 
 def _joins_rows(graph: Graph, op: Op) -> bool:
-    """Whether a concatenation that may happen in place puts its parts one behind the other in memory."""
+    """Whether a concatenation with parts made in place puts its parts one behind the other in memory."""
     if op.kind != "Concat" or not op.attrs.get("in_place") or op.attrs.get("activation"):
         return False
     shape = graph.tensors[op.outputs[0]].shape
@@ -221,8 +222,8 @@ def _joins_rows(graph: Graph, op: Op) -> bool:
 
 
 def _gather(graph: Graph, op: Op, storage: int, storage_map: StorageMap) -> None:
-    """The parts that the operator names, and that are nobody else's, are made where the result has them; the others are
-    copied there."""
+    """Put the parts that the operator lists in `in_place` inside its result, unless they are used twice, are graph
+    outputs or share bytes. The other parts are copied there."""
     begin, uses = 0, Counter(op.inputs)
     for position, part in enumerate(op.inputs):
         alone = uses[part] == 1 and part not in storage_map.outputs
@@ -241,16 +242,16 @@ def _accumulates(
     storage_map: StorageMap,
     read_by: Sequence[Sequence[int]],
 ) -> bool:
-    """Whether a sum of partial results happens in the bytes of its first part: every part is as large as the sum, is
-    read by nothing else, and is alone in its bytes. An earlier sum that already accumulates may be a part, unless it
-    ends in an activation, which must not see what is added later."""
+    """Whether a sum of partial results happens in the bytes of its first part. Every part must be as large as the sum,
+    must have no other reader, and must not be a view. A part may be an earlier sum that accumulates, unless that ends
+    in an activation."""
     op = graph.ops[index]
     if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum") or not parts:
         return False
     nbytes = graph.tensors[op.outputs[0]].nbytes
     held = [storage_map.storages_of[part] for part in parts]
     return (
-        len(set(held)) == len(parts)  # none twice
+        len(set(held)) == len(parts)  # no part twice
         and all(len(storages) == 1 for storages in held)
         and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
         and not set(parts) & (storage_map.inputs | storage_map.outputs)
@@ -259,7 +260,7 @@ def _accumulates(
 
 
 def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) -> list[int]:
-    """The storages that the operator's output may overwrite, lowest first."""
+    """The storages of equal size that the operator's output may overwrite, ascending."""
     position = model.in_place_input.get(op.kind)
     if position is None and op.kind not in model.in_place:
         return []
@@ -271,7 +272,7 @@ def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) 
     if model.outputs_apart and op.outputs[0] in storage_map.outputs:
         return []
     if position is not None and (position >= len(op.inputs) or op.inputs.count(op.inputs[position]) > 1):
-        return []  # what is read elsewhere too cannot be overwritten while it is
+        return []  # an input that the operator also reads at another position cannot be overwritten
     taken: list[int] = []
     for tensor in op.inputs if position is None else op.inputs[position : position + 1]:
         if tensor == ABSENT or len(storage_map.storages_of[tensor]) != 1:
@@ -292,8 +293,8 @@ def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) 
 
 @dataclass(frozen=True, slots=True)
 class Lagged:
-    """An operator whose result may overlap the storage `read`, where it begins `lag` bytes or more below that one.
-    `nbytes`: the most that both can have in common."""
+    """An operator whose result, the storage `written`, may overlap the storage `read` if it begins `lag` bytes or more
+    below it. `nbytes`: the most bytes that both can have in common."""
 
     read: int
     written: int
@@ -302,7 +303,7 @@ class Lagged:
 
 
 def lagged(graph: Graph, model: MemoryModel, storage_map: StorageMap, index: int) -> Lagged | None:
-    """The overlap that the kernels of the model's library allow this operator, where they allow one."""
+    """The overlap that the kernels of the model's library allow this operator, or None."""
     op = graph.ops[index]
     if (
         model.kernels is None
@@ -318,6 +319,6 @@ def lagged(graph: Graph, model: MemoryModel, storage_map: StorageMap, index: int
     if storage_map.kept[read] or storage_map.producers[written] != [index]:
         return None
     lag = align_up(lag, model.alignment)
-    # Below the input, the result has so many bytes over it at most.
+    # A result that begins `lag` bytes below the input overlaps it in at most this many bytes.
     nbytes = min(storage_map.nbytes[read], storage_map.nbytes[written] - lag)
     return Lagged(read, written, lag, nbytes) if nbytes > 0 else None

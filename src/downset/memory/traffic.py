@@ -1,15 +1,15 @@
-"""Off-chip traffic of an order when only so many bytes fit on chip, under clairvoyant replacement.
+"""Off-chip traffic of an order for a given on-chip memory, under clairvoyant replacement.
 
 Source: "Ordering Chaos", section 4.2 and figure 11, which counts traffic under Belady's clairvoyant algorithm; Belady,
 "A study of replacement algorithms for a virtual-storage computer" (1966).
-Names: a *block* is the unit that moves; dead data (read by nobody any more) is never written back.
+Names: a *block* is the unit that moves. A dead block, which no later operator reads, is never written back.
 Complexity: O(accesses · log accesses).
-Deviations: the paper names no unit. `block_bytes` gives blocks of one size, for which evicting what is used farthest in
-    the future needs the fewest fetches of all policies; without it whole tensors move, where the rule is a heuristic.
-    Fetches and write-backs together are least where every tensor is read once. Elsewhere they can be more than another
-    policy needs: one that lets go of what lies off chip already, rather than of what must be written back first.
-    An operator reads all of its inputs and then writes its outputs; blocks that die there make room, so an input and an
-    output need not be on chip together and the traffic can be 0 somewhat below the peak of live bytes.
+Deviations: the paper states no unit. With `block_bytes` all blocks have one size; evicting the block that is used
+    farthest in the future then needs the fewest fetches of all policies. Without it whole tensors move, and the rule is
+    a heuristic. Fetches and write-backs together are least where every tensor is read once. Otherwise a policy may
+    need fewer that prefers to evict blocks that need no write-back. An operator reads all of its inputs and then writes
+    its outputs. A block is freed as soon as it is dead, so an input and an output need not be on chip together, and the
+    traffic can be 0 with a memory somewhat smaller than the peak.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _MOST_ACCESSES = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes over the chip's border: fetched, written back, and what was not written back because it was dead."""
+    """Bytes that cross the chip's border: fetched and written back. `dead_bytes_dropped`: bytes not written back
+    because they were dead."""
 
     read_bytes: int
     written_bytes: int
@@ -48,12 +49,12 @@ def off_chip_traffic(
     block_bytes: int | None = None,
     boundary: bool = False,
 ) -> Traffic:
-    """Traffic of running the operators in this order with `on_chip_bytes` of memory for activations.
+    """Traffic of running the operators in the order `steps` with `on_chip_bytes` of memory for activations.
 
-    Each operator reads its inputs and writes its outputs, in turn. With `boundary` graph inputs start off chip and
-    outputs must end there; without, as in the paper, inputs are produced on chip and outputs consumed there, so a
-    network whose peak fits has no traffic. Raises UsageError for a memory that holds not even one block, LimitReached
-    where there are more accesses than can be simulated.
+    With `boundary` graph inputs start off chip and graph outputs must end there. Without it, as in the paper, inputs
+    are produced on chip and outputs are consumed there, so a network whose peak fits has no traffic. `block_bytes`:
+    size of a block (None: whole tensors). Raises UsageError for a memory smaller than one block, LimitReached where
+    there are more accesses than can be simulated.
     """
     if on_chip_bytes <= 0 or (block_bytes is not None and not 0 < block_bytes <= on_chip_bytes):
         raise UsageError(f"on-chip memory of {on_chip_bytes} bytes does not hold a block of {block_bytes} bytes")
@@ -64,7 +65,8 @@ def off_chip_traffic(
 
 
 def _check_size(graph: Graph, steps: Sequence[int], block_bytes: int | None) -> None:
-    """Before any memory is taken: an access takes about 200 bytes and a few microseconds."""
+    """Raise LimitReached for too many accesses before any memory is taken: each takes about 200 bytes and a few
+    microseconds."""
     if block_bytes is None:
         return
     counts = [-(-tensor.nbytes // block_bytes) if tensor.role == "activation" else 0 for tensor in graph.tensors]
@@ -72,7 +74,7 @@ def _check_size(graph: Graph, steps: Sequence[int], block_bytes: int | None) -> 
     if accesses > _MOST_ACCESSES:
         raise LimitReached(
             f"{graph.name}: its traffic is {accesses:,} accesses to blocks of {block_bytes} bytes, and at most "
-            f"{_MOST_ACCESSES:,} are simulated; leave --on-chip away"
+            f"{_MOST_ACCESSES:,} are simulated; leave out --on-chip"
         )
 
 
@@ -83,7 +85,7 @@ class _CacheBlocks:
 
 
 def _blocks(graph: Graph, block_bytes: int | None) -> _CacheBlocks:
-    """Every activation cut into blocks; a last, partial block takes a whole one, as in a cache."""
+    """Every activation cut into blocks; a last, partial block takes the room of a whole one, as in a cache."""
     of_tensor: list[range] = []
     nbytes: list[int] = []
     for tensor in graph.tensors:
@@ -115,7 +117,7 @@ def _accesses(graph: Graph, steps: Sequence[int], blocks: _CacheBlocks, boundary
 
 
 def _kept(graph: Graph, blocks: _CacheBlocks, boundary: bool) -> frozenset[int]:
-    """Blocks of graph outputs: not dead at the end."""
+    """The blocks of graph outputs where these must end off chip: they are never dead."""
     if not boundary:
         return frozenset()
     return frozenset(block for tensor in graph.outputs for block in blocks.of_tensor[tensor])
@@ -127,7 +129,7 @@ def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, k
     for position in range(len(accesses) - 1, -1, -1):
         next_use[position] = upcoming.get(accesses[position].block, _NEVER)
         upcoming[accesses[position].block] = position
-    resident: dict[int, int] = {}  # block -> when it is used next
+    resident: dict[int, int] = {}  # by block on chip: the position of its next use
     dirty: set[int] = set()
     farthest: list[tuple[int, int]] = []  # (-next use, block), stale entries skipped
     held = read = written = dropped = 0
@@ -146,7 +148,7 @@ def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, k
         if block not in resident:
             if not access.writes:
                 read += nbytes[block]
-            if nbytes[block] > capacity:  # a tensor larger than the chip streams through it
+            if nbytes[block] > capacity:  # a tensor larger than the chip is read or written without being held
                 needed = next_use[position] != _NEVER or block in kept
                 written += nbytes[block] if access.writes and needed else 0
                 continue

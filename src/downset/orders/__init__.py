@@ -1,1 +1,2 @@
-"""Orders of least peak memory. `planners` names every method; `plan` is the front door; `check` knows no planner."""
+"""Orders of least peak memory. `plan` makes an order by any method; `planners` lists the methods; `check` verifies an
+order and imports no planner."""

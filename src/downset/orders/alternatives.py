@@ -1,4 +1,4 @@
-"""Other orders within a budget: raw material for choosing, among orders of low peak, the one that places best."""
+"""Other orders whose peak stays within a budget: the caller chooses the one whose tensors can be placed best."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from downset.orders.search_space import SearchSpace
 __all__ = ["TRIES", "alternatives"]
 
 TRIES = 400
-"""Moves tried for each order that is asked for, at most."""
+"""The default limit of moves tried, for each order that is asked for."""
 
 
 def alternatives(
@@ -25,12 +25,12 @@ def alternatives(
     time_limit_s: float = 1.0,
     tries: int | None = None,
 ) -> list[tuple[int, ...]]:
-    """Up to `count` different orders of peak <= budget_bytes, found by walking from `start`.
+    """Up to `count` different orders of peak <= `budget_bytes`, found by random moves from `start`.
 
-    A move takes one operator to another place between its last predecessor and its first successor; it is kept if the
-    peak stays within the budget. An order is collected after every few moves. Deterministic for a seed while the time
-    lasts; fewer `tries` (400 for each order if not given) give the first of the same orders. `start` itself must be
-    within the budget, else the list is empty.
+    A move puts one operator in another place between its last predecessor and its first successor; it is kept if the
+    peak stays within the budget. Every fourth kept move adds its order to the result. The list is empty where the peak
+    of `start` exceeds the budget. At most `tries` moves are tried (by default 400 · `count`). The result depends on
+    `seed` alone unless the time limit ends it; with fewer `tries` it is a prefix of the same list.
     """
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)

@@ -1,10 +1,10 @@
-"""Beam search: the best few downsets of every size. No bound, but far better first answers than greedy.
+"""Beam search: keeps the best few downsets of every size. It proves no bound.
 
 Source: folklore; the widths that helped are recorded in experiments/speed/order.py.
-Names: a *front* is the states kept of one size, ranked by (peak, live bytes).
+Names: a *front* holds the states kept of one size, ranked by (peak, live bytes).
 Complexity: O(V · width · ready) steps.
-Deviations: an operator that fits under a state's peak and does not raise live bytes is the only one tried there. Orders
-    are also built from their ends (search_space.py): which way is better differs much from graph to graph.
+Deviations: where a ready operator fits under a state's peak and does not raise live bytes, no other operator is tried.
+    Orders are built both from their starts and from their ends (search_space.py); which is better depends on the graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def beam(
     engine: EngineName = "native",
     width: int = WIDTHS[-1],
 ) -> Found:
-    """The best order that fronts of `width` states find; narrower ones first, so that there is always an answer."""
+    """The best order that fronts of up to `width` states find. Narrow fronts come first, so that a short limit also
+    gives an answer; the file's order is the first. `work_limit`: states expanded."""
     deadline = time.perf_counter() + time_limit_s
     parts = engine_of(problem, engine)
     best = tuple(range(len(problem.predecessors)))

@@ -1,13 +1,14 @@
-"""Best-first search on the max-join: the downset of least peak is expanded first, so none above the optimum ever is.
+"""Best-first search: the downset of least peak is expanded first, so no downset above the optimum is ever expanded.
 
 Source: docs/tour (why the optimum is fast); it replaces the soft budget of "Ordering Chaos", section 3.2.
-Names: a *state* is a downset with the least peak of any way found to it; to *commit* is to run a ready operator now.
-Complexity: O(states · ready) heap steps; states are the downsets below the optimum that no commit skips.
-Deviations: an operator that fits under the state's own peak and does not raise live bytes runs without branching. Live
-    bytes are submodular, so in any way on from here it can be moved to the front without raising any transient. States
-    below a known bound count as if they lay there, which lets more of them commit. Operators comparable with all others
-    split the search: states smaller than such a downset are dropped once it is reached. The native search also commits
-    short chains; it is specified by this one.
+Names: a *state* is a downset with the least peak of the paths found to it. To *commit* an operator is to run it now and
+    to try no other.
+Complexity: O(states · ready) heap steps; states are the downsets up to the optimum that no commit skips.
+Deviations: an operator that fits under the state's peak and does not raise live bytes is committed. Live bytes are
+    submodular, so any continuation stays as good if this operator is moved to its front. A state whose peak is below a
+    known bound counts as if its peak were the bound; more operators then commit. An operator that is comparable with
+    all others splits the search: once its downset is expanded, smaller states are dropped. The native search also
+    commits short chains; this file is its specification.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ __all__ = ["BestFirst", "Outcome"]
 
 
 class Outcome(Enum):
-    """How a search ended. The native module's has the same names."""
+    """How a search ended. The native module uses the same names."""
 
     SOLVED = 0
     """An order below the incumbent is found; it has the least peak of all orders."""
     IMPOSSIBLE = 1
     """There is no order below the incumbent."""
     LIMIT = 2
-    """Neither is known: the search may go on."""
+    """Neither is known yet: a limit was reached, and the search may go on."""
     OUT_OF_MEMORY = 3
-    """Neither is known, and the native search has no memory to go on."""
+    """Neither is known: the native search has reached its limit of memory."""
 
 
 class BestFirst:
-    """A search that goes on where it stopped."""
+    """A search that can be continued where it stopped. `bound`: bytes below which no order's peak lies. `expanded`:
+    states so far. `steps`: the order, once it is SOLVED."""
 
     def __init__(self, space: SearchSpace) -> None:
         self.bound = max(space.start_bytes, space.problem.floor_bytes)
@@ -50,8 +52,8 @@ class BestFirst:
         self._closed: set[int] = set()
 
     def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> Outcome:
-        """Expands up to `states` more. Where it is SOLVED, `steps` is the order. `bound`, which must hold when given,
-        holds in any case."""
+        """Expand up to `states` more states, for up to `seconds`. `bound` must be a true lower bound of every peak.
+        Orders whose peak is not below `incumbent` are not looked for."""
         if self.steps:
             return Outcome.SOLVED
         deadline = time.perf_counter() + seconds
@@ -108,8 +110,8 @@ class BestFirst:
 
 
 def _narrow_sizes(space: SearchSpace) -> set[int]:
-    """Sizes at which there is one downset only, because an operator is comparable with all others: every order passes
-    through it, and once it is reached at least cost nothing smaller matters."""
+    """Sizes at which there is only one downset, because an operator is comparable with all others. Every order passes
+    through it, so once it is reached at least cost, smaller states need no more work."""
     above, below = ancestors(space.predecessors), descendants(space.predecessors)
     sizes = set()
     for before, after in zip(above, below, strict=True):
@@ -119,7 +121,7 @@ def _narrow_sizes(space: SearchSpace) -> set[int]:
 
 
 def _commit(space: SearchSpace, downset: int, live: int, ready: int, peak: int) -> tuple[int, int] | None:
-    """The first ready operator that may run at once, and the live bytes after it."""
+    """The first ready operator that can be committed, and the live bytes after it; None where there is none."""
     for operator in bits(ready):
         transient, left = space.step(downset, live, operator)
         if transient <= peak and left <= live:

@@ -1,13 +1,14 @@
 """Lower bounds on the peak of every order, from single operators and from pairs.
 
-Source: docs/tour: live bytes are submodular over downsets, so the least of them is a minimum closure, one maximum flow.
+Source: docs/tour: live bytes are submodular over downsets, so their minimum is a minimum closure: one maximum flow.
 Names: the bound of v is the least transient of v over the downsets that contain its ancestors and neither v nor a
-    descendant of it. Of two operators that may run either way round one runs second: the bound of a pair is the lesser
-    of the two bounds of the second, over the downsets that contain the first too.
-Complexity: one maximum flow an operator, over the operators unordered with it, or two a pair (native); the twins here
-    enumerate.
-Deviations: where v may run in place its largest candidate is taken off, which keeps the bound valid without a flow for
-    each candidate. Alike operators, such as the gradients of many tables, need pairs: each alone could run first.
+    descendant of it. Of two unordered operators one runs second. Its bound is taken over the downsets that contain the
+    first as well; the bound of the pair is the smaller of the two bounds so found.
+Complexity: native: one maximum flow for each operator, over the operators unordered with it, and two for each pair. The
+    Python twins enumerate all downsets.
+Deviations: where v may run in place, the bytes of its largest candidate are subtracted; the bound stays valid without a
+    flow for each candidate. Pairs help with many similar operators, such as the gradients of many tables: any one of
+    them could run first, but not all of them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ __all__ = ["closure_bound", "pair_bound"]
 
 
 def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native") -> int:
-    """Bytes that every order needs at its peak. The Python engine looks at every downset: small graphs only.
-
-    Raises LimitReached there past a million downsets.
+    """Bytes that every order needs at its peak, by single operators. The Python engine enumerates the downsets, and
+    raises LimitReached where there are more than a million.
     """
     check_engine(engine)
     if engine == "native":
@@ -39,7 +39,8 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
 
 
 def pair_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native") -> int:
-    """Bytes that every order needs at its peak: never below `closure_bound`, and engines and errors as there."""
+    """Bytes that every order needs at its peak, by single operators and by pairs: never below `closure_bound`. Engines
+    and errors as there."""
     bound = closure_bound(problem, time_limit_s=time_limit_s, engine=engine)
     if engine == "native":
         order = range(len(problem.predecessors))
@@ -57,7 +58,7 @@ def pair_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: Eng
 
 
 def _transients(problem: OrderProblem) -> list[dict[int, int]]:
-    """By operator: what is live at least while it runs, by each downset at which it can."""
+    """By operator and downset after which it can run: a lower bound of its transient."""
     predecessors = masks(problem.predecessors)
     every = list(downsets(predecessors, limit=1_000_000))
     transients: list[dict[int, int]] = []

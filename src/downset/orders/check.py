@@ -1,4 +1,4 @@
-"""The laws of an order, checked by carrying it out on paper. Imports no planner."""
+"""The laws of an order, checked by executing it in the memory model. Imports no planner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def verify_steps(predecessors: Sequence[Sequence[int]], steps: Sequence[int]) ->
 
 
 def verify_order(graph: Graph, order: Order) -> None:
-    """The laws of an order alone."""
+    """Raise InvalidPlan unless the order keeps its laws: it runs every operator once and after its predecessors, its
+    stated peak is its peak under its memory model, and its bound does not contradict value or proof."""
     verify_steps(graph.predecessors(), order.steps)
     evidence = order.evidence
     actual = peak_bytes(order_problem(graph, order.memory), order.steps)

@@ -1,7 +1,7 @@
 """Depth-first topological order: finish a branch before starting the next.
 
 Source: folklore; the order that converters from PyTorch and Keras tend to emit.
-Names: a branch is what became ready last.
+Names: a branch is the operators that became ready last.
 Complexity: O(V + E).
 Deviations: none; among operators that became ready together the lowest index goes first.
 """
@@ -16,7 +16,7 @@ __all__ = ["dfs"]
 
 
 def dfs(problem: OrderProblem) -> Found:
-    """Last ready, first run."""
+    """The order that always runs the operator that became ready last."""
     after = successor_lists(problem.predecessors)
     missing = [len(before) for before in problem.predecessors]
     stack = [operator for operator, count in enumerate(missing) if count == 0][::-1]

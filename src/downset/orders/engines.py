@@ -1,4 +1,5 @@
-"""The parts of `optimal` and `beam` in both engines, both ways: compiled, and the Python it is specified by."""
+"""The steps of `optimal` and `beam` in both engines: compiled, and in the Python that specifies it. Each step works
+forward or backward (search_space.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ __all__ = ["MANY", "OrderEngine", "OrderSearch", "engine_of"]
 MANY = 1 << 62
 """A limit of states that no search reaches."""
 _BYTES = 5 * 2**26
-"""Bytes of states that a native search may hold: a third of a GiB, and there are two searches."""
+"""Bytes of states that one native search may hold, about a third of a GiB; two searches run at a time."""
 
 
 class OrderSearch(Protocol):
@@ -39,6 +40,9 @@ class OrderSearch(Protocol):
 
 
 class OrderEngine(Protocol):
+    """The steps of a search. Each returns None for an order where a limit came before it was complete. The limits
+    `moves`, `states` and `members` count work: ready operators compared, states expanded, operators in a flow."""
+
     def peak(self, steps: Sequence[int]) -> int: ...
     def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None: ...
     def beam(
@@ -119,11 +123,11 @@ class _Python:
         return python_beam(self._backward if backward else self._forward, width, bound, incumbent, deadline, states)
 
     def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
-        del order, seconds, members  # bound.py enumerates downsets: too slow for a search to begin with
+        del order, seconds, members  # bound.py enumerates downsets: too slow at the start of every search
         return self._forward.problem.floor_bytes
 
     def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
-        del order, seconds, members  # likewise
+        del order, seconds, members  # bound.py is too slow for this, too
         return bound
 
     def search(self, *, backward: bool) -> OrderSearch:
@@ -131,6 +135,7 @@ class _Python:
 
 
 def engine_of(problem: OrderProblem, engine: EngineName) -> OrderEngine:
-    """Raises UnsupportedError where the native module is not built, UsageError for an engine that there is not."""
+    """The engine of that name for a problem. Raises UnsupportedError where the native module is not built, UsageError
+    for an unknown engine."""
     check_engine(engine)
     return _Native(problem) if engine == "native" else _Python(problem)

@@ -1,9 +1,9 @@
-"""Dynamic programming over all downsets: the oracle every faster search is held to.
+"""Dynamic programming over all downsets: the oracle that tests compare every faster search with.
 
 Source: "Ordering Chaos", section 3.1 without pruning; the recursion is over downsets instead of zero-indegree sets.
-Names: a level holds every downset of one size with the least peak of any way to it (M_i in the paper).
-Complexity: O(downsets · V) time, O(downsets of two neighbouring levels) plus one step each for the way back.
-Deviations: it is bounded: past the time limit LimitReached is raised, for an oracle must not guess.
+Names: a level holds every downset of one size with the least peak of all paths to it (M_i in the paper).
+Complexity: O(downsets · V) time; memory for two levels and for one operator a downset, from which the order is read.
+Deviations: past a limit it raises LimitReached instead of returning an order that may not be optimal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["exhaustive"]
 
 
 def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, work_limit: int | None = None) -> Found:
-    """The least peak by looking at every downset. Uses only the definitions in `liveness`; small graphs only.
+    """An order of least peak, found by visiting every downset. Uses only the definitions in `liveness`; small graphs
+    only.
 
     Raises LimitReached when the time is up, or after `work_limit` downsets.
     """

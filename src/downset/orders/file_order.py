@@ -1,4 +1,4 @@
-"""The order the operators came in: what the model's own runtime would do with the file."""
+"""The order of the operators in the file, which runtimes that keep the file's order execute."""
 
 from __future__ import annotations
 

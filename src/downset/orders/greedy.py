@@ -1,7 +1,8 @@
-"""Greedy: always the ready operator that leaves the least live, then needs the least, then comes first.
+"""Greedy: always run the ready operator after which the fewest bytes are live. Ties: the smaller transient, then the
+lower index.
 
 Source: the rule behind most list schedulers for memory, for example PyTorch inductor's least-peak-memory-first.
-Names: *leaves* is live bytes after the operator, *needs* its transient.
+Names: `left` is the live bytes after an operator.
 Complexity: O(V · ready · storages touched).
 Deviations: none.
 """
@@ -19,7 +20,7 @@ __all__ = ["greedy", "greedy_steps"]
 
 
 def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
-    """Least live bytes after each step; what is left when the time is up follows in the file's order."""
+    """The greedy order. Operators that are left when the time is up follow in the file's order."""
     space = SearchSpace(problem)
     steps = greedy_steps(space, time.perf_counter() + time_limit_s)
     steps += bits(space.full & ~sum(1 << operator for operator in steps))
@@ -27,7 +28,7 @@ def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
 
 
 def greedy_steps(space: SearchSpace, deadline: float, move_limit: float = float("inf")) -> list[int]:
-    """The steps that greedy takes until a limit is reached. `move_limit`: ready operators compared."""
+    """The steps of greedy, in the space's numbers, until a limit is reached. `move_limit`: ready operators compared."""
     downset, live, ready, moves = 0, space.start_bytes, space.start_ready, 0
     steps: list[int] = []
     while ready:

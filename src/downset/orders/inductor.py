@@ -4,9 +4,9 @@ Source: the pass `reorder_for_peak_memory` of PyTorch's inductor, whose `lpmf` i
     optimization for video codec application modeled in Simulink" (DAC 2006).
 Names: a scheduler node is an operator, a buffer a storage, mem1 the transient, mem2 the live bytes after an operator.
 Complexity: `lpmf` O(V · ready · storages touched), `bfs` O(E log V), `dfs_by_size` O(E log V).
-Deviations: sizes are those of the memory model, so an operator that runs in place or writes where another began needs
-    what the model says; where neither occurs each order is inductor's own (tests hold it to that). Inductor's rule for
-    large buffers, off by default, is left out. Past the time limit `lpmf` goes on in the file's order.
+Deviations: bytes are counted by the memory model, also for operators that run in place or add to a storage that another
+    operator began. Where a graph has neither, each order equals inductor's (tests compare them). Inductor's rule for
+    large buffers, which is off by default, is left out. Past the time limit `lpmf` goes on in the file's order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ __all__ = ["HEURISTICS", "bfs", "dfs_by_size", "inductor", "lpmf"]
 
 
 def inductor(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
-    """The order of least peak of the file's and the three; the earlier one where they tie, as inductor does."""
+    """The order of least peak of four: the file's and those of the three heuristics. Of equals the first, as in
+    inductor."""
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
     tried = (heuristic(problem, deadline=deadline) for heuristic in HEURISTICS.values())
@@ -32,8 +33,9 @@ def inductor(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
 
 
 def lpmf(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
-    """Least peak memory first: while some ready operator fits below the largest transient so far, the one of those that
-    leaves the least live; else the one that needs the least. The lowest index among equals."""
+    """Least peak memory first. Of the ready operators that do not exceed the largest transient so far, run the one
+    after which the fewest bytes are live; if all exceed it, the one with the smallest transient. Of equals, the lowest
+    index."""
     space = SearchSpace(problem)
     live, ready, downset = space.start_bytes, space.start_ready, 0
     largest = max(live, sum(storage.nbytes for storage in problem.storages if storage.kept))
@@ -54,7 +56,7 @@ def lpmf(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int,
 
 
 def bfs(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
-    """First in, first out: the ready operator whose predecessors ran earliest, compared as sorted lists of steps."""
+    """Breadth first: run the ready operator whose predecessors ran earliest, compared as sorted lists of steps."""
     del deadline
     after = successor_lists(problem.predecessors)
     missing = [len(before) for before in problem.predecessors]
@@ -74,7 +76,7 @@ def bfs(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, 
 
 
 def dfs_by_size(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
-    """Depth first from operators to what they wait for; who reads and writes the fewest bytes is visited first."""
+    """Depth first from operators to their predecessors; those that read and write the fewest bytes come first."""
     del deadline
     count = len(problem.predecessors)
     touched_bytes = [0] * count
@@ -90,7 +92,7 @@ def dfs_by_size(problem: OrderProblem, *, deadline: float = float("inf")) -> tup
     stack = sorted(range(count), key=rank, reverse=True)
     while stack:
         operator = stack.pop()
-        if operator < 0:  # all that ~operator waits for has been visited
+        if operator < 0:  # all predecessors of ~operator have been visited
             steps.append(~operator)
         elif not seen[operator]:
             seen[operator] = True

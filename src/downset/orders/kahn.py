@@ -1,9 +1,9 @@
-"""Kahn's topological order, the baseline SERENITY takes its hard budget from.
+"""Kahn's topological order, from which SERENITY takes its hard budget.
 
 Source: A. B. Kahn, "Topological sorting of large networks" (1962); used in "Ordering Chaos", sections 2.3 and 3.2.
 Names: the queue holds the zero-indegree set.
 Complexity: O(V + E).
-Deviations: the queue is first in, first out, as TFLite's own and most textbooks' are; ties by lowest index.
+Deviations: none; the queue is first in, first out, and starts in order of index.
 """
 
 from __future__ import annotations

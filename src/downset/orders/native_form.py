@@ -1,4 +1,4 @@
-"""How problems cross into the native module: as lists of integers."""
+"""The problem of ordering as the native module takes it: lists of integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["native_problem"]
 
 
 def native_problem(problem: OrderProblem) -> _native.OrderProblem:
-    """Checked once."""
+    """The native module's copy of a problem. It is checked when it is made, and not again by the searches."""
     storages = problem.storages
     candidates = [problem.candidates(operator) for operator in range(len(problem.predecessors))]
     return native.compiled.OrderProblem(

@@ -1,14 +1,14 @@
 """The least peak over all orders, proven: best-first search over downsets, from the start and from the end at once.
 
 Source: docs/tour (why the optimum is fast); it replaces the soft budget of "Ordering Chaos", section 3.2.
-Names: see best_first.py; *backward* is the same orders read from their ends (search_space.py).
-Complexity: that of the better of two searches, twice.
-Deviations: simple orders come first and, when the search is long, ever wider beams between its turns. The forward and
-    the backward search take turns too, and share their bounds and the best order known: on graphs that open one way and
-    close the other, the difference is a few states against millions. Whatever ends it, the best order known is
-    returned, and the larger of the two bounds. The native engine starts at the bounds of `bound.py`, the Python engine
-    without them. What comes before the first beam takes a share of the time and few states, so that a short limit gives
-    no worse an order than `beam` under a shorter one.
+Names: see best_first.py; a *backward* search reads the same orders from their ends (search_space.py).
+Complexity: about twice that of the better of the two searches.
+Deviations: heuristic orders come first. A forward and a backward search take turns and share their bounds and the best
+    order known: on some graphs one of them needs a few states and the other needs millions. While they run on, wider
+    and wider beams come between their turns. When a limit ends them, the best order known and the larger of the two
+    bounds are returned. The native engine starts from the bounds of `bound.py`, the Python engine does not. The steps
+    before the first beam take only a share of the time and few states, so that a short limit gives an order no worse
+    than that of `beam` under a still shorter one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from downset.plans import Found, StoppedBy
 __all__ = ["improving", "optimal"]
 
 _FIRST, _QUICK = 2_000, 20_000
-"""States before the narrowest beams, and those after which a search counts as long: networks take hundreds or
-thousands."""
+"""States expanded before the narrowest beams, and before all others. Most networks need hundreds or thousands."""
 _SLICE, _LONGEST_SLICE = 128, 2**16
-"""States of the first turn of a search; turns double."""
+"""States of the first and of the longest turn of a search; each turn is twice as long as the one before."""
 _LEAD = 8
-"""How much longer a turn is of the search that raised the bound last."""
+"""The search that raised the bound last has turns that are this many times as long as those of the other."""
 _STATES = 1_000_000_000
 _WIDEST = 8_000_000
-"""Width of a beam times operators, at most: some hundred MiB."""
+"""The largest width of a beam times operators: some hundred MiB."""
 _PAUSE_S = 0.02
 _MOVES, _MEMBERS, _PAIR_MEMBERS = 2**26, 2**22, 2**19
-"""Limits of the greedy orders and of the bounds under a work limit: seconds of work on the largest graphs."""
+"""Limits of the greedy orders and of the two bounds under a work limit: seconds of work on the largest graphs."""
 
 
 def optimal(
@@ -48,12 +47,12 @@ def optimal(
     work_limit: int | None = None,
     engine: EngineName = "native",
 ) -> Found:
-    """An order of least peak, with proof if the search ends within its limits; else the best known and a bound.
+    """An order of least peak, proven if the search ends within its limits; else the best order known and a bound.
 
-    Never above the file's order, Kahn's and depth-first, nor above `beam` where that takes at most a twelfth of the
-    time, or of a work limit of 400,000 states or more. `engine`: "native", or "python", its twin.
-    `work_limit`: states expanded by searches and beams. Unless the time ends it, what such a search does until then is
-    the beginning of what it does under any larger limit: the same again, and with a larger limit never worse.
+    Its peak never exceeds those of the file's order, Kahn's and depth-first. Nor does it exceed that of `beam` if
+    `beam` takes at most a twelfth of the time, or of a work limit of 400,000 states or more. `work_limit`: states
+    expanded by searches and beams. A search that the time does not end does the same under a work limit every time, and
+    under a larger one it does this first: the result is then never worse. `engine`: "native", or "python", its twin.
     Raises UnsupportedError where the native module is not built.
     """
     return improving(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)[0]
@@ -66,8 +65,8 @@ def improving(
     work_limit: int | None = None,
     engine: EngineName = "native",
 ) -> tuple[Found, tuple[tuple[int, ...], ...]]:
-    """The result of `optimal`, and all orders that were the best known in turn, the file's first. Those under a smaller
-    work limit are the first of those under a larger one."""
+    """The result of `optimal`, and every order that was the incumbent at some time, the file's first. Under a smaller
+    work limit these are a prefix of those under a larger one."""
     limited = work_limit is not None
     run = _OptimalSearch(engine_of(problem, engine), time.perf_counter() + time_limit_s, work_limit)
     run.try_order(tuple(range(len(problem.predecessors))))
@@ -81,7 +80,7 @@ def improving(
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.1 * run.left_s(), members))
     run.search(_FIRST, 0.1 * time_limit_s)
     run.beams(WIDTHS[0], 0)
-    incumbent = run.best if run.left() else None  # the same order under every work limit that goes on from here
+    incumbent = run.best if run.left() else None  # the same order under every work limit that is not spent here
     run.search(_QUICK - _FIRST, 0.1 * time_limit_s)
     if incumbent and not run.settled():
         run.bound = max(run.bound, run.parts.pair_bound(incumbent, run.bound, 0.1 * run.left_s(), pair_members))
@@ -90,8 +89,8 @@ def improving(
         begin, before = time.perf_counter(), run.beamed
         run.beams(width, run.bound)
         if width in WIDTHS[1:]:
-            run.beams(width, 0)  # what `beam` itself does
-        # Twice as long for the searches, which gain by the beam's answer: nothing above it needs to be kept.
+            run.beams(width, 0)  # as `beam` does
+        # The searches then get twice as much: they need to keep nothing above the order that the beam found.
         if limited:
             run.search(2 * (run.beamed - before) + _LONGEST_SLICE, time_limit_s)
         else:
@@ -102,7 +101,7 @@ def improving(
 
 
 class _OptimalSearch:
-    """The best order, the bound, and the two searches between them."""
+    """The state of `improving`: the best order, the bound, and the two searches that narrow the gap between them."""
 
     def __init__(self, parts: OrderEngine, deadline: float, work_limit: int | None) -> None:
         self.parts, self.bound, self.states, self.beamed = parts, 0, 0, 0
@@ -141,7 +140,7 @@ class _OptimalSearch:
                 self.improved.append(steps)
 
     def beams(self, width: int, bound: int) -> None:
-        """Beam search costs more than most searches in whole, so it waits until one proves long."""
+        """Beam search of this width, forward and backward, unless a limit is reached or the order is proven."""
         for backward in (False, True):
             if not self.settled() and self.left():
                 steps, expanded = self.parts.beam(
@@ -151,7 +150,7 @@ class _OptimalSearch:
                 self.try_order(steps)
 
     def search(self, states: int, seconds: float) -> None:
-        """Up to so many states or seconds, the searches in turns."""
+        """Let the two searches take turns, for up to so many states or seconds."""
         until = min(time.perf_counter() + seconds, self._deadline)
         last = self.states + min(states, self.left())
         if self._searches is None and not self.settled():

@@ -1,4 +1,4 @@
-"""Plan a verified order of a graph or a bare problem. A method is a name from ORDERS, or a callable."""
+"""Plan a verified order of a graph or of a bare `OrderProblem`. A method is a name from ORDERS, or a callable."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def plan_order(
     engine: EngineName = "native",
     **options: Unpack[OrderOptions],
 ) -> Order:
-    """An order of all operators of low peak memory.
+    """An order of all operators with a low peak under the memory model.
 
-    With method "optimal" the least peak of all orders under the memory model, proven, if the search ends within
-    `time_limit_s` and `work_limit` states; else the best order found with a bound below it. Where only the work is
-    limited (`time_limit_s=math.inf`) the same limit gives the same plan on any machine under any load, and a larger
-    one never a worse. `options`: the method's own. Raises UsageError for an unknown method, option or choice, and for a
-    bare problem that breaks a law of `orders.problem.check_problem`.
+    Method "optimal" gives a proven least peak if its search ends within `time_limit_s` and `work_limit` (states
+    expanded); else the best order found, and a lower bound. Where only the work is limited (`time_limit_s=math.inf`)
+    the same limit gives the same plan on every machine, and a larger limit never gives a worse plan. `options` are
+    those of the method. Raises UsageError for an unknown method, option or choice, and for a bare problem that breaks a
+    law of `orders.problem.check_problem`; UnsupportedError where the native engine is not built; LimitReached where the
+    graph is too large, or where method "exhaustive" reaches a limit.
     """
     check_engine(engine)
     check_time_limit(time_limit_s)
@@ -63,7 +64,8 @@ def plan_order(
 def judge_order(
     problem: Graph | OrderProblem, steps: Sequence[int], *, memory: MemoryName | MemoryModel, like: Evidence
 ) -> Order:
-    """Steps found elsewhere as an Order, judged by the bound that another search (`like`) has proven."""
+    """An Order of steps found elsewhere, with the bound that another search (`like`) has proven. Raises InvalidPlan
+    where the steps do not run every operator once and after its predecessors."""
     model = memory_model(memory)
     if isinstance(problem, Graph):
         problem = order_problem(problem, model)

@@ -1,5 +1,5 @@
-"""Planners of orders. Each is a function of an `OrderProblem`; adding one is a file, a line here and a README row. What
-it can do stands on that line (`Method`) and in its signature."""
+"""Planners of orders. Each is a function of an `OrderProblem`. To add one, add a file, a line here and a row in the
+README; that line (`Method`) and the signature state what the planner can do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTRACT = Contract("orders", problem=("problem",), settings=("time_limit_s", "w
 
 
 class OrderOptions(TypedDict, total=False):
-    """The options that single methods have of their own."""
+    """The options that only some methods have."""
 
     width: int
     divided: bool

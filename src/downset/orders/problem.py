@@ -1,4 +1,4 @@
-"""The problem of ordering as callers give it bare: an `OrderProblem` (see `downset.memory.liveness`), checked."""
+"""Checks an `OrderProblem` (see `downset.memory.liveness`) that a caller gives instead of a graph."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ __all__ = ["check_problem"]
 
 
 def check_problem(problem: OrderProblem) -> None:
-    """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, ascending
-    lists of operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size, or so many bytes
-    as are said. O(operators + storages + what both list)."""
+    """Raise UsageError that names the first law that a problem breaks.
+
+    The laws: operators are in a topological order. Lists of operators are ascending and name operators that exist.
+    Bytes are whole numbers from 0, and less than 2**60 in all. A storage without consumers is kept. An operator takes
+    over a storage only where it alone makes a storage of the same size, or of at least the bytes in `in_place_bytes`.
+    O(operators + storages + their lists)."""
     count = len(problem.predecessors)
     for operator, before in enumerate(problem.predecessors):
         if not _ascending(before, operator):
             raise UsageError(
-                f"operator {operator} waits for {before!r}: give operators in a topological order, and list those that "
-                "each waits for ascending, each once"
+                f"operator {operator} has the predecessors {before!r}; give operators in a topological order, and list "
+                "the predecessors of each ascending, each once"
             )
     for index, storage in enumerate(problem.storages):
         if not isinstance(storage.nbytes, int) or storage.nbytes < 0:
@@ -36,9 +39,9 @@ def check_problem(problem: OrderProblem) -> None:
     if sum(storage.nbytes for storage in problem.storages) >= LARGEST_BYTES:
         raise UsageError(f"the storages add up to {LARGEST_BYTES} bytes or more")
     if problem.in_place and len(problem.in_place) != count:
-        raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
+        raise UsageError(f"in_place has {len(problem.in_place)} entries; give one for each of the {count} operators")
     if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
-        raise UsageError("in_place_bytes lists other numbers of storages than in_place")
+        raise UsageError("in_place_bytes does not have one number for each storage in in_place")
     products = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
     most: dict[tuple[int, ...], int] = {}
     for producers, nbytes in products:
@@ -57,7 +60,7 @@ def check_problem(problem: OrderProblem) -> None:
 
 
 def _ascending(operators: Sequence[int], count: int) -> bool:
-    """Whether it lists operators below `count`, ascending, each once."""
+    """Whether the value is a list of operators below `count`, ascending, each once."""
     if not isinstance(operators, (tuple, Sequence)) or not all(isinstance(operator, int) for operator in operators):
         return False
     return all(one < other for one, other in pairwise((-1, *operators, count)))

@@ -13,7 +13,8 @@ __all__ = ["python_beam"]
 def python_beam(
     space: SearchSpace, width: int, bound: int, incumbent: int, deadline: float, state_limit: int
 ) -> tuple[tuple[int, ...] | None, int]:
-    """(an order below `incumbent`, or None, also when a limit came first; states expanded)."""
+    """(an order whose peak is below `incumbent`, states expanded). The order is None where the beam finds none, or
+    where a limit ends it first."""
     start = max(space.start_bytes, space.problem.floor_bytes, bound)
     front: list[tuple[int, int, int, int, tuple[int, ...]]] = [(start, space.start_bytes, 0, space.start_ready, ())]
     states = 0

@@ -1,7 +1,7 @@
-"""Executing operators one by one: the incremental form of `liveness`, shared by every order planner in Python.
+"""Executing operators one by one: the incremental form of `liveness`, which every order planner in Python uses.
 
-`liveness.live_bytes` and `transient_bytes` define these numbers in O(storages); here a step costs only the storages the
-operator touches. Property tests hold the two equal.
+`liveness.live_bytes` and `transient_bytes` define these numbers in O(storages). Here a step costs O(storages that the
+operator touches). Property tests check that both agree.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ __all__ = ["SearchSpace"]
 
 
 class SearchSpace:
-    """A problem with its storages indexed by the operators that touch them. Downsets are masks: O(V²) bits.
+    """A problem with its storages indexed by the operators that touch them. Sets of operators are masks; all of them
+    together take O(V²) bits.
 
-    `backward`: the same orders read from their ends. Operator v is called count-1-v, a storage is allocated by the
-    first of those that read it and freed by the last that produces it. Every downset's complement has the same bytes
-    live, and executing v needs the same between the same two sets; so least peaks are equal and orders are each other's
-    reverse.
+    With `backward` the orders are read from their ends. Operator v gets the number count-1-v. A storage is allocated by
+    the first operator that reads it and freed by the last that produces it. A downset here is the complement of one of
+    the problem, with the same live bytes, and each operator has the same transient between the same two sets. So the
+    least peaks are equal, and each order is the reverse of one of the problem.
     """
 
     def __init__(self, problem: OrderProblem, *, backward: bool = False) -> None:
@@ -36,7 +37,7 @@ class SearchSpace:
         self.full = (1 << count) - 1
         self.predecessors = masks(problem.predecessors)
         self.successors = masks(successor_lists(problem.predecessors))
-        # By operator: (bytes, the mask of all that produce the storage), or of all that consume it.
+        # By operator, for each storage that it produces (consumes): bytes, and the mask of all producers (consumers).
         self._produced: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         self._consumed: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for storage in problem.storages:
@@ -50,12 +51,13 @@ class SearchSpace:
         self.start_ready = sum(1 << v for v in range(count) if not problem.predecessors[v])
 
     def step(self, downset: int, live: int, operator: int) -> tuple[int, int]:
-        """(transient, live bytes after) of executing a ready operator where `live` bytes are live."""
+        """(transient, live bytes after it) of a ready operator that runs after `downset`, where `live` bytes are live.
+        O(storages that the operator touches)."""
         bit = 1 << operator
         allocated = sum(nbytes for nbytes, producers in self._produced[operator] if not producers & downset)
         transient = live + allocated
         for candidate, nbytes in self.problem.candidates(operator):
-            # `operator` reads it last: all others ran before it, or none of them did where time runs backwards
+            # `operator` must read it last: all other readers ran before it, or none of them where `backward`
             others = self._readers[candidate] & ~bit
             if (others & downset if self.backward else others & ~downset) == 0:
                 transient -= nbytes
@@ -65,7 +67,7 @@ class SearchSpace:
         return transient, live + allocated - freed
 
     def open(self, downset: int, ready: int, operator: int) -> int:
-        """The ready mask after `operator`, which completes `downset`, ran."""
+        """The mask of ready operators after `operator` ran; `downset` includes it, `ready` is the mask before."""
         ready &= ~(1 << operator)
         for later in bits(self.successors[operator]):
             if not self.predecessors[later] & ~downset:
@@ -82,7 +84,7 @@ class SearchSpace:
         return peak
 
     def given_order(self, steps: Sequence[int]) -> tuple[int, ...]:
-        """An order of this space as one of the problem it was made from."""
+        """An order of this space as an order of the given problem: reversed and renumbered where `backward`."""
         return tuple(self.count - 1 - v for v in reversed(steps)) if self.backward else tuple(steps)
 
 
@@ -91,7 +93,7 @@ def _turned(operators: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _reversed(problem: OrderProblem) -> OrderProblem:
-    """All of the backward problem but when an operator may run in place, which a problem cannot say."""
+    """The backward problem. It cannot state when an operator may run in place; `step` decides that."""
     count = len(problem.predecessors)
     storages = tuple(
         Storage(

@@ -3,13 +3,13 @@
 Source: "Ordering Chaos", section 3.1 (Algorithm 1) and section 3.2 (divide and conquer, Algorithm 2).
 Names: z is `ready`, a mask; mu is the live bytes, mu_peak the peak, M_i a level of the memo, tau the `budget`, T the
     `step_limit_s` (seconds for one search step), s* the solution. A search step adds one operator to each entry of M_i.
-Complexity: O(V · 2^V) without pruning; O(entries · ready) a search step.
-Deviations: the memo's key is the zero-indegree set, which is as good as the downset: what is left is the upward closure
-    of z. Graphs are divided at operators comparable with all others, where joining optimal parts stays optimal.
-    Algorithm 2's update rules as printed can move away from the answer: after two times 'no solution' tau_old is a
+Complexity: O(V · 2^V) without pruning; O(entries · ready) for each search step.
+Deviations: the memo's key is the zero-indegree set. It determines the downset, since the operators left are the upward
+    closure of z. Graphs are divided at operators comparable with all others, where joining optimal parts is optimal.
+    The update rules of Algorithm 2 as printed can move away from the answer: after two times 'no solution' tau_old is a
     budget that was too small, and the mean with it lowers tau. Here tau is bisected between the largest budget known to
-    have no solution and the smallest that timed out; where nothing is left between them, T is doubled. Past the time
-    limit Kahn's order is returned with the largest budget that was refuted as its bound.
+    have no solution and the smallest that timed out; where no budget is left between them, T is doubled. Past the time
+    limit Kahn's order is returned; its bound is the largest budget known to have no solution, plus one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEP_STATES = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of the memo M_i: a way to a zero-indegree set."""
+    """One entry of the memo M_i: the best partial order known that leads to a zero-indegree set."""
 
     peak: int
     live: int
@@ -41,7 +41,8 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _BudgetResult:
-    """The outcome of a search under a budget: the entry at its end, or a flag as in algorithm 2."""
+    """The outcome of a search under a budget: a flag as in Algorithm 2, the entry at the end if there is a solution,
+    and the entries explored."""
 
     flag: str
     entry: _Entry | None
@@ -50,8 +51,8 @@ class _BudgetResult:
 
 @dataclass(slots=True)
 class _SerenityLimits:
-    """When the whole search stops, and when a search step does: by the clock, or by states where these are limited, so
-    that the same is done again. `first_step`: seconds and states of the first search steps of a part."""
+    """When the whole search stops, and when a search step stops: by time, or by states under a work limit, so that the
+    search can be repeated exactly. `first_step`: the limits (seconds, states) of the first search steps of a part."""
 
     deadline: float = float("inf")
     states: float = float("inf")
@@ -75,15 +76,15 @@ def serenity(
     soft_budget: bool = True,
     step_limit_s: float = 0.5,
 ) -> Found:
-    """The paper's scheduler. `divided` and `soft_budget` switch its two accelerations off, for table 2. Under a
-    `work_limit` (entries of the memo) T counts entries too, `step_limit_s` is not looked at."""
+    """The paper's scheduler. `divided=False` and `soft_budget=False` switch its two accelerations off, as in table 2.
+    Under a `work_limit` (entries of the memo) T also counts entries, and `step_limit_s` is ignored."""
     limits = _SerenityLimits(time.perf_counter() + time_limit_s, first_step=(step_limit_s, float("inf")))
     if work_limit is not None:
         limits = _SerenityLimits(limits.deadline, work_limit, first_step=(float("inf"), _STEP_STATES))
     space = SearchSpace(problem)
     ends = divide(space) if divided else [space.full]
-    # Each part is searched as a graph of its own, from what is live where it begins: its budget is its own, and the
-    # peak of the whole is the largest of the parts'.
+    # Each part is searched as a separate graph that starts with the bytes live there. It has a separate budget, and the
+    # peak of the whole is the largest of the parts' peaks.
     peak, live, downset = problem.floor_bytes, space.start_bytes, 0
     steps: tuple[int, ...] = ()
     states, bound = 0, problem.floor_bytes
@@ -112,12 +113,13 @@ def divide(space: SearchSpace) -> list[int]:
 def adaptive_soft_budgeting(
     space: SearchSpace, start: _Entry, end: int, soft_budget: bool, limits: _SerenityLimits
 ) -> tuple[_BudgetResult, int]:
-    """Algorithm 2 for one part: (the outcome, the largest budget that has no solution, plus one)."""
+    """Algorithm 2 for one part: (the outcome, the largest budget known to have no solution plus one, or 0 without a
+    soft budget)."""
     hard = _kahn_peak(space, start, end)
     limits.step_s, limits.step_states = limits.first_step if soft_budget else (float("inf"), float("inf"))
     if not soft_budget:
         return dynamic_programming_based_scheduling(space, start, end, hard, limits), 0
-    too_small, timed_out = start.peak - 1, hard + 1  # no budget below what is live already
+    too_small, timed_out = start.peak - 1, hard + 1  # no budget below the bytes that are live at the start
     budget, states = hard, 0
     while True:
         outcome = dynamic_programming_based_scheduling(space, start, end, budget, limits)
@@ -135,7 +137,7 @@ def adaptive_soft_budgeting(
 
 
 def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
-    """The hard budget: what Kahn's order of this part needs."""
+    """The hard budget: the peak of Kahn's order of this part."""
     peak, live, downset = start.peak, start.live, start.downset
     for operator in kahn(space.problem).solution:
         if end >> operator & 1 and not downset >> operator & 1:
@@ -148,7 +150,7 @@ def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
 def dynamic_programming_based_scheduling(
     space: SearchSpace, start: _Entry, end: int, budget: int, limits: _SerenityLimits
 ) -> _BudgetResult:
-    """Algorithm 1 from `start` to the downset `end`, ways above the budget dropped."""
+    """Algorithm 1 from `start` to the downset `end`, without partial orders whose peak exceeds the budget."""
     ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
     level = {ready: start}
     states = 0
@@ -180,7 +182,7 @@ def dynamic_programming_based_scheduling(
 
 
 def explored(space: SearchSpace, budget: int) -> tuple[int | None, int]:
-    """(Peak that algorithm 1 finds under a soft budget, None without a solution; states explored) of the whole."""
+    """(peak, states explored) of Algorithm 1 on the whole graph under a budget; the peak is None without a solution."""
     floor = space.problem.floor_bytes
     start = _Entry(max(floor, space.start_bytes), space.start_bytes, 0, ())
     outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, _SerenityLimits())

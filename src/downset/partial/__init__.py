@@ -1,1 +1,1 @@
-"""Partial execution: parts of a network computed strip by strip, so that never all rows of a large tensor are there."""
+"""Partial execution: parts of a network computed strip by strip, so that large tensors are never live as a whole."""

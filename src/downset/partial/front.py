@@ -1,11 +1,11 @@
-"""Sequences of segments in strips that no other beats in bytes, arithmetic and persistent bytes together.
+"""Sequences of segments in strips that no other sequence beats in peak, arithmetic and persistent bytes together.
 
 Source: ours. Fusion as a path through a graph of cuts is msf-CNN's (NeurIPS 2025); there rows are always recomputed.
 Names: an *option* is a segment between two positions of the network's order, in strips, with its price.
-Complexity: each round is a shortest path over cuts whose labels are pairs (multiply-adds, persistent bytes); there is
-    a round for each peak on the front.
-Deviations: between options the network is computed as it is. The peak of a sequence is the largest of its parts', all
-    else adds up, so that a front of options a segment is enough.
+Complexity: a round for each peak on the front. Each round finds shortest paths over cuts, whose labels are the parts of
+    the work: MACs, persistent bytes, and a third number (`_work`).
+Deviations: operators outside the options run without strips. The peak of a sequence is the largest peak of its parts,
+    and all other figures are sums, so that of each segment only the front of its options is needed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ __all__ = ["Option", "PartialPlan", "compose", "front_of", "front_of_plans"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
+    """A segment in strips, with its price."""
+
     part: InStrips
     price: Price
 
 
 @dataclass(frozen=True, slots=True)
 class PartialPlan:
-    """Segments in strips, in their sequence, and what the whole network costs with them. `price.peak_bytes` is that of
-    the operators in the rewritten network's own order."""
+    """Segments in strips, in their sequence, and the price of the whole network with them. `price.peak_bytes` is the
+    peak of the rewritten network in the order of its operators."""
 
     segments: tuple[InStrips, ...]
     price: Price
 
     @property
     def cost(self) -> tuple[int, int, int, int]:
-        """The order of plans where memory is enough: arithmetic, then persistent bytes, copies and operators."""
+        """The key by which plans that fit are compared: extra MACs, then persistent bytes, copied bytes, operators."""
         price = self.price
         return price.extra_macs, price.persistent_bytes, price.copied_bytes, price.extra_operators
 
@@ -50,8 +52,8 @@ T = TypeVar("T")
 def undominated(
     items: Iterable[T], price_of: Callable[[T], Price], values: Callable[[Price], tuple[int, int, int, int]]
 ) -> list[T]:
-    """Those that no other is as good as in all `values` of their prices, ascending by these; among equals the one with
-    fewest copies, operators and bytes."""
+    """The items to which no other is equal or better in all `values` of their prices, ascending by these values. Of
+    items with equal values, the one with the fewest copied bytes, then operators, then bytes of peak."""
 
     def order(item: T) -> tuple[int, ...]:
         price = price_of(item)
@@ -60,7 +62,7 @@ def undominated(
     kept_plans: list[T] = []
     kept: list[tuple[int, int, int]] = []
     for item in sorted(items, key=order):
-        _, one, two, three = values(price_of(item))  # the first is no less than that of those before
+        _, one, two, three = values(price_of(item))  # the first value is at least that of all items before
         for other_one, other_two, other_three in reversed(kept):
             if other_one <= one and other_two <= two and other_three <= three:
                 break
@@ -71,30 +73,32 @@ def undominated(
 
 
 def _work(price: Price) -> tuple[int, int, int]:
-    """Where a runtime keeps nothing for an operator, copied bytes count in the place of that."""
+    """(extra MACs, persistent bytes, persistent bytes with narrow pointers). Where the last is zero, because a runtime
+    keeps nothing for operators, copied bytes take its place."""
     return price.extra_macs, price.persistent_bytes, price.narrow_bytes or price.copied_bytes
 
 
 def front_of(options: Iterable[Option]) -> list[Option]:
-    """Options that no other is as good as in peak, multiply-adds and persistent bytes, the lowest peak first."""
+    """The options to which no other is equal or better in peak and work (`_work`), the lowest peak first."""
     return undominated(options, lambda option: option.price, lambda price: (price.peak_bytes, *_work(price)))
 
 
 def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
-    """The same of plans, the least work first."""
+    """The plans to which no other is equal or better in work (`_work`) and peak, the least work first."""
     return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
 
 
 def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan]:
-    """The front of sequences, the least work first: the network as it is, unless strips leave something out.
+    """The front of sequences of options, the least work first. The first is the network without strips, unless strips
+    need less work because they leave rows out.
 
-    `whole[i]`: bytes live while operator i runs as it is.
+    `whole[i]`: the transient of operator i without strips.
     """
     alike: dict[tuple[int, int], list[Option]] = {}
     limit = max(whole, default=0)
     for option in options:
         alike.setdefault((option.part.first, option.part.stop), []).append(option)
-        if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # worth more bytes than the network needs
+        if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # may be on the front at a higher peak
             limit = max(limit, option.price.peak_bytes)
     ending: dict[int, list[_Useful]] = {}
     for (first, stop), several in alike.items():
@@ -107,7 +111,8 @@ def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan
 
 
 class _Useful(NamedTuple):
-    """An option, and from which limit on another way through its segment is as good in everything but the peak."""
+    """An option, the peak that it needs, and the limit from which on another way to compute its segment is as good in
+    everything but the peak."""
 
     option: Option
     needed_bytes: int
@@ -115,7 +120,7 @@ class _Useful(NamedTuple):
 
 
 def _useful(options: Sequence[Option], as_it_is: int) -> Iterator[_Useful]:
-    """`options`: of one segment. `as_it_is`: its peak without strips."""
+    """`options`: those of one segment. `as_it_is`: its peak without strips."""
     adding = [_adding(option.price) for option in options]
     nothing = (0,) * 5
     for option, mine in zip(options, adding, strict=True):
@@ -125,12 +130,12 @@ def _useful(options: Sequence[Option], as_it_is: int) -> Iterator[_Useful]:
 
 
 def _adding(price: Price) -> tuple[int, ...]:
-    """All of a price that adds up along a sequence."""
+    """The figures of a price that are summed along a sequence."""
     return price.extra_macs, price.persistent_bytes, price.narrow_bytes, price.copied_bytes, price.extra_operators
 
 
 class _Path(NamedTuple):
-    """A way to run the operators up to a cut. Paths sort by their work, then by copies, operators, bytes and number."""
+    """A way to run the operators up to a cut. Paths are sorted by work, then copied bytes, operators, peak, number."""
 
     macs: int
     persistent: int
@@ -163,7 +168,7 @@ def _paths(whole: Sequence[int], ending: Mapping[int, Sequence[_Useful]], limit:
         stop: [one.option for one in several if one.needed_bytes <= limit < one.replaced_from]
         for stop, several in ending.items()
     }
-    leads_on = [False] * len(whole) + [True]  # by cut: whether the rest runs within the limit
+    leads_on = [False] * len(whole) + [True]  # by cut: whether all later operators can run within the limit
     for stop in range(len(whole), 0, -1):
         if leads_on[stop]:
             leads_on[stop - 1] |= whole[stop - 1] <= limit
@@ -199,12 +204,12 @@ def _extend(reached: list[_Path], paths: Sequence[_Path], option: Option) -> Non
 
 
 def _cheapest(paths: list[_Path]) -> list[_Path]:
-    """Those that no other is as good as in work, ascending. O(n log n) but for the inserts."""
+    """The paths to which no other is equal or better in work, ascending. O(n log n) and the time of the inserts."""
     if len(paths) < 2:
         return paths
     cheapest: list[_Path] = []
     kept: list[tuple[int, int]] = []
-    """Persistent bytes and the third of work, of paths before; the first ascends and the second descends."""
+    """(persistent bytes, third part of the work) of the paths so far; the first ascends and the second descends."""
     for path in sorted(paths):
         mine = path.persistent, path.third
         place = bisect_right(kept, (path.persistent, inf))

@@ -1,4 +1,4 @@
-"""A bound on the peak of every plan that computes segments of a network in strips, whatever is kept or recomputed."""
+"""A lower bound on the peak of every plan that computes segments in strips, whatever rows are kept or recomputed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["least_peak"]
 
 
 def least_peak(form: RowForm, pricing: Pricing, segments: Sequence[Segment]) -> int:
-    """The bound: no sequence of these segments in strips, in the graph's order, has a lower peak. It is a shortest path
-    over cuts, in which each segment needs what `_least` says. O(operators + edges of all segments)."""
+    """Bytes below which no sequence of these segments in strips, in the graph's order, has its peak. It is the path
+    over cuts of least peak, where each segment needs the bytes of `_least`. O(operators + edges of all segments)."""
     ending: dict[int, list[tuple[int, int]]] = {}
     for segment in segments:
         ending.setdefault(segment.stop, []).append((segment.first, _least(form, pricing, segment)))
@@ -27,9 +27,12 @@ def least_peak(form: RowForm, pricing: Pricing, segments: Sequence[Segment]) -> 
 
 
 def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
-    """Bytes that every way to compute a segment in two or more strips needs. Its inputs with a row of what is made of
-    them first, or with all rows that are read, where not all are and these are cut out before. And its highest result
-    twice, joined and in parts, where it has several rows and no operator inside makes it ahead of time."""
+    """Bytes that every way to compute a segment in two or more strips needs: the larger of two sums.
+
+    At its begin: its inputs, and the least that is made next to them. That is one row of a result of an operator that
+    reads only inputs, or, where only some rows of an input are read, a copy of these rows. At its end: inputs that are
+    needed later, and the highest result twice, as parts and joined. The result counts once if it has one row, or if an
+    operator inside reads it."""
     nbytes, beside = pricing.inputs(segment)
     outside = set(segment.inputs)
     begins = [
@@ -52,7 +55,7 @@ def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
 
 
 def _overlaps(pricing: Pricing, index: int) -> bool:
-    """Whether an operator may make its result, or some of it, where it reads."""
+    """Whether the result of an operator may overlap an input."""
     op, model = pricing.graph.ops[index], pricing.model
     return bool(takes_over(op, model)) or (model.kernels is not None and geometry(pricing.graph, op) is not None)
 

@@ -1,4 +1,4 @@
-"""Bytes of some rows of a tensor, and what operators may make in place: what prices are counted with."""
+"""Bytes of rows of tensors, and inputs that operators may overwrite: the figures from which prices are computed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ __all__ = ["Persistent", "padded_row_bits", "row_bits", "same_pads", "takes_over
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """Bytes that a runtime keeps for each operator of a network beside its arena, by operator; `moving_bytes`: for one
-    that cuts out, joins or pads rows; `narrower_bytes`: how many fewer each takes where pointers have four bytes."""
+    """Bytes that a runtime keeps for each operator until the end. `operator_bytes`: by operator of the network.
+    `moving_bytes`: for an operator that cuts out, joins or pads rows. `narrower_bytes`: how many fewer bytes an
+    operator takes where pointers have four bytes."""
 
     operator_bytes: tuple[int, ...]
     moving_bytes: int
@@ -23,25 +24,25 @@ class Persistent:
 
 
 def row_bits(graph: Graph, tensor: int, rows: int) -> int:
-    """Bits of one row."""
+    """Bits of one row of a tensor that has `rows` rows."""
     meta = graph.tensors[tensor]
     return math.prod(meta.shape) * dtype_bits(meta.dtype) // max(rows, 1)
 
 
 def padded_row_bits(graph: Graph, tensor: int, rows: int, columns: int) -> int:
-    """Bits of one row of a channels-last tensor with so many columns more."""
+    """Bits of one row of a channels-last tensor with `columns` more columns."""
     wide = graph.tensors[tensor].shape[2]
     return row_bits(graph, tensor, rows) // wide * (wide + columns)
 
 
 def same_pads(along: Window, size: int) -> tuple[int, int]:
-    """TFLite's SAME pads, (begin, end), of a window along so many positions."""
+    """TFLite's SAME pads, (begin, end), of a window along an axis of `size` positions."""
     total = max((-(-size // along.stride) - 1) * along.stride + along.reach - size, 0)
     return total // 2, total - total // 2
 
 
 def takes_over(op: Op, model: MemoryModel) -> frozenset[int]:
-    """The inputs in whose bytes the model lets an operator make its result, where sizes are equal and nobody reads them
+    """The inputs that an operator's result may overwrite under the model, if sizes are equal and no operator reads them
     later (`memory.storages.takeover`)."""
     if sum(tensor != ABSENT for tensor in op.outputs) != 1:
         return frozenset()

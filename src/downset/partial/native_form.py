@@ -1,4 +1,4 @@
-"""A network and its segments as the native pricing reads them: integers only."""
+"""A network as the native pricing takes it: integers only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXACT, _WINDOW, _TRANSPOSED, _FACTOR, _PAD = range(5)
 
 
 def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: Persistent) -> _native.StripNetwork:
-    """O(edges)."""
+    """The native module's form of a network, for prices under this memory model. O(edges)."""
     inputs = [
         [number for item in op.inputs for number in (item.tensor, *(item.map or (0, 0, 0, 0)))] for op in form.ops
     ]
@@ -66,7 +66,7 @@ def _numbers(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> lis
 
 
 def _given(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int, int, int]:
-    """(how, stride, reach, begin, end, factor) of `rewrites.strips.given_rows`."""
+    """(how, stride, reach, begin, end, factor): the numbers from which `rewrites.strips.given_rows` follows."""
     op, row_op = graph.ops[index], form.ops[index]
     if row_op.whole or not op.inputs or not op.outputs or spatial_axis(graph, op.outputs[0], form.axis) is None:
         return _EXACT, 1, 1, 0, 0, 1
@@ -91,7 +91,7 @@ def _overwritten(graph: Graph, form: RowForm, index: int, model: MemoryModel) ->
 
 
 def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
-    """The loops of the kernel where a result may lie over its input, and the columns of its window; else nothing."""
+    """The walk of the kernel and the geometry of its window where the result may overlap the input; else nothing."""
     op = graph.ops[index]
     if model.kernels is None or op.kind in model.in_place or _given(graph, form, index)[0] != _WINDOW:
         return []

@@ -1,9 +1,9 @@
 """Bytes that TFLite Micro keeps for each operator in the arena's tail: its node, parameters, data and tensors.
 
-Measured on x86-64 from what networks in strips take more than the networks as they are: with the figures below the tail
-of such a file is known to an alignment, 16 bytes. A convolution keeps a multiplier and a shift for each output channel,
-for float weights too. Where pointers have four bytes, as on a Cortex-M, a node takes 32 bytes less and a tensor 12: an
-operator has one tensor of its own at least.
+The figures were measured on x86-64, as the difference between networks with and without strips. They give the tail of
+such a file up to an alignment, 16 bytes. A convolution keeps a multiplier and a shift for each output channel, for
+float weights too. Where pointers have four bytes, as on a Cortex-M, a node takes 32 bytes less and a tensor 12 less; an
+operator makes at least one tensor.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ __all__ = ["tflm_kept", "tflm_persistent"]
 
 _NODE, _TENSOR, _MOVING, _NARROWER = 64, 24, 144, 44
 _CONVOLUTION, _CHANNELS = 28 + 80, (4, 32)
-"""Parameters and data; bytes for so many channels."""
+"""Bytes of parameters and data of a convolution; then (channels, bytes for these channels)."""
 _KEPT = {
     "Add": 72, "Sub": 72, "Mul": 72, "AveragePool": 72, "MaxPool": 72, "Concat": 88, "Pad": 64, "Relu": 32, "Clip": 32,
     "tflite::SLICE": 0,
 }  # fmt: skip
-"""Parameters and data of others."""
+"""Bytes of parameters and data of other kinds."""
 _OTHERS = 72
+"""The same for kinds that are not listed."""
 
 
 def tflm_persistent(graph: Graph) -> Persistent:
-    """Bytes in the arena's tail for each operator, with one tensor of its own."""
+    """Bytes in the arena's tail for each operator and one tensor that it makes."""
     return Persistent(tuple(_operator_bytes(graph, op) + _TENSOR for op in graph.ops), _MOVING, _NARROWER)
 
 
 def tflm_kept(graph: Graph) -> int:
-    """Bytes in the arena's tail for all operators and tensors of a network as its file states it."""
+    """Bytes in the arena's tail for all operators of a network and the tensors that they read or make."""
     tensors = {tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT}
     return _TENSOR * len(tensors) + sum(_operator_bytes(graph, op) for op in graph.ops)
 

@@ -1,7 +1,8 @@
 """The price of a segment in strips: bytes live while it runs, arithmetic, copies and operators.
 
-Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, without making
-that network: equal for models in which tensors share bytes only in place, never below for the others.
+Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, found without
+making that network. They are equal for models in which tensors share bytes only in place. For other models they are
+never fewer.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ __all__ = ["Price", "Pricing", "Surroundings"]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """`peak_bytes`: live at most while this part runs, with what lies beside it. `extra_macs`: beyond computing
-    everything once; negative where rows are left out that nobody reads. `copied_bytes`: written by operators that
-    only move values. `extra_operators`: beyond those of the network. `persistent_bytes`: what the runtime keeps for
-    those, estimated; `narrow_bytes`: the same where pointers have four bytes. `apart_bytes`: the peak of a segment in
-    strips where no result takes over bytes of an input."""
+    """The cost of a part of the network.
+
+    `peak_bytes`: the most bytes live while it runs, other live tensors included. `extra_macs`: MACs beyond computing
+    everything once; negative where rows are left out that no operator reads. `copied_bytes`: bytes written by operators
+    that only move values. `extra_operators`: operators beyond those of the network. `persistent_bytes`: an estimate of
+    the bytes that the runtime keeps for these; `narrow_bytes`: the same where pointers have four bytes. `apart_bytes`:
+    the peak if no result takes over bytes of an input."""
 
     peak_bytes: int
     extra_macs: int = 0
@@ -63,8 +66,8 @@ class Price:
 
 
 class _PricedOperator(NamedTuple):
-    """One operator as memory sees it: buffers that it reads and makes, and those that it may make in place. `lag`: how
-    far below the first that it reads the result begins where it overlaps that one (None: never)."""
+    """The buffers of one operator: those that it reads and makes, and those that its result may overwrite. `lag`: the
+    least bytes by which the result must begin below the first buffer read to overlap it (None: it must not)."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -74,12 +77,12 @@ class _PricedOperator(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Live bytes of a graph in its own order: `live[i]` bytes before operator i, `transient[i]` while it runs."""
+    """Live bytes of a graph in its order: `live[i]` bytes before operator i, `transient[i]` bytes while it runs."""
 
     live: tuple[int, ...]
     transient: tuple[int, ...]
     apart: tuple[int, ...]
-    """`transient` where no result takes over bytes of an input."""
+    """`transient` if no result takes over bytes of an input."""
     needed_until: tuple[int, ...]
     """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
     held_by: tuple[tuple[int, ...], ...]
@@ -91,7 +94,8 @@ class Surroundings:
 
 
 def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
-    """O(operators + storages). Raises UnsupportedError for models in which a concatenation is a view."""
+    """The surroundings of a graph under a memory model. O(operators + storages). Raises UnsupportedError for models in
+    which a concatenation is a view or sums accumulate in place."""
     if model.concat_is_view or model.accumulates:
         raise UnsupportedError(f"strips are not priced in the memory model {model.name!r}, where joins cost no bytes")
     storage_map, count = map_storages(graph, model), len(graph.ops)
@@ -116,7 +120,7 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
 class Pricing:
     """Prices of segments of one graph, in its order, under one memory model.
 
-    With `engine` "native" they are counted by the compiled twin of `strip_program` and `of_program`.
+    With `engine` "native" the compiled twin of `strip_program` and `of_program` computes them.
     """
 
     def __init__(
@@ -137,11 +141,11 @@ class Pricing:
         self._replaced: dict[Segment, tuple[int, int]] = {}
 
     def whole(self, first: int, stop: int) -> Price:
-        """Operators [first, stop) as they are."""
+        """The price of the operators [first, stop) without strips."""
         return Price(max(self.around.transient[first:stop], default=0))
 
     def strips(self, segment: Segment, strips: int, *, recomputed: Collection[int] = (), even: bool = False) -> Price:
-        """A segment in strips. Raises UnsupportedError as `strip_program` does."""
+        """The price of a segment in strips. Raises UnsupportedError as `strip_program` does."""
         if self._native is None:
             program = strip_program(self.graph, self.form, segment, strips, recomputed=recomputed, even=even)
             return self.of_program(program)
@@ -173,8 +177,8 @@ class Pricing:
         )
 
     def inputs(self, segment: Segment) -> tuple[list[int], int]:
-        """(bytes of the segment's inputs, bytes that are live beside them before it runs). Inputs that share bytes
-        count once."""
+        """(bytes of each input of the segment, other bytes that are live before it runs). Inputs that share bytes count
+        once."""
         nbytes: list[int] = []
         seen: set[tuple[int, ...]] = set()
         for tensor in segment.inputs:
@@ -229,12 +233,13 @@ class Pricing:
         return Price(peak, extra, copied, more, kept, kept - more * self.persistent.narrower_bytes, apart)
 
     def piece_bytes(self, tensor: int, rows: Interval) -> int:
-        """Aligned bytes of some rows."""
+        """Aligned bytes of these rows of a tensor."""
         bits = row_bits(self.graph, tensor, self.form.rows[tensor]) * (rows[1] - rows[0])
         return align_up((bits + 7) // 8, self.model.alignment)
 
     def _runs(self, program: StripProgram, step: StripStep, nbytes: list[int]) -> Iterator[_PricedOperator]:
-        """The operators of one step; where a .tflite file cannot state a window's pads, an operator that pads too."""
+        """The operators of one step: two where a .tflite file cannot state a window's pads and a Pad comes before
+        it."""
         reads = step.reads
         if step.kind != "compute":
             yield _PricedOperator(reads, step.writes)
@@ -265,7 +270,7 @@ class Pricing:
         return (*pads, columns.pad_begin, columns.pad_end)
 
     def _pad_bytes(self, program: StripProgram, step: StripStep, sides: tuple[int, int, int, int]) -> int:
-        """Bytes of the padded input, or 0 where the pads are SAME's or none."""
+        """Bytes of the padded input, or 0 where no Pad is needed: the pads are those of SAME, or zero."""
         op, source = self.graph.ops[step.op], program.pieces[step.reads[0]]
         rows, columns = window(self.graph, op, 0), window(self.graph, op, 1)
         height, wide = source.rows[1] - source.rows[0], self.graph.tensors[source.tensor].shape[2]
@@ -313,8 +318,8 @@ def _peaks(
     shared: set[int],
     model: MemoryModel,
 ) -> tuple[int, int]:
-    """(peak, peak where nothing is taken over). Inputs `apart` are not worked in place, inputs `shared` not overlapped:
-    other tensors lie there."""
+    """(peak, peak if no bytes are taken over). Inputs in `apart` are never overwritten in place. Inputs in `shared` are
+    never overlapped, since other tensors lie in their bytes."""
     last: dict[int, int] = {}
     readers: dict[int, int] = {}
     for index, run in enumerate(runs):

@@ -1,4 +1,4 @@
-"""Segments in strips as a network: `Graph -> Graph`, with a Slice or a Concat along rows wherever rows are kept."""
+"""Segments in strips as a network: a graph with operators for each strip, and Slices and Concats along rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["InStrips", "in_strips", "reordered"]
 
 @dataclass(frozen=True, slots=True)
 class InStrips:
-    """Operators [first, stop) of a graph, in so many strips of equally many rows of their results, which differ by one
-    at most. The operators `recomputed` compute what strips share in each; the others keep it. `even`: all tensors
-    advance at the pace of the results (see `strip_program`)."""
+    """Operators [first, stop) of a graph, in `strips` strips. The operators `recomputed` compute rows that several
+    strips read in each of these; the others keep them. `even`: all tensors advance at the pace of the results (see
+    `strip_program`)."""
 
     first: int
     stop: int
@@ -33,13 +33,12 @@ class InStrips:
 
 
 def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | None = None) -> Graph:
-    """The network with these segments computed in strips, its operators in the sequence in which they shall run.
+    """The network with these segments computed in strips, with its operators in the sequence in which they must run.
 
-    It computes the same, convolutions row by row exactly as before. Layouts and kinds stay; what is new are `Slice`
-    operators (starts, ends and axes as constants) and `Concat` operators of at most `MOST_JOINED` inputs, both along
-    rows, and the tensors' names with a suffix. Strips of one row may still have their operators' padding along columns.
-    Raises UsageError where segments overlap or hold an operator that is computed whole, and UnsupportedError where a
-    segment has fewer rows than strips.
+    Each row is computed from the same values as before. Layouts and kinds do not change. New are `Slice` operators
+    (starts, ends and axes as constants) and `Concat` operators of at most `MOST_JOINED` inputs, both along rows, and a
+    suffix of names. Raises UsageError where segments overlap or hold an operator that is computed whole, and
+    UnsupportedError as `strip_program` does.
     """
     form = form or row_form(graph, halos_required=False)
     whole = computed_whole(graph, form)
@@ -63,7 +62,7 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
 
 
 def _operators(graph: Graph, form: RowForm, edit: Edit, program: StripProgram) -> tuple[list[Op], list[int]]:
-    """(operators, by operator: the one of the graph whose settings it keeps, or -1)."""
+    """(the operators of a program; for each, the operator of the graph whose settings it keeps, or -1)."""
     place = dict(enumerate(program.segment.inputs))
     place |= dict(zip(program.results, program.segment.results, strict=True))
     ops: list[Op] = []
@@ -89,7 +88,7 @@ def _computed(graph: Graph, strip: StripOps, program: StripProgram, step: StripS
     result, _ = strip.apply(step.op, step.made, tuple(held.get(tensor, tensor) for tensor in op.inputs), read)
     results = [tensor for tensor in op.outputs if tensor >= 0]
     for tensor, piece in zip([tensor for tensor in result if tensor >= 0], step.writes, strict=True):
-        if piece in place:  # a segment of one strip: the result itself
+        if piece in place:  # the piece is a whole result, as in a segment of one strip
             strip.ops[-1] = _writing(strip.ops[-1], tensor, place[piece])
         else:
             place[piece] = tensor
@@ -126,7 +125,7 @@ def _joined(graph: Graph, edit: Edit, program: StripProgram, step: StripStep, pl
 
 
 def reordered(graph: Graph, steps: Sequence[int]) -> Graph:
-    """The same network with its operators in another order."""
+    """The same network with its operators in the order `steps`. Raises LoadError where that is not topological."""
     number = {old: new for new, old in enumerate(steps)}
     ops = tuple(replace(graph.ops[old], after=tuple(number[a] for a in graph.ops[old].after)) for old in steps)
     source = graph.source

@@ -1,14 +1,14 @@
-"""The front of partial execution: which segments, in how many strips, with which rows kept and which recomputed.
+"""The front of partial execution: which segments to compute in how many strips, and which rows to keep or recompute.
 
 Source: ours.
 Names: a *choice* is a segment, a number of strips, whether they advance evenly, and the operators that recompute.
-    A *unit* of recomputing is an operator with the pointwise ones behind it that only it feeds.
-Complexity: choices are priced one by one, in the same sequence whatever the limits are; more work prices more of them.
-    Then `compose` finds the front over all that were priced, and over those of each step of work before.
-Deviations: numbers of strips are those whose highest strip is lower than with one strip fewer. Where a segment has at
-    most `EVERY_SUBSET` units, every set of recomputing units is a choice; elsewhere the sets are all, none, each alone,
-    and those that recompute what frees most bytes for a multiply-add. The bound holds for every plan with these
-    segments in this order of operators, those with other sets and numbers of strips included.
+    A *unit* of recomputing is an operator with the pointwise operators behind it that read only its result.
+Complexity: choices are priced one by one, in a sequence that does not depend on the limits; a larger limit prices more.
+    Then `compose` finds the front over all choices that were priced, and over those of each earlier step of work.
+Deviations: a number of strips is tried if its highest strip is lower than with fewer strips. Where a segment has at
+most `EVERY_SUBSET` units, every set of recomputing units is a choice. Elsewhere the sets are all units, none, each
+alone, and unions of those that free the most bytes for each extra MAC. The bound holds for every plan with these
+segments in this order of operators, also for sets and numbers of strips that were not tried.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from downset.partial.strip_program import most_strips
 __all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
 
 EVERY_SUBSET = 4
+"""The most units of a segment of which every set is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialLimits:
-    """`max_recompute`: extra multiply-adds as a share of the network's (None: any); `max_strips`: of one segment
-    (None: any); `work_limit`: choices that are priced at most, down to a step of work (1, 2, 3, 5 or 7 times a power of
-    ten; None: any); after `time_limit_s` no more are priced."""
+    """Limits of the search and of its plans. `max_recompute`: extra MACs as a share of the network's (None: no limit).
+    `max_strips`: strips of one segment (None: no limit). `work_limit`: choices to price, rounded down to 1, 2, 3, 5 or
+    7 times a power of ten (None: no limit). `time_limit_s`: seconds after which no further choice is priced."""
 
     max_recompute: float | None = None
     max_strips: int | None = None
@@ -52,13 +53,16 @@ class PartialLimits:
 
 @dataclass(frozen=True, slots=True)
 class PartialFront:
-    """`plans`: no other found is as good in peak, multiply-adds and persistent bytes; the cheapest first, which is the
-    network as it is, or computes no more than it. `bound_bytes`: no plan of this order in the space has a
-    lower peak. `complete`: every choice of the space was priced, so that the front is that of the space.
-    `computed_whole`: operators that no strip computes, by index, with reasons. `beyond`: plans of the front that
-    recompute more than is allowed. `earlier`: plans that recompute no more than is allowed and were on the front at an
-    earlier step of work, or are on that of tensors that lie apart where results may lie over inputs, with their prices
-    there. A file may need more bytes than its price says, so that theirs may need less. Larger limits keep them."""
+    """The plans that a search found, cheapest first.
+
+    `plans`: the front; no other plan found is as good in peak, MACs and persistent bytes. The first is the network
+    without strips, or computes no more than it. `beyond`: plans of the front that recompute more than is allowed.
+    `bound_bytes`: no plan with these segments in this order has a lower peak. `complete`: every choice was priced, so
+    that this is the front of all choices. `priced`: choices priced. `computed_whole`: operators that no strip computes,
+    by index, with reasons. `earlier`: further plans within the limit of recomputing. They were on the front at an
+    earlier step of work, or are on the front under a model without overlaps, with their prices there. A file may need
+    more bytes than the price of its plan, so that an earlier plan may need fewer than those of the front. A search with
+    larger limits keeps them."""
 
     plans: tuple[PartialPlan, ...]
     beyond: tuple[PartialPlan, ...]
@@ -83,11 +87,13 @@ def partial_front(
     persistent: Persistent | None = None,
     engine: EngineName = "native",
 ) -> PartialFront:
-    """The front of partial execution of a network in its own order. A larger limit never gives a worse plan.
+    """The front of partial execution of a network in the order of its operators. A larger limit never gives a worse
+    plan.
 
-    `form`: the network's rows, where operators are marked as computed whole that a runtime cannot compute in strips.
-    `persistent`: what a runtime keeps for each operator. Raises UnsupportedError for memory models in which joins cost
-    nothing.
+    `form`: the network's rows (by default `row_form`); it marks as whole the operators that a runtime cannot compute in
+    strips. `persistent`: what a runtime keeps for each operator. Raises UnsupportedError for memory models in which
+    concatenations cost no bytes and where the native engine is not built, UsageError for unknown names and limits that
+    are not positive.
     """
     limits = limits or PartialLimits()
     check_time_limit(limits.time_limit_s)
@@ -99,7 +105,8 @@ def partial_front(
     segments = tuple(find_segments(graph, form))
     bound = least_peak(form, pricing, segments)
     if pricing.model.kernels is not None:
-        # First what is tried where nothing overlaps, in the same sequence: then no plan is worse for an overlap.
+        # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
+        # worse.
         apart = replace(pricing.model, kernels=None, in_place=frozenset())
         search.explore(segments, least_peak(form, Pricing(graph, form, apart, engine=engine), segments), apart=True)
     search.explore(segments, bound)
@@ -132,16 +139,16 @@ class _PartialSearch:
     priced: int = 0
     complete: bool = True
     apart: bool = False
-    """Whether what is tried next depends on prices of tensors that lie apart."""
+    """Whether the choices to try next are ranked by prices without overlaps."""
     shown: dict[Segment, list[Option]] = field(default_factory=dict)
-    """Options with the prices on which that depends."""
+    """Options with the prices by which choices are ranked."""
     prices: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
-    """Prices that are asked for twice."""
+    """Prices found so far."""
     steps: list[tuple[Sequence[int], list[Option]]] = field(default_factory=list)
-    """By step of work, and at the end: bytes that are live while operators run as they are, and the options."""
+    """By step of work, and at the end: the transients of the operators without strips, and the options."""
 
     kept_at: int = -1
-    """Choices that had been priced at the last of them."""
+    """The number of choices priced when the last of `steps` was added."""
 
     def _keep_step(self) -> None:
         if self.kept_at == self.priced:
@@ -152,7 +159,7 @@ class _PartialSearch:
         self.steps.append((around.transient, _fronts(self.options)))
 
     def explore(self, segments: Sequence[Segment], bound: int, *, apart: bool = False) -> None:
-        """Price choices until a limit is met."""
+        """Price choices until a limit is reached."""
         self.apart, self.shown = apart, self.options if self.pricing.model.kernels is None else {}
         useful, sparing = self.ranked(segments, bound)
         self.price(useful)
@@ -160,8 +167,8 @@ class _PartialSearch:
         self._keep_step()
 
     def ranked(self, segments: Sequence[Segment], bound: int) -> tuple[list[Segment], list[Segment]]:
-        """(segments in which the network as it is needs more than the bound, others that may save arithmetic). In all
-        others strips save nothing: a plan without them is as good."""
+        """(segments in which the network without strips exceeds the bound, others that may save arithmetic). In all
+        other segments strips save nothing, so a plan without them is as good."""
         whole = self.pricing.around.apart if self.apart else self.pricing.around.transient
         spared = _spared(self.form)
         useful, sparing = [], []
@@ -173,8 +180,8 @@ class _PartialSearch:
         return useful, sparing
 
     def price(self, segments: Sequence[Segment]) -> None:
-        """First the finest strips of every segment, then the others of the segments
-        that promise most, then what recomputes."""
+        """Price the finest strips of every segment, then the other numbers of strips, then the sets that recompute.
+        Segments with the lowest peak in their finest strips come first."""
         finest = {segment: least for segment in segments if (least := self._finest(segment)) is not None}
         ranked = sorted(finest, key=lambda segment: (finest[segment], segment.first, segment.stop))
         for segment in ranked:
@@ -198,7 +205,7 @@ class _PartialSearch:
         return min(prices, default=None)
 
     def _strips(self, segment: Segment) -> list[tuple[bool, int]]:
-        """(even, strips), from few strips to many."""
+        """The pairs (even, strips) to try, from few strips to many."""
         plans = []
         for even in (False, True):
             rows = most_strips(self.form, segment, even=even)
@@ -228,7 +235,7 @@ class _PartialSearch:
         return price
 
     def _priced(self, segment: Segment, part: InStrips) -> Price | None:
-        """The price of a choice that is a new one; None where there are no such strips."""
+        """The price of a choice that was not priced before; None where there are no such strips."""
         self.priced += 1
         try:
             price = self.pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
@@ -245,7 +252,7 @@ class _PartialSearch:
                 for recomputed in sets:
                     self._try(segment, strips, even, recomputed)
             return
-        self.complete = False  # other sets may be better
+        self.complete = False  # sets that are not tried may be better
         for option in front_of(option for option in self.shown.get(segment, ()) if not option.part.recomputed):
             self._recompute_by_gain(segment, option, units)
 
@@ -264,8 +271,8 @@ class _PartialSearch:
             self._try(segment, strips, even, together)
 
     def _units(self, segment: Segment) -> list[frozenset[int]]:
-        """Operators that recompute together: one that computes or moves rows, and what only follows it point by point.
-        Those that make a result always keep it."""
+        """Sets of operators that recompute together: an operator, and pointwise operators behind it that are the only
+        readers. Operators that make a result of the segment always keep it, so their units are left out."""
         made_by, read_by = self.graph.producers(), self.graph.consumers()
         unit_of: dict[int, int] = {}
         for index in segment.operators:
@@ -290,7 +297,7 @@ _STEPS = (1, 2, 3, 5, 7)
 
 
 def _step(work: int) -> int:
-    """The last step up to so much work."""
+    """The largest step of work that does not exceed `work`."""
     power = 10 ** (len(str(work)) - 1)
     return max((step * power for step in _STEPS if step * power <= work), default=0)
 
@@ -302,13 +309,13 @@ def _fronts(options: Mapping[Segment, list[Option]]) -> list[Option]:
 def _add(options: dict[Segment, list[Option]], segment: Segment, option: Option) -> None:
     listed = options.setdefault(segment, [])
     listed.append(option)
-    if len(listed) >= 64 and len(listed).bit_count() == 1:  # a power of two: seldom, however long the front is
+    if len(listed) >= 64 and len(listed).bit_count() == 1:  # at powers of two, so that this happens seldom
         listed[:] = front_of(listed)
 
 
 def _spared(form: RowForm) -> list[tuple[int, int]]:
-    """(maker, last reader) of tensors that no operator reads without gaps from the first row to the last. Strips may
-    leave the other rows out. In segments that hold no such tensor with all its readers, every row is computed."""
+    """(maker, last reader) of tensors of which no single operator is known to read every row. Strips may leave rows of
+    them out. A segment without such a tensor and all its readers computes every row."""
     last: dict[int, int] = {}
     read_all = set(form.outputs)
     for index, op in enumerate(form.ops):

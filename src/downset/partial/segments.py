@@ -1,4 +1,4 @@
-"""Segments: the parts of a network, between two cuts of its order, that can be computed in strips of rows."""
+"""Segments: parts of a network, between two positions of its order, that can be computed in strips of rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Segment", "computed_whole", "computing", "crossing", "find_segment",
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Operators [first, stop) in the graph's order. `inputs`: the tensors that they read and do not make; `results`:
-    those that they make and that are read later, or are outputs of the graph. Both ascending; no constants."""
+    """Operators [first, stop) in the graph's order. `inputs`: activations that they read and do not make. `results`:
+    activations that they make and that are read later or are outputs of the graph. Both are ascending."""
 
     first: int
     stop: int
@@ -30,8 +30,8 @@ class Segment:
 
 
 def computing(graph: Graph, segment: Segment) -> list[int]:
-    """The operators that strips compute in the place of. The others only make constants out of constants, as those do
-    that widen weights of 16 bits: they run once, where they are."""
+    """The operators of the segment that strips replace. Others make constants from constants, such as those that widen
+    weights of 16 bits; these run once, outside the strips."""
     return [index for index in segment.operators if not _makes_constants(graph.ops[index], graph)]
 
 
@@ -40,8 +40,8 @@ def _makes_constants(op: Op, graph: Graph) -> bool:
 
 
 def crossing(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """By position 0 to the number of operators: the tensors that are there before the operator at that position and
-    needed from it on, ascending. O(operators · tensors that cross)."""
+    """By position, from 0 to the number of operators: the activations, ascending, that exist before the operator at
+    that position and that it or a later one reads, or that are outputs. O(operators · tensors that cross)."""
     last = {tensor: len(graph.ops) for tensor in graph.outputs}
     for index, op in enumerate(graph.ops):
         for tensor in op.inputs:
@@ -58,7 +58,7 @@ def crossing(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 
 def computed_whole(graph: Graph, form: RowForm) -> dict[int, str]:
-    """The operators that are not computed in strips, each with the reason in words."""
+    """The operators that cannot be computed in strips, by index, each with a reason for users."""
     waited_for = {earlier for op in graph.ops for earlier in op.after}
     reasons: dict[int, str] = {}
     for index, op in enumerate(graph.ops):
@@ -83,7 +83,7 @@ def computed_whole(graph: Graph, form: RowForm) -> dict[int, str]:
 
 
 def find_segment(graph: Graph, first: int, stop: int) -> Segment:
-    """The segment of operators [first, stop), with what it reads and makes. O(operators)."""
+    """The segment of the operators [first, stop). O(operators)."""
     results = {tensor for op in graph.ops[first:stop] for tensor in op.outputs if tensor != ABSENT}
     read = {tensor for op in graph.ops[first:stop] for tensor in op.inputs if tensor != ABSENT}
     later = {tensor for op in graph.ops[stop:] for tensor in op.inputs} | set(graph.outputs)
@@ -94,11 +94,11 @@ def find_segment(graph: Graph, first: int, stop: int) -> Segment:
 
 
 def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Iterator[Segment]:
-    """The segments between positions at which at most so many tensors cross, shorter ones first.
+    """The segments between positions at which 1 to `most_crossing` tensors cross, shorter ones first.
 
-    No operator inside is computed whole, and some tensor made inside has more than one row. Segments without a
-    result are left out. So are those that begin or end with an operator that only makes constants: the same segment
-    without it is listed. O(segments · operators).
+    No operator inside is computed whole, and at least one tensor made inside has more than one row. Segments without a
+    result are left out. So are those that begin or end with an operator that only makes constants, since the same
+    segment without it is listed. O(segments · operators).
     """
     crosses = crossing(graph)
     whole = computed_whole(graph, form)

@@ -1,9 +1,9 @@
-"""A segment in strips, as steps on pieces of tensors: what is computed, cut out, joined and kept, and when.
+"""A segment in strips, as a sequence of steps that compute, cut out and join pieces of tensors.
 
-This is the one description of a segment in strips: `price` counts its bytes and `rewrite` makes operators of it, a step
-an operator. Each strip makes the rows of the results that are its own, and before them the rows of every tensor inside
-that it needs. An operator is *kept* (it computes each row once; rows that later strips read again stay) or *recomputed*
-(each strip computes all rows that it reads, and nothing stays).
+`price` counts the bytes of these steps and `rewrite` makes one operator of each. Each strip makes some rows of the
+results, and before these the rows that it needs of every tensor inside. An operator is *kept* or *recomputed*. A kept
+operator computes each row once, and rows that later strips read again stay in memory. Of a recomputed one each strip
+computes all rows that it reads, and no rows stay.
 
     strip 0   input rows 0-4 ─ conv ─ rows 0-3 ─ conv ─ result rows 0-2
                                       rows 2-3 stay
@@ -38,21 +38,22 @@ __all__ = [
 ]
 
 MOST_JOINED = 10
-"""Parts that one concatenation joins; more are joined in several. TFLite Micro's takes no more inputs."""
+"""The most parts that one concatenation joins, as in TFLite Micro. More parts are joined by several."""
 
 _NONE: Interval = (0, 0)
 
 
 class Piece(NamedTuple):
-    """Some rows of a tensor of the network, in a tensor of their own."""
+    """A tensor that holds some rows of a tensor of the network."""
 
     tensor: int
     rows: Interval
 
 
 class StripStep(NamedTuple):
-    """`compute`: operator `op` makes the rows `made`; `reads` and `writes` are pieces, in the operator's sequence of
-    different activations and of results. `slice`: rows cut out of one piece. `concat`: pieces joined along rows."""
+    """A step. `compute`: operator `op` makes the rows `made`. `slice`: the rows `made` are cut out of one piece.
+    `concat`: pieces are joined along rows. `reads` and `writes` are pieces; of a computed operator they are in the
+    sequence of its different activations and of its results."""
 
     kind: Literal["compute", "slice", "concat"]
     strip: int
@@ -64,8 +65,8 @@ class StripStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StripProgram:
-    """The steps that compute a segment in strips. The first pieces are the segment's inputs, whole; `results[i]` is the
-    piece that holds all of `segment.results[i]`."""
+    """The steps that compute a segment in strips. The first pieces are the whole inputs of the segment; `results[i]` is
+    the piece that holds all rows of `segment.results[i]`."""
 
     segment: Segment
     pieces: tuple[Piece, ...]
@@ -82,13 +83,13 @@ def strip_program(
     recomputed: Collection[int] = (),
     even: bool = False,
 ) -> StripProgram:
-    """The steps of a segment in so many strips, where the operators `recomputed` keep no rows.
+    """The steps of a segment in `strips` strips, where the operators `recomputed` keep no rows.
 
-    Each strip makes equally many rows of the results. Before its first rows of the result a segment needs more rows of
-    what lies before than for later ones, so that its first strip is the largest; with `even` all tensors advance at the
-    pace of the results: some strips come before those, and there may be more strips than rows of the results, up to
-    `most_strips`. Operators that make a result always keep its rows. Raises UnsupportedError for more strips, and where
-    a strip would be padding alone.
+    The strips make equal numbers of rows of the results, up to one. The first rows of a result need more rows of the
+    tensors before it than later ones do, so the first strip is the largest. With `even` all tensors advance at the pace
+    of the results instead: some strips come before the first rows of the results, and there may be more strips than
+    rows of the results. Operators that make a result always keep its rows. Raises UnsupportedError for more strips than
+    `most_strips`, and as `given_rows` does for a strip of padding alone.
     """
     check_strips(graph, form, segment, strips, even=even)
     held = {index for index in segment.operators if not set(form.ops[index].outputs).isdisjoint(segment.results)}
@@ -98,7 +99,7 @@ def strip_program(
 
 
 def check_strips(graph: Graph, form: RowForm, segment: Segment, strips: int, *, even: bool) -> None:
-    """Raise UnsupportedError where there are fewer rows than strips."""
+    """Raise UnsupportedError where there are more strips than `most_strips`."""
     most = most_strips(form, segment, even=even)
     if not 1 <= strips <= most:
         named = max(_paced(form, segment, even=even), key=lambda tensor: form.rows[tensor])
@@ -106,7 +107,7 @@ def check_strips(graph: Graph, form: RowForm, segment: Segment, strips: int, *, 
 
 
 def most_strips(form: RowForm, segment: Segment, *, even: bool) -> int:
-    """The number of rows of the highest result, or (`even`) of the highest tensor made inside."""
+    """The number of rows of the highest result, or with `even` of the highest tensor that is made inside."""
     return max((form.rows[tensor] for tensor in _paced(form, segment, even=even)), default=0)
 
 
@@ -116,8 +117,8 @@ def _paced(form: RowForm, segment: Segment, *, even: bool) -> Sequence[int]:
 
 
 def _paces(form: RowForm, segment: Segment, strips: int) -> list[dict[int, int]]:
-    """By strip, by tensor: up to which row it is computed where all tensors advance at the pace of the results. Strips
-    before the first one advance only what lies before the results."""
+    """By strip and tensor: the row up to which the tensor is computed where all tensors advance at the pace of the
+    results. Strips before the first rows of the results advance only the tensors before these."""
     paces: list[dict[int, int]] = []
     number = strips
     while number > 0 or any(paces[-1].values()):
@@ -127,8 +128,9 @@ def _paces(form: RowForm, segment: Segment, strips: int) -> list[dict[int, int]]
 
 
 def _pace(form: RowForm, segment: Segment, strips: int, number: int) -> dict[int, int]:
-    """Rows are counted in fractions, 1 / strips, and from before the first one. What is read whole is there as soon as
-    a row is made of it; what comes before it waits until then."""
+    """By tensor: the rows computed when the results have the share `number` / `strips` of theirs. Rows are counted in
+    fractions of 1 / `strips`, and may be negative before the first. A tensor that is read whole is complete as soon as
+    one row is made from it, and the tensors before it do not advance earlier."""
     ends = {tensor: number * form.rows[tensor] for tensor in segment.results}
     for index in reversed(segment.operators):
         op = form.ops[index]
@@ -150,8 +152,8 @@ def _pace(form: RowForm, segment: Segment, strips: int, number: int) -> dict[int
 def _new_rows(
     form: RowForm, segment: Segment, strips: int, recomputed: frozenset[int], paces: Sequence[Mapping[int, int]]
 ) -> tuple[dict[int, Interval], ...]:
-    """By strip, by operator: the rows that it computes there. Operators that compute nothing there are left out.
-    `paces`: how far kept operators go at least."""
+    """By strip and operator: the rows that the operator computes in the strip, if any. `paces`: by strip and tensor,
+    the row up to which kept operators compute at least."""
     parts = {tensor: equal_strips(form.rows[tensor], strips) for tensor in segment.results}
     made_before = dict.fromkeys(segment.operators, 0)
     new_rows = []
@@ -166,7 +168,7 @@ def _new_rows(
                 output_rows = hull(output_rows, wanted.get(tensor, _NONE))
             if index not in recomputed:
                 stop = max(output_rows[1], *(pace.get(tensor, 0) for tensor in op.outputs), 0)
-                output_rows = made_before[index], stop  # the rows before are kept
+                output_rows = made_before[index], stop  # earlier rows were kept
                 made_before[index] = max(output_rows)
             if output_rows[0] >= output_rows[1]:
                 continue
@@ -178,12 +180,12 @@ def _new_rows(
 
 
 def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[int, Interval], ...]:
-    """By strip, by operator: the rows that it computes there where nothing is recomputed."""
+    """By strip and operator: the rows that the operator computes in the strip where nothing is recomputed."""
     return _new_rows(form, segment, strips, frozenset(), [{} for _ in range(strips)])
 
 
 def _read(form: RowForm, index: int, output_rows: Interval) -> dict[int, Interval]:
-    """By activation: the rows that an operator reads to make these."""
+    """By activation: the rows that an operator reads to make `output_rows`."""
     return {
         item.tensor: (0, form.rows[item.tensor]) if item.map is None else item.map(output_rows, form.rows[item.tensor])
         for item in form.ops[index].inputs
@@ -212,7 +214,7 @@ class _ProgramBuilder:
     pieces: list[Piece] = field(default_factory=list)
     steps: list[StripStep] = field(default_factory=list)
     held: dict[int, list[int]] = field(default_factory=dict)
-    """By tensor: the pieces that can be read, in the sequence in which they were made."""
+    """By tensor: the pieces that are live, in the sequence in which they were made."""
     strip: int = 0
 
     def program(self) -> StripProgram:
@@ -227,7 +229,7 @@ class _ProgramBuilder:
             for index in sorted(new):
                 read = _read(self.form, index, new[index])
                 reads = tuple(self._rows(tensor, rows) for tensor, rows in read.items())
-                # What stays is cut out first: then what it is cut out of is free while the operator runs from a copy.
+                # Rows that stay are cut out first, so that the piece from which they are cut can be freed.
                 for tensor in read:
                     if last[tensor] == index:
                         self._keep(tensor, later[strip].get(tensor), whole.get(tensor))
@@ -262,7 +264,7 @@ class _ProgramBuilder:
         return reads_of
 
     def _rows(self, tensor: int, rows: Interval) -> int:
-        """The piece that holds exactly these rows, made where there is none."""
+        """The piece that holds exactly these rows; it is cut out or joined where there is none."""
         held = self.held[tensor]
         piece = self._within(tensor, rows)
         if piece is None:
@@ -272,7 +274,8 @@ class _ProgramBuilder:
         return piece
 
     def _within(self, tensor: int, rows: Interval) -> int | None:
-        """The piece with these rows, cut out of the smallest piece that has them; None where no piece has all."""
+        """The piece that holds exactly these rows, cut out of the smallest piece that has them if need be; None where
+        no piece has all of them."""
         held = self.held[tensor]
         around = [piece for piece in held if _covers(self.pieces[piece].rows, rows)]
         if not around:
@@ -284,7 +287,7 @@ class _ProgramBuilder:
         return least
 
     def _chain(self, tensor: int, rows: Interval) -> list[Interval]:
-        """The rows as parts, one behind the other, each within one piece; as few as possible."""
+        """The rows divided into as few consecutive parts as possible, each within one piece."""
         parts, row = [], rows[0]
         while row < rows[1]:
             ends = [self.pieces[piece].rows for piece in self.held[tensor]]
@@ -294,8 +297,8 @@ class _ProgramBuilder:
         return parts
 
     def _keep(self, tensor: int, first: int | None, whole: list[int] | None) -> None:
-        """Behind the last read in a strip: only the rows from `first` on stay (None: none), cut out where that frees
-        some. A tensor from outside the segment stays `whole`."""
+        """After the last read in a strip: keep only the rows from `first` on (None: no rows), cut out if the piece has
+        more. `whole`: the pieces of an input of the segment, which stay."""
         if whole is not None:
             self.held[tensor] = list(whole)
             return
@@ -314,7 +317,7 @@ class _ProgramBuilder:
 
 
 def _without_unread(steps: Sequence[StripStep], results: Sequence[int]) -> tuple[StripStep, ...]:
-    """Operators may make rows, on their way to later ones, that nobody reads."""
+    """The steps whose results are needed. Kept operators may make rows between needed ones that no operator reads."""
     read, needed = set(results), []
     for step in reversed(steps):
         if not read.isdisjoint(step.writes):
@@ -325,7 +328,7 @@ def _without_unread(steps: Sequence[StripStep], results: Sequence[int]) -> tuple
 
 @dataclass(slots=True)
 class _Join:
-    """The parts of a result, joined as soon as there are as many as one concatenation takes."""
+    """Collects the parts of a result, and joins them as soon as there are `MOST_JOINED`."""
 
     writer: _ProgramBuilder
     tensor: int

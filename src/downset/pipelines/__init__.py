@@ -1,1 +1,2 @@
-"""Pipelines over several devices. `planners` names every method; `plan` is the front door; `check` knows no planner."""
+"""Plans pipelines over several devices. `planners` names every method, `plan` plans by one of them, and `check`
+verifies plans without a planner."""

@@ -1,4 +1,4 @@
-"""Period and latency of stages in the model of time that was asked for."""
+"""Computes period and latency of stages in the model of time that was asked for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TopologyName = Literal["leader", "direct"]
 
 
 class AccountingOptions(TypedDict, total=False):
-    """The options of `plan_pipeline` that say how a plan is priced."""
+    """The options of `plan_pipeline` that decide how a plan is priced."""
 
     comm: CommName
     topology: TopologyName
@@ -39,9 +39,9 @@ class AccountingOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """How plans are priced. `comm`: by resources, or as the paper's equations. `topology`: how exact hands rows on;
-    every plan is priced by the rules of its own stages. `source` and `sink`: devices, None for
-    outside. `window`: the most frames inside at once, None: as many as help."""
+    """How plans are priced. `comm`: by resources, or by the paper's equations. `topology`: how `exact` hands rows on;
+    every plan is priced by the rules of its stages. `source` and `sink`: indices of devices, None for outside.
+    `window`: the most frames inside at once; None: as many as shorten the period."""
 
     comm: CommName = "resources"
     topology: TopologyName = "leader"
@@ -54,7 +54,8 @@ def accounting_of(
     cluster: Cluster, *, comm: CommName = "resources", topology: TopologyName = "leader", source: str | None = None,
     sink: str | None = None, window: int | None = None,
 ) -> Accounting:  # fmt: skip
-    """The options of `plan_pipeline` that say how a plan is priced, checked. Raises UsageError."""
+    """The pricing options of `plan_pipeline`, with devices as indices. Raises UsageError for options that do not fit
+    together or name no device of the cluster."""
     check_comm(comm)
     check_choice("topology", topology, get_args(TopologyName))
     if comm == "paper" and topology == "direct":
@@ -76,11 +77,12 @@ def judged(
     problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting, *, below_s: float = math.inf,
     deadline: float = math.inf, max_latency_s: float | None = None,
 ) -> Judged | None:  # fmt: skip
-    """Stages priced; None where their load bound says that the period is not below `below_s`.
+    """The stages with tasks, orders, period and latency; None if their load bound shows that the period is not below
+    `below_s`.
 
-    Orders are searched until the deadline (of `clock.now`); past it frames may follow one after another. Where a
-    frame alone takes longer than `max_latency_s` by the best orders, windows of 3 and 2 are tried; if it does so still,
-    frames follow one after another."""
+    Orders are searched until the deadline (a time of `clock.now`); after it one frame may follow another. If a frame
+    alone takes longer than `max_latency_s` by the best orders, windows of 3 and 2 are tried; if it still takes longer,
+    one frame follows another."""
     frame = frame_tasks(problem, cluster, drafts, comm=accounting.comm, source=accounting.source, sink=accounting.sink)
     if accounting.comm == "paper":
         period, latency = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))
@@ -108,8 +110,8 @@ def _scheduled(
 
 
 def _one_at_a_time(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource]) -> Judged:
-    """One frame after another, by the better of two orders: of what can begin first, or round by round as listed, by
-    which a frame takes no longer than its rounds together."""
+    """One frame after another, by the better of two orders of tasks: the task that can begin first comes first, or the
+    tasks run round by round as listed. By the second order a frame takes no longer than the sum of its rounds."""
     ways = [one_at_a_time(timed, len(resources), order) for order in (sequence(timed), range(len(timed)))]
     periods = [lone_latency_s(timed, schedule) for schedule in ways]
     best = min(range(2), key=lambda way: periods[way])
@@ -126,7 +128,7 @@ def _ordered(
 
 
 def latency_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
-    """The latency of stages with one frame inside at once."""
+    """The latency, in seconds, of stages with one frame inside."""
     if accounting.comm == "paper":
         return period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))[1]
     frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
@@ -138,8 +140,9 @@ def too_slow(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, max_latency_s: float, least_s: float, *,
     said: str = "",
 ) -> InfeasibleError | LimitReached:  # fmt: skip
-    """The error to raise where no pipeline was found within a latency: InfeasibleError only where there is none for
-    certain, below what all devices together compute a frame in. `least_s`: the least latency that was found."""
+    """The error to raise if no pipeline was found within a latency. It is InfeasibleError only if the limit is below
+    the time in which all devices together compute a frame, else LimitReached. `least_s`: the least latency that was
+    found."""
     floor = total_bound_s(problem, cluster, comm=accounting.comm)
     if max_latency_s < floor:
         return InfeasibleError(

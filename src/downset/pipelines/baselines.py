@@ -1,4 +1,4 @@
-"""The planners that `exact` never loses to, what they make of a problem, and on which sets of devices."""
+"""The planners whose plans `exact` compares with its own, what they make of a problem, and on which sets of devices."""
 
 from __future__ import annotations
 
@@ -34,26 +34,28 @@ __all__ = [
 ]
 
 MOMENT_S = 0.2
-"""Seconds of `exhaustive` as a baseline: it finishes small networks, and sees little of large ones in any time."""
+"""The seconds of `exhaustive` as a baseline. It finishes small networks; on large ones it sees few plans in any time.
+"""
 QUICK = (Method(single), Method(layerwise), Method(optimal_fused))
-"""Planners that take milliseconds, asked before any search."""
+"""Planners that take milliseconds; they are asked before any search."""
 INSIDE = (Method(pico), Method(blocks), Method(exhaustive))
-"""Plans of strips in one block a stage: a whole search has seen them."""
+"""Planners whose plans are strips in one block for each stage. A search that finished has covered all such plans."""
 OUTSIDE: Mapping[Method, Callable[[SplitProblem, Cluster], float]] = {
     Method(early_fused): early_fused_bound_s,
     Method(coedge): coedge_bound_s,
 }
-"""Plans of tiles and halo exchange, outside of what is searched, each with a quick bound on its period by the paper's
-equations."""
+"""Planners of tiles and halo exchange, which the search does not cover, each with a fast lower bound on its period by
+the paper's equations."""
 EVERY_DEVICE = (*(planner for planner in QUICK if planner.plan is not single), *OUTSIDE)
-"""Planners that give every device of a cluster work, so that fewer devices may be faster."""
+"""Planners that give every device work. Their plans may be faster on fewer devices."""
 _MANY = 4096
-"""Sets of devices. Where there are more, only the fastest devices are taken, so many of them at a time."""
+"""The most sets of devices. If there are more, only the sets of the fastest devices are taken, one for each number of
+devices."""
 
 
 def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iterator[tuple[int, ...]]:
-    """Every set of devices but the whole and the empty one, one of those that are alike, by falling speed together.
-    `ends`: devices that are like no other."""
+    """Sets of devices, without the empty set and the whole set, by falling speed of all their devices together. Of sets
+    whose devices are alike one is taken. `ends`: source and sink, which are like no other device."""
     form = canonical(cluster, ends)
     kinds = sorted(set(form.type))
     members = [[place for place, kind in enumerate(form.type) if kind == one] for one in kinds]
@@ -73,7 +75,7 @@ def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iter
 def baseline_plans(
     problem: SplitProblem, cluster: Cluster, *, comm: CommName, baseline_cuts: tuple[int, ...] | None
 ) -> Iterator[Drafted]:
-    """Every device by itself, and what every other planner makes of the problem, `exhaustive` in a moment."""
+    """Each device by itself, then the plans of every other planner; `exhaustive` has little time."""
     coarse, cuts = without_relays(problem, baseline_cuts)
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
     for planner in (*QUICK, *INSIDE, *OUTSIDE):
@@ -83,7 +85,8 @@ def baseline_plans(
 def without_relays(
     problem: SplitProblem, baseline_cuts: tuple[int, ...] | None
 ) -> tuple[SplitProblem, tuple[int, ...]]:
-    """The chain that baselines plan on, and its cuts in the whole one."""
+    """The problem on which baselines plan, whose units are joined up to `baseline_cuts`, and the cuts of the whole
+    chain that it has."""
     if baseline_cuts is None:
         return problem, tuple(range(problem.cuts + 1))
     return joined(problem, baseline_cuts), baseline_cuts

@@ -1,8 +1,8 @@
-"""Memory of many buffers placed one after another: each into the smallest free block that holds it.
+"""Places buffers one after another, each into the smallest free block that holds it.
 
 Source: best fit with immediate coalescing (Knuth, The Art of Computer Programming, volume 1, section 2.5).
 Names: block → bytes between buffers in use; top → the bytes below which all buffers lie.
-Complexity: O(n log n) for n buffers, but for moving lists of free ranges.
+Complexity: O(n log n) for n buffers, beside moving entries in sorted lists of free ranges.
 Deviations: none.
 """
 
@@ -16,7 +16,8 @@ __all__ = ["best_fit"]
 
 
 def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
-    """The offsets of buffers that are each in use from a step up to, not including, another: (start, stop, bytes)."""
+    """The offsets, in bytes, of buffers given as (start, stop, bytes). Each is in use in the half-open range of steps
+    [start, stop)."""
     free = _FreeRanges()
     in_use: list[tuple[int, int, int]] = []
     offsets = [0] * len(lives)
@@ -32,13 +33,13 @@ def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 class _FreeRanges:
-    """Free ranges below the top."""
+    """The free ranges below the top."""
 
     def __init__(self) -> None:
         self.top = 0
         self._by_size: list[tuple[int, int]] = []
         self._size_at: dict[int, int] = {}
-        self._begin_of: dict[int, int] = {}  # by the end of a range
+        self._begin_of: dict[int, int] = {}  # by end of a range: its begin
 
     def take(self, nbytes: int) -> int:
         place = bisect_left(self._by_size, (nbytes, 0))
@@ -48,7 +49,7 @@ class _FreeRanges:
             if size > nbytes:
                 self._add(offset + nbytes, size - nbytes)
             return offset
-        offset = self._begin_of.get(self.top, self.top)  # the last range grows
+        offset = self._begin_of.get(self.top, self.top)  # a range that ends at the top grows
         if offset < self.top:
             self._remove(offset, self.top - offset)
         self.top = offset + nbytes

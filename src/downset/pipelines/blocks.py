@@ -1,9 +1,9 @@
-"""Every block one piece: what earlier work planned on, the baseline of PICO's Figures 12-14.
+"""`pico` with every block as one piece: the chain of earlier work, and the baseline of PICO's Figures 12-14.
 
 Source: PICO, section 6.1, compared method (5)(1); AOFL and DeepSlicing treat blocks so.
 Names: block → the units between two cuts that a single tensor crosses.
 Complexity: as `pico`.
-Deviations: the plan on the coarse chain is `pico`'s, so that only the pieces differ.
+Deviations: `pico` plans on the coarse chain, so that only the pieces differ.
 """
 
 from __future__ import annotations

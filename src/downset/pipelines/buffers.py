@@ -1,11 +1,11 @@
-"""Buffers that a plan's tasks make devices hold: one for every tensor of which a device has rows, and their places.
+"""Buffers of a plan's devices: one for every tensor of which a device holds rows for a frame, and their places.
 
-Names: hull → the least range of rows around all that a device ever holds of a tensor for one frame.
-A buffer is taken when the first task writes it and given back when the last one has read it. The frame is taken whole
-by the first task that reads it at the entry; results stay at the exit until all of them are there. What a strip holds
-inside, between its inputs and its outputs, is a buffer of its own while it is computed.
-Slots are counted for any run of the orders, and so is which buffers are never in use at once and may share bytes: a
-device that waits for a free slot keeps to its arena under any delays.
+Names: hull → the least range of rows that contains all rows of a tensor that a device ever holds for one frame.
+A buffer is in use from the start of the first task that writes it to the end of the last that reads it. The first task
+that reads the frame at the entry takes all of it; results stay at the exit until all of them are there. The tensors
+inside a strip, between its inputs and its outputs, have a buffer while the strip is computed.
+Numbers of slots hold for every run of the orders, and so do the pairs of buffers that may share bytes because they are
+never in use at once. A device that waits for a free slot therefore stays within its arena under any delays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from downset.plans import Buffer, PipelineSchedule, Rows, Task
 __all__ = ["INNER", "as_events", "frame_buffers", "placed"]
 
 INNER = -1
-"""The `tensor` of buffers of what strips hold inside."""
+"""The `tensor` of a buffer that holds the tensors inside a strip."""
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ class _HeldRows:
 def frame_buffers(
     problem: SplitProblem, frame: FrameTasks, inner_bytes: Mapping[tuple[int, int, int], int], *, slots: int
 ) -> tuple[Buffer, ...]:
-    """The buffers of a frame's tasks, each with as many slots as said, none with a place yet. `inner_bytes`: by (stage,
-    block, strip) what it holds inside."""
+    """The buffers of a frame's tasks, each with `slots` slots and without a place. `inner_bytes`: bytes held inside a
+    strip, by (stage, block, strip)."""
     held: dict[tuple[int, int], _HeldRows] = {}
     for number, task in enumerate(frame.tasks):
         read, results = _touched(problem, frame, task)
@@ -63,7 +63,7 @@ def frame_buffers(
         if not nbytes:
             continue
         writers = tuple(sorted(set(part.writers)))
-        readers = tuple(sorted(set(part.readers))) or writers  # what nobody reads is there while it is made
+        readers = tuple(sorted(set(part.readers))) or writers  # a tensor without readers is held while it is made
         rows = part.rows
         buffers.append(
             Buffer(device, tensor, rows.start, rows.stop, nbytes, slots, writers, readers, columns=rows.columns)
@@ -78,7 +78,7 @@ def frame_buffers(
 def _touched(
     problem: SplitProblem, frame: FrameTasks, task: Task
 ) -> tuple[list[tuple[int, Rows]], list[tuple[int, Rows]]]:
-    """(device, rows) that a task reads and that it writes."""
+    """Two lists of (device, rows): what a task reads, and what it writes."""
     if task.transfer is not None:
         transfer = task.transfer
         return [(transfer.source, rows) for rows in transfer.rows], [(transfer.target, rows) for rows in transfer.rows]
@@ -98,7 +98,7 @@ def _hull(held: Rows | None, rows: Rows) -> Rows:
 
 
 def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
-    """The buffers of the tensors that cross a cut, with all their rows from now on."""
+    """The buffers of the tensors that cross a cut, extended to all rows."""
     arrays = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
     for part in arrays:
         assert part.rows is not None
@@ -121,7 +121,7 @@ def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRow
 
 
 def as_events(buffers: Sequence[Buffer]) -> list[events.TimedBuffer]:
-    """Buffers as the event graph sees them."""
+    """The buffers in the form that the event graph takes."""
     return [events.TimedBuffer(buffer.nbytes, buffer.writers, buffer.readers, buffer.slots) for buffer in buffers]
 
 
@@ -129,8 +129,8 @@ def placed(
     tasks: Sequence[events.TimedTask], schedule: PipelineSchedule, buffers: Sequence[Buffer],
     room_bytes: Mapping[int, float],
 ) -> tuple[Buffer, ...]:  # fmt: skip
-    """The buffers with places in their devices' arenas. A quick placement where it is within the room, by device, else
-    the best one found."""
+    """The buffers with places in the arenas of their devices. A fast placement is taken if it fits `room_bytes` of the
+    device, else the best one found."""
     orders = tuple(order.turns for order in schedule.orders)
     between = frames_between(tasks, events.Schedule(orders, schedule.window), as_events(buffers))
     listed = list(buffers)
@@ -163,11 +163,12 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
 
 
 _MANY = 1_000
-"""Buffers of one device: conflicts are pairs of them."""
+"""The most buffers of a device that are placed one by one: the work grows with their pairs."""
 
 
 def _blocks(buffers: Sequence[Buffer]) -> list[list[int]]:
-    """Buffers by their places: each apart, or where they are many those of the same writers and readers together."""
+    """Buffers that are placed as one: each alone, or, if there are many, those of the same writers and readers
+    together."""
     if len(buffers) <= _MANY:
         return [[place] for place in range(len(buffers))]
     alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}

@@ -1,5 +1,5 @@
-"""The laws of pipeline plans. Imports no planner: MACs, bytes and rows come from `graph.row_form`, strip by strip,
-times from the plan's own work and cluster (check_times.py)."""
+"""Checks the laws of pipeline plans. Imports no planner: MACs, bytes and rows are computed strip by strip with
+`graph.row_form`, and times from the plan's work and cluster (check_times.py)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     """Raise InvalidPlan naming the first broken law, or return None.
 
     Laws: every operator is in one stage, after those it needs; no device is in two stages; the strips of every block
-    cover its frame; MACs and bytes are what the rows of a strip need, redundant MACs those above what somebody reads;
-    every strip is one task; a task reads and sends what its device holds when the tasks before it are done; every
-    resource does its tasks once a round, in orders that do not deadlock; times follow from MACs, bytes and the cluster;
-    the period is what the orders settle at, the latency what a frame alone takes by them; buffers are those of the rows
-    that tasks read and write, share no bytes where both may be in use, and with the weights are what devices hold; none
-    holds more than it has; bound <= period, equal if proven."""
+    cover its frame; MACs and bytes are what the rows of a strip need, and redundant MACs are those beyond the rows that
+    are read; every strip is one task; a task reads and sends only rows that its device holds from earlier tasks; every
+    resource does each of its tasks once in a round, in orders that do not deadlock; times follow from MACs, bytes and
+    the cluster; the period is the one at which the orders settle, the latency that of a frame alone; buffers hold the
+    rows that tasks read and write and share no bytes while both may be in use; memory is the sum of buffers, weights
+    and the device's runtime, and at most what the device has; bound <= period, and they are equal if proven."""
     predecessors = graph.predecessors()
     done: set[int] = set()
     for place, stage in enumerate(plan.stages):
@@ -55,14 +55,15 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
 
 
 def verify_without_graph(plan: Pipeline) -> None:
-    """The laws of a plan by itself: devices that exist, apart, strips that cover, a task for each, orders that do not
-    deadlock, and times that follow from its MACs, bytes and cluster. Raises InvalidPlan naming the first one broken."""
+    """Raise InvalidPlan naming the first broken law of those that need no graph: devices exist and are in one stage
+    each, strips cover their frames, every strip has a task, orders do not deadlock, and times follow from the plan's
+    MACs, bytes and cluster."""
     _check_shape(plan)
     check_times(plan)
 
 
 def _check_cluster(plan: Pipeline) -> None:
-    """Devices with names of their own, links between two of them, ends that are devices or outside."""
+    """Device names are distinct, links are between two devices, and source and sink are devices or outside."""
     names, indices = [device.name for device in plan.cluster.devices], range(len(plan.cluster.devices))
     if not 1 <= len(names) <= MOST_DEVICES:
         raise InvalidPlan(f"the cluster has {len(names)} devices; plans are for 1 to {MOST_DEVICES}")
@@ -95,7 +96,7 @@ def _check_shape(plan: Pipeline) -> None:
     cut = 0
     for place, stage in enumerate(plan.stages):
         for block in stage.blocks:
-            if block.start != cut or not cut < block.stop <= cut + len(block.ops):  # a unit has an operator at least
+            if block.start != cut or not cut < block.stop <= cut + len(block.ops):  # a unit has at least one operator
                 raise InvalidPlan(f"stage {place} has a block from cut {block.start} to {block.stop}, after cut {cut}")
             cut = block.stop
     for place, stage in enumerate(plan.stages):
@@ -113,7 +114,7 @@ def _check_shape(plan: Pipeline) -> None:
 
 
 def _check_rules(plan: Pipeline) -> None:
-    """Blocks hand over directly exactly where their stage has no leader, which topology direct alone allows."""
+    """Blocks hand rows over directly if and only if their stage has no leader, which only topology direct allows."""
     for place, stage in enumerate(plan.stages):
         if stage.leader == -1 and plan.topology != "direct":
             raise InvalidPlan(f"stage {place} has no leader; topology {plan.topology} needs one")
@@ -133,7 +134,7 @@ def _working(stage: PipelineStage) -> set[int]:
 
 
 def _check_strips_are_tasks(plan: Pipeline) -> None:
-    """Every strip is one task, of its device; every other task is a message between two devices."""
+    """Every strip is one task of its device; every other task is a message between two devices."""
     devices = range(len(plan.cluster.devices))
     seen: set[tuple[int, int, int]] = set()
     for number, task in enumerate(plan.tasks):
@@ -161,7 +162,7 @@ def _check_strips_are_tasks(plan: Pipeline) -> None:
 
 
 def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) -> None:
-    """The laws that need no graph: units in order, devices apart, strips that cover."""
+    """Check the laws that need no graph: units are in order, each device is in one stage, strips cover their frames."""
     cut = 0
     for place, stage in enumerate(stages):
         for block in stage.blocks:
@@ -185,7 +186,7 @@ def _disjoint(stages: Sequence[PipelineStage]) -> None:
 
 
 def _check_cover(block: Block, place: int) -> None:
-    """Row strips must follow each other; tiles must fill the frame's area and not overlap."""
+    """Row strips follow each other; tiles fill the area of the frame and do not overlap."""
     if all(strip.columns is None for strip in block.strips):
         rows = sorted((strip.start, strip.stop) for strip in block.strips)
         ends = [0, *(stop for _, stop in rows)]
@@ -209,7 +210,7 @@ def _check_cover(block: Block, place: int) -> None:
 
 
 def _least_macs(form: RowForm, across: RowForm) -> list[int]:
-    """By operator: MACs of the rows and columns that somebody reads, in the whole network."""
+    """The MACs of each operator for the rows and columns that are read in the whole network."""
     rows, columns = _rows_read(form), _rows_read(across)
     return [
         op.macs_per_row * rows[index] * columns[index] // max(across.ops[index].rows, 1)
@@ -218,7 +219,7 @@ def _least_macs(form: RowForm, across: RowForm) -> list[int]:
 
 
 def _rows_read(form: RowForm) -> list[int]:
-    """By operator: how many of its rows are read by somebody, or by nobody because its results are the last."""
+    """The number of rows of each operator that are read; all rows of an operator whose results nothing reads."""
     inputs = {item.tensor for op in form.ops for item in op.inputs}
     read = {tensor: [(0, max(form.rows[tensor], 1))] for tensor in form.outputs}
     rows_read = [0] * len(form.ops)
@@ -244,7 +245,7 @@ _Spans = list[Interval]
 
 
 def _united(spans: _Spans) -> _Spans:
-    """The same rows in order, apart from each other."""
+    """The same rows as sorted, disjoint spans."""
     merged: _Spans = []
     for start, stop in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -255,7 +256,7 @@ def _united(spans: _Spans) -> _Spans:
 
 
 def _check_macs(least: Sequence[int], stage: PipelineStage, place: int) -> None:
-    """Redundant MACs are all that are more than `least`."""
+    """Redundant MACs are all MACs beyond `least`."""
     strips = [strip for block in stage.blocks for strip in block.strips]
     surplus = stage.macs - sum(least[op] for op in stage.ops)
     if sum(strip.macs for strip in strips) != stage.macs or stage.redundant_macs != surplus:

@@ -1,5 +1,5 @@
-"""Whether a plan's buffers are those that its tasks need, lie apart wherever they are in use at once, and are what it
-says that its devices hold. It derives them from rows, and what comes before what from the plan's own arcs."""
+"""Checks that a plan's buffers are those that its tasks need, share no bytes while both may be in use, and make up the
+memory that the plan states. It derives buffers from rows, and the order of tasks from the plan's arcs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FAR = 1 << 40
 
 
 def check_buffers(rows: PlanRows, plan: Pipeline) -> None:
-    """Raise InvalidPlan for a buffer that is missing, too many or of other rows or tasks than the plan's tasks read and
-    write, and for weights that are not those of the operators that a device computes."""
+    """Raise InvalidPlan for a buffer that is missing, superfluous, or of other rows or tasks than the plan's tasks
+    need, and for stated weights other than those of the operators that a device computes."""
     if plan.schedule is not None:
         wanted = _wanted(rows, plan)
         inner = _inner(rows, plan)
@@ -63,7 +63,7 @@ Wanted = dict[tuple[int, int], tuple[TensorArea, set[int], set[int]]]
 
 
 def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
-    """By device and tensor: the hull of what it has for one frame, and the tasks that write and read it."""
+    """The hull and the tasks that write and read it, by device and tensor."""
     expected: Wanted = {}
 
     def add(device: int, tensor: int, part: TensorArea, task: int, *, writes: bool) -> None:
@@ -109,8 +109,9 @@ def _whole(rows: PlanRows, tensor: int) -> TensorArea:
 def _strip_parts(
     rows: PlanRows, block: Block, strip: Strip
 ) -> tuple[dict[int, TensorArea], dict[int, TensorArea], set[int]]:
-    """All that a strip reads and makes, what of it is of tensors that the block makes for others, and all tensors made
-    in the block. An operator that is computed whole makes such a tensor even where no row of it is the strip's own."""
+    """Three things of a strip: the area of each tensor that it reads or makes; its own part of each tensor that the
+    block makes for others; and the tensors made in the block. An operator that is computed whole makes such a tensor
+    even if no row of it is the strip's own."""
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
     held, _ = rows.parts(block, strip)
     return held, {tensor: held[tensor] for tensor in rows.sinks(block) if tensor in held}, results
@@ -128,7 +129,7 @@ def _check_buffer(rows: PlanRows, buffer: Buffer, part: TensorArea, writers: set
 
 
 def _inner(rows: PlanRows, plan: Pipeline) -> dict[int, tuple[int, int]]:
-    """By task that computes: the least and the most that it holds inside, from its operators one by one."""
+    """The least and the most bytes that each computing task holds inside, computed operator by operator."""
     inner = {}
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
@@ -164,8 +165,8 @@ def _check_inner(buffer: Buffer, inner: dict[int, tuple[int, int]]) -> None:
 
 
 def _weights(rows: PlanRows, plan: Pipeline) -> dict[int, int]:
-    """By device: the constants that its strips' operators read, each once. Operators on constants alone are done before
-    anything runs: what they make are constants."""
+    """The bytes of the constants that the operators of each device read, each once. An operator that reads only
+    constants is computed before any run, so its results are constants."""
     tensors = rows.graph.tensors
     folded = {
         index
@@ -189,7 +190,7 @@ def _weights(rows: PlanRows, plan: Pipeline) -> dict[int, int]:
 
 
 def check_named(plan: Pipeline, schedule: PipelineSchedule) -> None:
-    """Raise InvalidPlan for a buffer of a device or tasks that do not exist, or without room."""
+    """Raise InvalidPlan for a buffer whose device or tasks do not exist, or that has no slots, bytes or place."""
     devices, tasks = range(len(plan.cluster.devices)), range(len(plan.tasks))
     for buffer in schedule.buffers:
         if buffer.device not in devices or buffer.slots < 1 or buffer.nbytes < 1 or buffer.offset < 0:
@@ -199,8 +200,8 @@ def check_named(plan: Pipeline, schedule: PipelineSchedule) -> None:
 
 
 def check_places(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool]) -> None:
-    """Raise InvalidPlan for buffers that share bytes though some run has both in use, and for arenas that are not as
-    large as the buffers in them. `late`: by task, whether it is done later than it occupies its resources."""
+    """Raise InvalidPlan for buffers that share bytes though both are in use at once in some run, and for arenas that
+    are not as large as their buffers. `late`: by task, whether it is done later than it occupies its resources."""
     ends = dict.fromkeys(range(len(plan.cluster.devices)), 0)
     for buffer in schedule.buffers:
         ends[buffer.device] = max(ends[buffer.device], _end(buffer))
@@ -210,7 +211,7 @@ def check_places(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool
         raise InvalidPlan("a device with buffers is not in the plan's memory")
     for device in ends:
         own = [buffer for buffer in schedule.buffers if buffer.device == device]
-        # One pair for the same tasks: these alone say whether buffers may share bytes.
+        # Buffers of the same tasks give the same answer, so one pair of them is enough.
         pairs: dict[tuple[tuple[int, ...], ...], tuple[Buffer, Buffer]] = {}
         for one, two in _sharing(own):
             pairs.setdefault((one.writers, one.readers, two.writers, two.readers), (one, two))
@@ -223,7 +224,7 @@ def _end(buffer: Buffer) -> int:
 
 
 def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
-    """Pairs that have bytes in common."""
+    """Pairs of buffers that have bytes in common."""
     ordered = sorted(buffers, key=lambda buffer: buffer.offset)
     for place, one in enumerate(ordered):
         end = _end(one)
@@ -236,17 +237,17 @@ def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
 def _check_apart(
     plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool], pairs: Sequence[tuple[Buffer, Buffer]]
 ) -> None:
-    """Whatever their frames, the one is read to the end before the other is written."""
+    """Check, for every run and any two frames, that one buffer is read to the end before the other is written."""
     sources = sorted({task for pair in pairs for buffer in pair for task in buffer.readers})
     row = {task: place for place, task in enumerate(sources)}
     apart = _frames_apart(plan, schedule, late, sources)
 
     def ahead(one: Buffer, two: Buffer) -> int:
-        """By how many frames a frame of the second that is written may be ahead of one of the first that is read."""
+        """By how many frames a written frame of `two` may be ahead of a frame of `one` that is still read."""
         return int(apart[np.ix_([row[task] for task in one.readers], list(two.writers))].max())
 
     for one, two in pairs:
-        # Frame k + d of `two` waits for frame k of `one` if d is `ahead`, and else must be read before it is written.
+        # Frame k + d of `two` waits for frame k of `one` if d is `ahead`; a smaller d must be over before.
         if ahead(one, two) + ahead(two, one) > 1:
             raise InvalidPlan(
                 f"device {one.device}: buffers of tensors {one.tensor} and {two.tensor} share bytes, though both may "
@@ -257,7 +258,7 @@ def _check_apart(
 def _frames_apart(
     plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool], sources: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """[source, task]: the fewest frames on any way of waits, of one or more, from the source's end to the task."""
+    """[source, task]: the fewest frames on any path of one or more waits, from the end of the source to the task."""
     tails, heads, frames = (np.array(column, np.int64) for column in zip(*_waits(plan, schedule, late), strict=True))
     order = np.argsort(heads, kind="stable")
     tails, heads, frames = tails[order], heads[order], frames[order]
@@ -277,9 +278,9 @@ def _frames_apart(
 
 
 def _waits(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool]) -> Iterable[tuple[int, int, int]]:
-    """(tail, head, frames): the head of a frame waits for the tail of so many frames before. Nodes are the starts of
-    the tasks, then the moments when they are done, two that begin and end a frame, and one for each buffer that its
-    readers have given back. The next turn of a resource does not wait for a late task to be done."""
+    """(tail, head, frames): the head of a frame waits for the tail of `frames` frames before. Nodes are the starts of
+    tasks, then the ends of tasks, then begin and end of a frame, then one for each buffer: the moment when its readers
+    have freed it. The next turn of a resource does not wait until a late task is done."""
     count = len(plan.tasks)
     begin, end = 2 * count, 2 * count + 1
     yield end, begin, schedule.window

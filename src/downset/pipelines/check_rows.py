@@ -1,4 +1,5 @@
-"""Whether a plan's tasks have the rows that they read and send, and strips the MACs and bytes that they state."""
+"""Checks that a plan's tasks have the rows that they read and send, and that strips state the MACs and bytes of their
+rows."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["PlanRows", "TensorArea", "check_rows"]
 
 
 class TensorArea(NamedTuple):
-    """Rows and columns of a tensor."""
+    """Half-open ranges of rows and columns of a tensor."""
 
     rows: Interval
     columns: Interval
@@ -53,7 +54,7 @@ class PlanRows:
         return whole * (part.columns[1] - part.columns[0]) // self.width(tensor)
 
     def sinks(self, block: Block) -> list[int]:
-        """Tensors that a block makes for others, for the user, or for nobody."""
+        """The tensors that a block makes for others, for the user, or that nothing reads."""
         if id(block) in self._sinks:
             return self._sinks[id(block)]
         inside = set(block.ops)
@@ -66,7 +67,8 @@ class PlanRows:
         return outputs
 
     def parts(self, block: Block, strip: Strip) -> tuple[dict[int, TensorArea], dict[int, TensorArea]]:
-        """By tensor: all that the strip reads and makes, and its own part of the block's sinks."""
+        """Two maps from tensors to areas: all that the strip reads and makes, and the strip's own part of the block's
+        sinks."""
         key = (id(block), strip.start, strip.stop, *(strip.columns or ()))
         if key not in self._parts:
             self._parts[key] = self._cut(block, strip, self.sinks(block))
@@ -84,7 +86,7 @@ class PlanRows:
         return _joined(rows[0], columns[0]), _joined(rows[1], columns[1])
 
     def reads(self, index: int, part_made: TensorArea) -> Iterator[tuple[int, TensorArea]]:
-        """Parts of tensors that an operator reads to make a part of its outputs."""
+        """The areas of tensors that an operator reads to make an area of its outputs."""
         for place, item in enumerate(self.form.ops[index].inputs):
             across = None if self.across is None else self.across.ops[index].inputs[place].map
             rows, width = max(self.form.rows[item.tensor], 1), self.width(item.tensor)
@@ -116,8 +118,8 @@ def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int
 
 
 def check_rows(rows: PlanRows, plan: Pipeline) -> None:
-    """Raise InvalidPlan for a strip with other MACs or bytes than its rows need, for a task that reads or sends what
-    its device has from no task that it comes after, and for a result that is not at the exit."""
+    """Raise InvalidPlan for a strip whose MACs or bytes are not those of its rows, for a task that reads or sends rows
+    that its device does not hold from earlier tasks, and for a result that is not at the exit."""
     shares: dict[int, list[_HeldArea]] = {}
     for tensor in rows.graph.inputs:
         whole = TensorArea((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
@@ -146,8 +148,8 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
 
 
 def _check_frame(rows: PlanRows, plan: Pipeline) -> None:
-    """Raise InvalidPlan for bytes of a frame or a result other than the graph's. A plan may leave them out where no
-    device is charged for them."""
+    """Raise InvalidPlan if the stated bytes of a frame or a result are not the graph's. A plan may leave them out if
+    moving them costs no device time."""
     read = {item.tensor for op in rows.form.ops for item in op.inputs}
     results = {tensor for op in rows.form.ops for tensor in op.outputs}
     charged = any(device.messages is not None for device in plan.cluster.devices)
@@ -189,7 +191,8 @@ def _check_held(
     rows: PlanRows, plan: Pipeline, shares: dict[int, list[_HeldArea]], number: int, task: Task, tensor: int,
     part: TensorArea,
 ) -> None:  # fmt: skip
-    """The device has it from tasks that this one comes after. Under `paper` a leader has what the stage before made."""
+    """Check that the device has the area from tasks before this one. Under `paper` a leader has all that the stage
+    before made."""
     if not rows.form.bytes_per_row[tensor]:
         return
     tasks = {-1, *task.after}
@@ -210,7 +213,7 @@ def _check_held(
 
 
 def _covered(wanted: TensorArea, parts: Sequence[TensorArea]) -> bool:
-    """Whether the parts together hold all of it."""
+    """Whether the parts together contain the whole area."""
     edges = {wanted.rows[0], wanted.rows[1], *(edge for part in parts for edge in part.rows)}
     inside = sorted(edge for edge in edges if wanted.rows[0] <= edge <= wanted.rows[1])
     for low, high in pairwise(inside):
@@ -226,7 +229,7 @@ def _covered(wanted: TensorArea, parts: Sequence[TensorArea]) -> bool:
 def _check_strip(
     rows: PlanRows, block: Block, strip: Strip, held: dict[int, TensorArea], own: dict[int, TensorArea], where: str
 ) -> None:
-    """MACs and bytes of a strip, from the rows it needs."""
+    """Check the MACs and bytes of a strip against the rows that it needs."""
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
     macs, moved = 0, 0
     macs_of = dict.fromkeys(strip.macs_of, 0)

@@ -1,5 +1,5 @@
-"""Whether a plan's period and latency are what its tasks, orders and cluster give. It has prices of its own and finds
-cycles by relaxation over the plan's arcs; nothing is shared with the planners."""
+"""Checks that a plan's period and latency follow from its tasks, orders and cluster. Prices and the search for cycles
+(relaxation over the plan's arcs) are written again here; nothing is shared with the planners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLOSE = 1e-9
 
 def check_times(plan: Pipeline) -> None:
     """Raise InvalidPlan for orders that leave a task out, list it twice or deadlock, and for a period, latency, bound
-    or memory that is not what the plan gives."""
+    or memory other than the plan's tasks and orders give."""
     if plan.comm not in ("resources", "paper"):
         raise InvalidPlan(f"comm is {plan.comm!r}, not resources or paper")
     for number, task in enumerate(plan.tasks):
@@ -67,8 +67,8 @@ def check_times(plan: Pipeline) -> None:
 
 
 def _seconds(plan: Pipeline, task: Task) -> float:
-    """alpha · MACs / mac_per_s and moved bytes at their rate; or a message's latency and its bytes. The paper's
-    equations know neither kinds nor moved bytes."""
+    """Seconds of a task: alpha · MACs / mac_per_s plus moved bytes at their rate, or a message's latency plus its
+    bytes. The paper's equations ignore kinds and moved bytes."""
     if task.transfer is not None:
         rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
         return task.transfer.nbytes / rate + latency
@@ -85,8 +85,8 @@ def _seconds(plan: Pipeline, task: Task) -> float:
 
 
 def _occupied_s(plan: Pipeline, task: Task) -> float:
-    """Seconds of a message's medium or ports: all of its time where the cluster does not say that it is less, or where
-    a device does one thing at a time. 0 of a computation."""
+    """Seconds for which a message occupies its medium or ports: less than its time only if the cluster says so and
+    devices overlap. 0 for a computation."""
     if task.transfer is None:
         return 0.0
     network, pair = plan.cluster.network, {task.transfer.source, task.transfer.target}
@@ -99,7 +99,7 @@ def _occupied_s(plan: Pipeline, task: Task) -> float:
 
 
 def _with_messages(plan: Pipeline) -> list[float]:
-    """By task. The computations of a device last longer by what the messages of a frame take of its processor."""
+    """Seconds of each task. The computations of a device last longer by the processor time of its messages."""
     seconds, cluster = [_seconds(plan, task) for task in plan.tasks], plan.cluster
     for number, device in enumerate(cluster.devices):
         if device.messages is None:
@@ -120,8 +120,9 @@ def _with_messages(plan: Pipeline) -> list[float]:
 
 
 def _rounds(plan: Pipeline) -> list[tuple[int, bool, float]]:
-    """(stage, whether it transfers, seconds) of rounds: tasks in a row that move for one block, or compute it, and do
-    not wait for each other. The busiest device's seconds; on a shared network those of all transfers."""
+    """(stage, whether it transfers, seconds) of each round. A round is a run of tasks that move rows for one block, or
+    compute it, and do not wait for each other. It takes the time of its busiest device; on a shared network transfers
+    take the sum of all."""
     rounds: list[tuple[int, bool, float]] = []
     members: list[int] = []
     for number, task in enumerate(plan.tasks):
@@ -149,7 +150,7 @@ def _round(plan: Pipeline, members: Sequence[int]) -> tuple[int, bool, float]:
 
 
 def _paper_period_s(plan: Pipeline, rounds: Sequence[tuple[int, bool, float]]) -> float:
-    """Eq. 11 and 12: the slowest stage, on a shared network at least the time of all bytes."""
+    """The period by eq. 11 and 12: the slowest stage; on a shared network at least the time of all bytes."""
     longest = medium = 0.0
     for stage in range(len(plan.stages)):
         computing = sum(seconds for place, transfers, seconds in rounds if place == stage and not transfers)
@@ -160,7 +161,7 @@ def _paper_period_s(plan: Pipeline, rounds: Sequence[tuple[int, bool, float]]) -
 
 
 def _holds(plan: Pipeline, task: Task) -> set[Resource]:
-    """Resources that a task occupies."""
+    """The resources that a task occupies."""
     network = plan.cluster.network
     if task.transfer is None:
         return {Resource("processor" if network.overlap else "device", task.device)}
@@ -207,13 +208,13 @@ def _check_loads(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[f
 
 
 Times = Sequence[tuple[float, float]]
-"""By task: seconds from its start until it is done, and those for which it occupies its resources."""
+"""By task: seconds from its start until it is done, and seconds for which it occupies its resources."""
 Arcs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
 def _arcs(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> Arcs:
-    """(tail, head, seconds, frames): head of frame k starts that much or more after tail of frame k - frames does. The
-    last two nodes begin and end a frame."""
+    """(tail, head, seconds, frames): the head of frame k starts at least `seconds` after the tail of frame k - frames.
+    The last two nodes begin and end a frame."""
     begin, end = len(plan.tasks), len(plan.tasks) + 1
     seconds, held = [whole for whole, _ in times], [part for _, part in times]
     arcs: list[tuple[int, int, float, int]] = [(end, begin, 0.0, schedule.window)]
@@ -226,7 +227,7 @@ def _arcs(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> Arcs:
         if order.turns:
             last, first = order.turns[-1], order.turns[0]
             arcs.append((last.task, first.task, held[last.task], 1 + last.behind - first.behind))
-    slots: dict[tuple[int, int], int] = {}  # buffers of one pair of tasks wait as the one with the fewest does
+    slots: dict[tuple[int, int], int] = {}  # of several buffers of a pair of tasks the fewest slots count
     for buffer in schedule.buffers:
         for pair in ((one, two) for one in buffer.readers for two in buffer.writers):
             slots[pair] = min(slots.get(pair, buffer.slots), buffer.slots)
@@ -257,7 +258,7 @@ def _has_circle(
     tails: npt.NDArray[np.int64], heads: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], nodes: int,
     least: float,
 ) -> bool:  # fmt: skip
-    """Whether some circle's weights sum to more than 0: then relaxation never ends (Bellman-Ford)."""
+    """Whether the weights of some cycle sum to more than 0; relaxation would then not end (Bellman-Ford)."""
     distance = np.zeros(nodes)
     for _ in range(nodes + 1):
         offered = distance.copy()
@@ -269,8 +270,8 @@ def _has_circle(
 
 
 def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> float:
-    """How long a frame takes between others that take no time: the longest way through its own work, over as many
-    frames ahead and behind as may be inside with it."""
+    """The time of a frame whose neighbours take no time: the longest path through its own tasks, over all frames that
+    may be inside with it."""
     tails, heads, lengths, frames = (column.tolist() for column in _arcs(plan, schedule, times))
     nodes, inside = len(plan.tasks) + 2, 2 * schedule.window + 1
     waits = [[0] * nodes for _ in range(inside)]
@@ -281,7 +282,7 @@ def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> f
             waits[frame][head] += 1
     done = [[0.0] * nodes for _ in range(inside)]
     ready = [(frame, node) for frame in range(inside) for node in range(nodes) if not waits[frame][node]]
-    for frame, node in ready:  # grows while it is walked
+    for frame, node in ready:  # the list grows during the loop
         for head, length, later in followers[node]:
             other = frame + later
             if 0 <= other < inside:

@@ -1,13 +1,14 @@
-"""Layer by layer with halos only: devices keep their rows and fetch from neighbours what they lack.
+"""Layer by layer with halos only: devices keep their rows and fetch missing rows from their neighbours.
 
 Source: CoEdge (Zeng et al., IEEE/ACM ToN 2020), as the PICO paper describes its CE scheme.
-Names: working devices → the first n in order of speed; halo → rows fetched from neighbours.
+Names: working devices → the n fastest devices; halo → rows fetched from neighbours.
 Complexity: O(units · devices²) prices.
-Deviations: rows in proportion to speed. How many devices work is chosen for every unit (PICO: "a dynamic number of
-devices to process different layers") by dynamic programming over (unit, number), a change of number charged with the
-rows that change hands. A number at which a device would need rows beyond its neighbours is not allowed (CoEdge limits
-communication to neighbours), except right after a change. The programme prices what the unit before made where that
-left it, and older tensors as if the leader had them; the plan's times are those of where they really are.
+Deviations: rows are in proportion to speed. The number of working devices is chosen for every unit (PICO: "a dynamic
+number of devices to process different layers") by dynamic programming over (unit, number); a change of the number costs
+the transfer of the rows that change devices. A number is not allowed if some device would need rows beyond its
+neighbours' (CoEdge limits communication to neighbours), except right after a change. The program prices the rows of the
+previous unit where they lie, and older tensors as if the leader held them; the final plan's times are those of the real
+places.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ __all__ = ["coedge", "least_compute_s"]
 
 
 def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
-    """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each. Raises
-    LimitReached after the deadline (of `clock.now`)."""
+    """One stage whose units are blocks of halo exchange; the number of working devices is chosen for each unit. Raises
+    LimitReached after the deadline (a time of `clock.now`)."""
     order = by_speed(cluster)
     splits = [_choices(problem, cluster, unit, order) for unit in range(problem.cuts)]
     leader = order[0]
     best: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
-    owners: dict[int, Owners] = {}  # what each number of devices left where
+    owners: dict[int, Owners] = {}  # by number of devices: who holds which rows
     for unit in range(problem.cuts):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
-        # The shortest ways first: behind them most others are too long by their computing alone.
+        # The fastest prefixes come first; after them, computing alone makes most others too slow.
         ways = sorted(best.items(), key=lambda way: way[1][0])
         rows = problem.segment(unit, unit + 1).rows
         for count, split in splits[unit].items():
@@ -61,7 +62,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("
 
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """A lower bound of the period of `coedge`: each unit with the number of devices that computes it fastest."""
+    """A lower bound of the period of `coedge`: each unit on the number of devices that computes it fastest."""
     order = by_speed(cluster)
     return sum(
         min(_compute_s(problem, cluster, split) for split in _choices(problem, cluster, unit, order).values())
@@ -87,7 +88,7 @@ def _choices(problem: SplitProblem, cluster: Cluster, unit: int, order: list[int
 
 
 def _neighbours_suffice(problem: SplitProblem, before: Split, split: Split) -> bool:
-    """Whether every strip needs rows of its own and its neighbours' only."""
+    """Whether every strip needs only rows of its own device and of its neighbours."""
     rows = problem.segment(split.start, split.stop).rows
     rows_before = problem.segment(before.start, before.stop).rows
     results = {tensor for op in problem.units[before.start] for tensor in problem.ops[op].outputs}

@@ -1,14 +1,14 @@
-"""Any downset a cut, charged with the bytes of every tensor that crosses it: finer chains than Algorithm 1 may make.
+"""Refines the chain of pieces: a cut may be any downset, and costs the bytes of every tensor that crosses it.
 
-Source: beyond PICO, whose section 4.2 demands that pieces form a chain, each reading only the one before it. Here a
-    tensor that is read further on is relayed by the stages in between, and a cut costs what it carries.
-Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`); what it carries: tensors made before it (or
-    given to the network) and read after it, and results of the network made before it.
-Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them, or
-    past the deadline, the cheapest next vertex is taken, O(V²).
+Source: beyond PICO, whose section 4.2 demands that each piece reads only the one before it. Here the stages in between
+relay a tensor that is read later, and a cut costs the bytes of all tensors that it carries.
+Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`). It carries the tensors made before it (or
+given to the network) and read after it, and results of the network made before it.
+Complexity: within a piece, one heap step for each edge between downsets of the piece; after `state_limit` of them, or
+after the deadline, the cheapest next vertex is taken, O(V²).
 Deviations: the cuts of the chain of pieces stay, and each piece is refined into single vertices, in the order with the
-    least sum of carried bytes. So whatever a planner may choose on the chain of pieces it may choose here, at the same
-    cost: on any one cost model its optimum over these cuts is never worse.
+least sum of carried bytes. So every plan on the chain of pieces is also a plan here, at the same cost: for any cost
+model the optimum over these cuts is at least as good.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["CutChain", "refined_cuts", "thinned"]
 
 
 _LOOK = 256
-"""States between two looks at the clock."""
+"""The number of states between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutChain:
-    """`cuts[i]`: vertices before cut i, from none to all; `carried[i]`: bytes over it; `of_pieces[i]`: whether the
-    chain of pieces has it; `exact`: every piece's order was proven to carry least."""
+    """`cuts[i]`: the set of vertices before cut i, from none to all. `carried[i]`: bytes over cut i. `of_pieces[i]`:
+    whether the chain of pieces has it. `exact`: whether every piece's order is proven to carry least."""
 
     cuts: tuple[int, ...]
     carried: tuple[int, ...]
@@ -40,7 +40,7 @@ class CutChain:
     exact: bool
 
     def units(self, problem: PieceProblem) -> tuple[tuple[int, ...], ...]:
-        """By step between cuts: the operators of the graph, in its order."""
+        """The operators of the graph between consecutive cuts, in the graph's order."""
         return tuple(
             tuple(sorted(op for v in bits(after & ~before) for op in problem.vertices[v]))
             for before, after in zip(self.cuts[:-1], self.cuts[1:], strict=True)
@@ -50,8 +50,8 @@ class CutChain:
 def refined_cuts(
     problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000, deadline: float = math.inf
 ) -> CutChain:
-    """A cut behind every vertex, those of the chain of pieces among them. Without a chain the whole network is one
-    piece. `deadline` (of `clock.now`): past it vertices are taken greedily."""
+    """A chain with a cut behind every vertex, which contains the cuts of the chain of pieces. Without `chain` the whole
+    network is one piece. After `deadline` (a time of `clock.now`) the cheapest next vertex is taken."""
     carrying = _Carrying(problem)
     everything = (1 << len(problem.vertices)) - 1
     pieces = [sum(1 << v for v in piece) for piece in chain.pieces] if chain is not None else [everything]
@@ -69,8 +69,8 @@ def refined_cuts(
 
 
 def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
-    """Keep at most `most` cuts beside those of the chain of pieces: the work is divided equally, each part keeps its
-    cheapest cut."""
+    """The chain with at most `most` cuts beside those of the chain of pieces. The cuts divide the work into equal
+    parts, and each part keeps its cheapest cut."""
     form = problem.form
     work = [
         sum(form.ops[op].macs for v in bits(cut) for op in problem.vertices[v]) if not of_pieces else -1
@@ -116,7 +116,7 @@ class _Carrying:
         )
 
     def change(self, cut: int, v: int) -> int:
-        """Bytes that adding a vertex to a cut adds to the carried ones."""
+        """The bytes by which the carried ones grow when a vertex is added to a cut."""
         larger, total = cut | 1 << v, 0
         for tensor in self._touched[v]:
             open_after = bool(self._readers[tensor] & ~larger)
@@ -130,12 +130,13 @@ class _Carrying:
 def _least_carrying(
     carrying: _Carrying, before: int, piece: int, state_limit: int, deadline: float
 ) -> tuple[Sequence[int], bool]:
-    """The order of a piece's vertices with the least sum of carried bytes, and whether that is proven: Dijkstra."""
+    """The order of a piece's vertices with the least sum of carried bytes, and whether that is proven. Dijkstra's
+    algorithm over downsets of the piece."""
     predecessors = carrying.problem.predecessors
     count = len(predecessors)
     goal = before | piece
     heap = [(0, 0, before)]
-    came: dict[int, tuple[int, int]] = {before: (0, -1)}  # downset -> least sum, last vertex
+    came: dict[int, tuple[int, int]] = {before: (0, -1)}  # downset -> (least sum, last vertex)
     carried = {before: carrying.nbytes(before)}
     ready = {before: sum(1 << v for v in bits(piece) if not predecessors[v] & ~before)}
     done: set[int] = set()

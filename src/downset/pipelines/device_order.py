@@ -1,4 +1,4 @@
-"""Devices in the order that strips lie in, and which of them are interchangeable."""
+"""The order of devices in which strips lie, and which devices are interchangeable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["Canonical", "by_speed", "canonical", "fastest_first", "rounded", "su
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """Devices in the order that strips lie in. `type` numbers interchangeable ones alike, ascending."""
+    """Devices in the order in which strips lie. `type`: by device a number, ascending; interchangeable devices have the
+    same."""
 
     order: tuple[int, ...]
     speed: tuple[float, ...]
@@ -25,13 +26,13 @@ class Canonical:
     uniform: bool
 
     def sets(self) -> int:
-        """How many multisets of devices there are."""
+        """The number of multisets of devices."""
         return math.prod(count + 1 for count in Counter(self.type).values())
 
 
 def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
-    """Devices sorted by falling speed, then name; alike where all that their work costs is equal, all pairs have one
-    rate, and they are not among those `apart`."""
+    """Devices sorted by falling speed, then name. Two have the same type if their work costs the same, all pairs of
+    devices have one rate, and neither is in `apart`."""
     devices = cluster.devices
     uniform = not cluster.network.links
     order = sorted(
@@ -60,17 +61,17 @@ def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
 
 
 def _kind(device: Device) -> Device:
-    """The device with only those properties that the cost of its work depends on."""
+    """The device with only the properties on which the cost of its work depends."""
     return replace(device, name="", mac_per_s=device.speed, alpha=1.0, power_busy_w=None, power_idle_w=None)
 
 
 def by_speed(cluster: Cluster) -> list[int]:
-    """Devices by falling speed, of equal ones the first listed first."""
+    """Indices of devices by falling speed; equal ones in the order of the cluster."""
     return sorted(range(len(cluster.devices)), key=lambda device: (-cluster.devices[device].speed, device))
 
 
 def sub_cluster(cluster: Cluster, devices: Sequence[int]) -> Cluster:
-    """Only these devices, in this order."""
+    """The cluster of these devices only, in this order."""
     place = {device: k for k, device in enumerate(devices)}
     links = tuple(
         replace(link, pair=(min(place[a], place[b]), max(place[a], place[b])))
@@ -82,16 +83,17 @@ def sub_cluster(cluster: Cluster, devices: Sequence[int]) -> Cluster:
 
 
 def fastest_first(cluster: Cluster) -> Cluster:
-    """The same devices in the canonical order, whatever order a file lists them in."""
+    """The same devices in the canonical order, which does not depend on the order of the file."""
     return sub_cluster(cluster, canonical(cluster).order)
 
 
 def rounded(form: Canonical, sets: int, *, faster: bool, like: Sequence[object] = ()) -> Canonical:
-    """Take neighbours in speed as alike until at most `sets` multisets are left, the most like first; all are as fast
-    as the fastest of them (or as slow as the slowest), and links as the best pair (or the worst). Devices with another
-    `like`, by place, are never taken as alike: more multisets may then be left.
+    """Give neighbours in speed one type until at most `sets` multisets are left, the most similar first. All devices of
+    a type become as fast as its fastest one (or as slow as its slowest), and links as fast as the best pair (or the
+    worst). Devices with different `like`, by place, never get one type; then more multisets may be left.
 
-    What is feasible on the slower devices is on the real ones, and what is not on the faster ones is not."""
+    A plan that is feasible on the slower devices is feasible on the real ones; if none is feasible on the faster
+    devices, none is on the real ones."""
     groups = [[place] for place in range(len(form.speed))]
     for place in range(len(groups) - 1, 0, -1):
         if form.type[place] == form.type[place - 1]:

@@ -1,4 +1,4 @@
-"""Drafts: what each device computes, as planners of pipelines return it; `paper_timing` derives the times."""
+"""Drafts: what each device computes, as planners of pipelines return it. `paper_timing` computes their times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Drafted", "FoundPipeline", "FrameTasks", "Judged", "Split", "StageDr
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A device and its part of a block's frame: rows [start, stop), all columns unless given."""
+    """A device and its part of a block's frame: rows [start, stop), and all columns unless given."""
 
     device: int
     start: int
@@ -22,8 +22,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Units [start, stop), fused, by tiles. `halo`: devices keep what they made and fetch only rows they lack (CoEdge,
-    and direct hand-over); else the leader scatters inputs and gathers outputs."""
+    """Units [start, stop), fused and divided into tiles. `halo`: devices keep what they made and fetch only missing
+    rows (CoEdge, and direct hand-over); otherwise the leader scatters inputs and gathers outputs."""
 
     start: int
     stop: int
@@ -33,8 +33,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class StageDraft:
-    """`leader`: -1 where rows are handed over directly. Then frames appear at the first stage's `entry`, and results
-    stay at the last one's `exit`; -1: its first device."""
+    """`leader`: a device, or -1 if rows are handed over directly. In that case frames appear at the first stage's
+    `entry`, and results stay at the last stage's `exit`; -1 stands for the stage's first device."""
 
     leader: int
     splits: tuple[Split, ...]
@@ -47,8 +47,8 @@ Drafted = tuple[StageDraft, ...]
 
 @dataclass(frozen=True, slots=True)
 class FrameTasks:
-    """The tasks of every frame, in an order in which one frame can do them. The frame, of `frame_bytes`, appears at
-    `entry`, its result, of `result_bytes`, stays at `exit`."""
+    """The tasks of every frame, in an order in which one frame can do them. The frame (`frame_bytes`) appears at
+    `entry`; its result (`result_bytes`) stays at `exit`."""
 
     stages: tuple[PipelineStage, ...]
     tasks: tuple[Task, ...]
@@ -60,7 +60,7 @@ class FrameTasks:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Stages with their tasks, orders (None under `paper`), period and latency."""
+    """Stages with their tasks, orders (None under `paper`), period and latency in seconds."""
 
     frame: FrameTasks
     schedule: PipelineSchedule | None
@@ -70,7 +70,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class FoundPipeline:
-    """A planner's stages, a bound on the period of every plan of the problem, whether the search met it."""
+    """A planner's stages, a lower bound on the period of every plan of the problem, and whether the search met the
+    bound."""
 
     stages: Drafted
     bound_s: float
@@ -78,15 +79,15 @@ class FoundPipeline:
     states: int = 0
     note: str = ""
     stopped: bool = False
-    """Whether the planner stopped at a limit, before it had tried everything."""
+    """Whether the planner stopped at a limit before it had tried everything."""
     judged: Judged | None = None
-    """The stages as the planner had them priced, where it did."""
+    """The stages with times and orders, if the planner computed them."""
     space: str = ""
-    """The plans of which the bound and the proof speak, where the planner says."""
+    """The space of plans for which bound and proof hold, if the planner states it."""
 
 
 def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
-    """Stages planned on a joined chain (`problem.joined`), on the chain it was joined from."""
+    """The stages on the whole chain, from stages on a chain that was joined at `cuts` (`problem.joined`)."""
     return tuple(
         replace(stage, splits=tuple(replace(s, start=cuts[s.start], stop=cuts[s.stop]) for s in stage.splits))
         for stage in stages
@@ -94,7 +95,7 @@ def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
 
 
 def on_devices(drafts: Drafted, devices: Sequence[int]) -> Drafted:
-    """Stages planned on some of the devices, numbered as among all."""
+    """The drafts with devices numbered as in the whole cluster, from drafts on some `devices` of it."""
 
     def named(device: int) -> int:
         return devices[device] if device >= 0 else -1

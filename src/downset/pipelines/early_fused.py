@@ -1,12 +1,12 @@
-"""The early layers fused and cut into a grid of tiles, the rest on one device.
+"""The early layers are fused and cut into a grid of tiles; the rest runs on one device.
 
 Source: DeepThings (Zhao et al., TCAD 2018), fused tile partitioning; the EFL scheme of the PICO paper.
 Names: N x M grid → grid; fused layers → fused; gateway → leader.
 Complexity: O(units · devices · operators).
-Deviations: DeepThings' user states the grid and how many layers are fused. Here the grid is the most square one with a
-tile for each device (4 x 2 for eight), more rows than columns; as many units are fused as give the least period, unless
-`fused` says. DeepThings' idle devices steal tiles; with one tile each there is nothing to steal, and strong and weak
-devices wait for each other, as the PICO paper measures. Where there are no columns,
+Deviations: DeepThings' user states the grid and the number of fused layers. Here the grid is the most square one with a
+tile for each device (4 x 2 for eight) and at least as many rows as columns; the number of fused units gives the least
+period, unless `fused` states it. DeepThings' idle devices take tiles from others; with one tile for each device this
+cannot happen, and strong and weak devices wait for each other, as the PICO paper measures. If a frame has no columns,
 or they are not known, the grid is 1 column wide.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["early_fused", "grid_of", "least_compute_s"]
 
 
 def grid_of(count: int) -> tuple[int, int]:
-    """(rows, columns) of the most square grid of `count` tiles, rows not fewer."""
+    """(rows, columns) of the most square grid of `count` tiles, with rows >= columns."""
     columns = max(c for c in range(1, count + 1) if count % c == 0 and c * c <= count)
     return count // columns, columns
 
@@ -32,8 +32,8 @@ def early_fused(
     below_s: float = float("inf"), deadline: float = float("inf"),
 ) -> FoundPipeline:  # fmt: skip
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
-    not below `below_s` need not be compared: where all are such, any. Past the deadline (of `clock.now`) it is the best
-    so far."""
+    not below `below_s` may be passed over; if all are, any plan is returned. After the deadline (a time of `clock.now`)
+    the best plan so far is returned."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     candidates = range(1, problem.cuts + 1) if fused is None else (fused,)
@@ -42,7 +42,7 @@ def early_fused(
         rest = Split(0, problem.cuts, (Tile(leader, 0, problem.segment(0, problem.cuts).rows),))
         return FoundPipeline((StageDraft(leader, (rest,)),), 0.0, note="no early layer has a row for every tile")
     seconds, best = below_s, drafts[0]
-    # Those first that compute least at best: behind them most others need not be priced.
+    # Those of least computing come first; after them most others need not be priced.
     for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
         if floor >= seconds or clock.now() > deadline:
             break
@@ -53,7 +53,7 @@ def early_fused(
 
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """A lower bound of the period of `early_fused`: the first units on all devices, the rest on the fastest."""
+    """A lower bound of the period of `early_fused`: the first units on all devices, the rest on the fastest device."""
     return min(_floor_s(problem, cluster, fused) for fused in range(1, problem.cuts + 1))
 
 

@@ -1,4 +1,4 @@
-"""A pipeline by every method, to be compared with one another."""
+"""Plans a pipeline by every method, for comparison."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def plan_by_every_method(
     plan: Pipeline | None = None,
     **priced: Unpack[AccountingOptions],
 ) -> dict[str, Pipeline | None]:
-    """By method of `plan_pipeline`: its plan, or None where it has none within the limits. `plan`: one that was made
-    already with these options, and is not made again."""
+    """The plan of each method of `plan_pipeline`, None for a method that has none within the limits. `plan`: a plan
+    made before with these options; its method is not run again."""
     plans: dict[str, Pipeline | None] = {}
     for name in PIPELINERS:
         if plan is not None and name == plan.evidence.method:

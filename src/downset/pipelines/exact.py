@@ -2,22 +2,22 @@
 
 Source: ours; what PICO's conclusion asks for ("balance the workload across different stages").
 Names: cut, units → the chain of `SplitProblem`; set → a multiset of device types.
-Complexity: a period P is tried by asking of every segment which smallest sets of devices can run it within P; states
-are (cut, set used), at most (units + 1) · Π(devices of a type + 1), those kept that no smaller set matches.
-The least P is found by bisection, down to the period of a plan that none is below. Where links differ from pair to
-pair a state also names the leader in front of the cut; under a latency limit it is a label of period and latency that
-no other beats.
-With more than 4096 multisets devices of like speed are first taken as alike, all as slow as the slowest (a plan) and
-all as fast as the fastest (a bound); with more than 65536 that is all.
-Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
-of name) from the top row down, each with any number of rows, none included; any of them leads. By resources a stage is
-one fused block (`load_search`). Where messages take a part of processors' time, the bound leaves that part out, and
-plans are searched under guides that count it (`message_guides`).
-By the paper's equations a stage may be several blocks (`exact_search`). On links without overlap the search is whole
-for them; elsewhere they are bounded, and worked out as far as the bounds leave a plan.
-Other planners' plans of several blocks, of tiles with columns and of halo exchange are compared, and nothing of their
-kind is proven. They are compared on fewer devices too, for a tenth of the time limit: a set of devices that is tried
-stays one when another device comes, so that this device never makes the plan worse.
+Complexity: to try a period P, the search finds for every segment the smallest sets of devices that run it within P.
+States are (cut, set used), at most (units + 1) · Π(devices of a type + 1); a state is kept only if no smaller set
+reaches the same cut. Bisection finds the least P, down to the period of a plan that meets the bound. If links differ
+from pair to pair, a state also names the leader in front of the cut. Under a latency limit it has labels of period and
+latency, of which none beats another. With more than 4096 multisets, devices of similar speed are first taken as alike,
+all as slow as the slowest (for a plan) and all as fast as the fastest (for a bound); with more than 65536 the search
+ends there.
+Space: stages of consecutive units; any device may stay idle. In a stage the devices lie in order of falling speed (then
+of name) from the top row down, each with any number of rows, also none; any of them may lead. By resources a stage is
+one fused block (`load_search`). If messages take processor time, the bound leaves it out, and plans are searched under
+guides that count it (`message_guides`).
+By the paper's equations a stage may be several blocks (`exact_search`). On links without overlap the search covers all
+of them; elsewhere it bounds them and tries those that the bounds leave.
+Plans of other planners with several blocks, tiles with columns or halo exchange are compared; the proof does not cover
+their kind. They are compared on fewer devices too, for a tenth of the time limit. A set of devices that is tried stays
+a candidate when a device is added to the cluster, so an added device never makes the plan worse.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from downset.text import format_bytes
 __all__ = ["exact"]
 
 _ONE_BLOCK = (
-    "stages of consecutive units on devices apart, one fused block each, strips from the fastest device down, one "
-    "leader a stage"
+    "stages of consecutive units on disjoint sets of devices, one fused block each, strips from the fastest device "
+    "down, one leader a stage"
 )
-"""The plans by resources of which a bound and a proof speak."""
+"""The space of plans by resources for which a bound and a proof hold."""
 _SHARE = 0.1
-"""The part of the time limit that plans on fewer devices have."""
+"""The share of the time limit for plans on fewer devices."""
 _GUIDED = 0.25
-"""The part of the time that is left that each guide for the cost of messages has."""
+"""The share of the remaining time for each guide to the cost of messages."""
 _CLOSE = 1e-9
 
 
@@ -74,11 +74,11 @@ def exact(
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
     baseline_cuts: tuple[int, ...] | None = None,
 ) -> FoundPipeline:
-    """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
+    """The pipeline of least period within the latency limit, or the best found in `time_limit_s`, with a bound.
 
-    `accounting`: how plans are priced (default: by `comm`, source and sink outside). `baseline_cuts`: the cuts that
-    baselines plan on, where they know no relays. Raises InfeasibleError where it is proven that no plan is within the
-    limits, LimitReached where none was found, both with the least latency known."""
+    `accounting`: how plans are priced (default: by `comm`, with source and sink outside). `baseline_cuts`: the cuts
+    that baselines may use, because they do not relay tensors; None: all. Raises InfeasibleError if it is proven that no
+    plan is within the limits, and LimitReached if none was found; both state the least latency known."""
     check_engine(engine)
     asked = PlanRequest(
         problem, cluster, accounting or Accounting(comm=comm), max_latency_s, time_limit_s, engine, several_blocks,
@@ -90,16 +90,16 @@ def exact(
 
 
 def _by_resources(asked: PlanRequest) -> FoundPipeline:
-    """The plan by resources. The search by loads comes first: plans of a larger load are then not scheduled."""
+    """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
     best = Incumbents(asked)
     searched = search_by_loads(
         asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s, engine=asked.engine,
         forbidden=asked.forbidden,
     )  # fmt: skip
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
-    if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
+    if searched.stages:  # transfers form a tree, so orders are found at once even after the deadline
         best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
-    for guide in message_guides(asked.cluster):  # what they find is priced on the cluster itself
+    for guide in message_guides(asked.cluster):  # their plans are priced on the cluster itself
         result = search_by_loads(
             asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED, engine=asked.engine,
             forbidden=asked.forbidden,
@@ -125,7 +125,7 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
 
 
 def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
-    """An offer of the least load on fewer devices: under a limit on window or latency more may be slower."""
+    """Offer the plan of least load on fewer devices: under a limit on window or latency more devices may be slower."""
     asked = best.asked
     place = {device: k for k, device in enumerate(devices)}
     ends = asked.accounting.source, asked.accounting.sink
@@ -140,7 +140,7 @@ def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
 
 
 def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
-    """The plan by resources; one from outside of the space may be below the bound of the space."""
+    """The plan by resources with its bound. A plan from outside the space may have a period below the space's bound."""
     outside = best.period_s < bound * (1 - _CLOSE)
     everything = total_bound_s(asked.problem, asked.cluster, comm="resources")
     least = min(best.period_s, max(everything, 0.0 if outside else bound))
@@ -173,7 +173,7 @@ def _by_equations(asked: PlanRequest) -> FoundPipeline:
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.period_s < best.period_s:
         best.take(searched.period_s, searched.stages, None)
-    # What a search that is whole has covered need not be planned; of the others only what could be shorter.
+    # A search that finished covers the planners of its space; of the others only shorter plans matter.
     covered = searched.finished and not asked.cluster.network.links and asked.max_latency_s is None
     best.ask((*(() if covered else INSIDE), *OUTSIDE))
     for devices in best.sets_of_devices(_SHARE):
@@ -198,7 +198,7 @@ def _by_equations(asked: PlanRequest) -> FoundPipeline:
 
 
 def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
-    """The plan of least latency, if that is within the limit. Raises InfeasibleError or LimitReached if not."""
+    """The plan of least latency if it is within the limit. Raises InfeasibleError or LimitReached otherwise."""
     if asked.max_latency_s is None and finished:
         needed = format_bytes(least_weights(asked.problem, len(asked.cluster.devices)))
         raise InfeasibleError(
@@ -216,8 +216,8 @@ def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
 
 
 def _direct(asked: PlanRequest) -> FoundPipeline:
-    """Stages handed over directly, or the best plan with leaders where none is better. Plans with leaders are searched
-    first; direct hand-over has what they leave of the time."""
+    """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
+    are searched first, direct hand-over in the remaining time."""
     deadline = clock.now() + asked.time_limit_s
     problem, cluster = asked.problem, asked.cluster
     led, refused = None, None

@@ -1,8 +1,8 @@
-"""The specification of native/pipelines/search.hpp: the same space, searched without cleverness.
+"""The specification of native/pipelines/search.hpp: the same space, searched plainly.
 
-Where the native search asks for the least communication within a limit, this one keeps every trade of computing against
-communication that no other beats: of a block (T, C), of a stage, of the pipeline so far (period, medium, latency).
-Exact and slow; for small networks, and to hold the native search to.
+The native search asks for the least communication within a limit of computing. This one keeps every pair of computing
+and communication that no other beats: of a block (T, C), of a stage, and of the pipeline so far (period, medium,
+latency). It is exact and slow: for small networks, and for tests of the native search.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from downset.pipelines.problem import SegmentPrices, SplitProblem, quantities
 __all__ = ["search"]
 
 Trade = tuple[float, float, tuple[tuple[int, int, tuple[int, ...]], ...]]
-"""(computing, communication, blocks as (start, stop, row boundaries))."""
+"""(computing seconds, communication seconds, blocks as (start, stop, row boundaries))."""
 
 
 def search(
@@ -27,7 +27,8 @@ def search(
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
     banned: Iterable[tuple[int, int, int]] = (), moved: int = 0,
 ) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
-    """(period, infinity if none is below the incumbent; bound; finished; states; stages as the native search gives)."""
+    """(period, or infinity if none is below the incumbent; bound; whether the search finished; states; stages in the
+    form of the native search)."""
     run = _PipelineSearch(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
     run.banned, run.moved = frozenset(banned), moved
     run.deadline = clock.now() + time_limit_s
@@ -45,7 +46,7 @@ class _PipelineSearch:
     deadline = math.inf
     banned: frozenset[tuple[int, int, int]] = frozenset()
     moved = 0
-    """MACs that a moved byte takes as long as."""
+    """The number of MACs that take as long as one moved byte."""
 
     def __init__(
         self, problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool,
@@ -61,7 +62,8 @@ class _PipelineSearch:
         self.stages: dict[tuple[int, int, tuple[int, ...], int], list[Trade]] = {}
 
     def best(self) -> tuple[float, list[Any]] | None:
-        """Labels by (devices used by type, cut, last leader): Pareto sets of (period, medium, latency)."""
+        """The best period with its stages. Labels by (devices used by type, cut, last leader) are Pareto sets of
+        (period, medium, latency)."""
         sets = list(itertools.product(*(range(count + 1) for count in self.counts)))
         table: dict[tuple[tuple[int, ...], int, int], list[tuple[float, float, float, list[Any]]]] = {}
         none = (0,) * len(self.counts)
@@ -142,7 +144,7 @@ class _PipelineSearch:
         self, segment: SegmentPrices, layers: list[list[tuple[float, float, tuple[int, ...]]]],
         members: tuple[int, ...], k: int, place: int,
     ) -> list[list[tuple[float, float, tuple[int, ...]]]]:  # fmt: skip
-        """All ways to give the next device rows, by the row they end at."""
+        """All ways to give the next device rows, by the row at which they end."""
         if clock.now() > self.deadline:
             raise clock.TimeIsUp
         extended: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
@@ -162,7 +164,7 @@ class _PipelineSearch:
 
 
 def _insert_trade(labels: list[Any], label: Any) -> None:
-    """Keep the labels that no other beats in both of their first two numbers."""
+    """Insert a label; keep the labels of which no other is at least as good in both of their first two numbers."""
     if any(other[0] <= label[0] and other[1] <= label[1] for other in labels):
         return
     labels[:] = [other for other in labels if not (label[0] <= other[0] and label[1] <= other[1])]
@@ -170,7 +172,7 @@ def _insert_trade(labels: list[Any], label: Any) -> None:
 
 
 def _insert(labels: list[Any], label: Any) -> None:
-    """Likewise for three."""
+    """Insert a label; keep the labels of which no other is at least as good in all of their first three numbers."""
     if any(all(a <= b for a, b in zip(other[:3], label[:3], strict=True)) for other in labels):
         return
     labels[:] = [other for other in labels if not all(a <= b for a, b in zip(label[:3], other[:3], strict=True))]

@@ -1,4 +1,4 @@
-"""The search behind `exact` in one of its engines: the compiled one, or the Python one that specifies it."""
+"""Runs the search behind `exact` in one of its engines: the compiled one, or the Python one that specifies it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from downset.pipelines.strips import balanced_rows, tiles
 __all__ = ["MANY", "ROUNDED", "STATES", "TOO_MANY", "Searched", "all_banned", "balanced", "search"]
 
 STATES = 200_000_000
-# Multisets of devices: so many are searched at once; up to so many, after others of rounded speeds; how many of those.
+# Multisets of devices: the most of one search; the most that are searched at real speeds; those after rounding.
 MANY, TOO_MANY = 4096, 1 << 16
 ROUNDED = (256, 1024, 4096)
 
 
 class Searched(NamedTuple):
-    """`period_s` is infinite where nothing below the incumbent was found; `bound_s` holds for every plan of the space
-    asked for, whether the search `finished` or not."""
+    """`period_s`: infinite if no plan below the incumbent was found. `bound_s` holds for every plan of the space,
+    whether the search `finished` or not."""
 
     period_s: float
     bound_s: float
@@ -35,7 +35,7 @@ class Searched(NamedTuple):
     states: int
     stages: Drafted
     rounded: bool = False
-    """Too many different devices: only plans of devices taken as alike, and bounds from such."""
+    """Whether there were too many different devices, so that only plans and bounds for rounded speeds are known."""
 
 
 def search(
@@ -51,11 +51,11 @@ def search(
     least_latency: bool = False,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
 ) -> Searched:
-    """The pipeline of least period below the incumbent's, or with `least_latency` that of least latency.
+    """The pipeline of least period below the incumbent's, or with `least_latency` the pipeline of least latency.
 
-    `several_blocks`: stages may be several fused blocks; on links without overlap the compiled search is whole for
-    them, elsewhere it bounds them and works some of them out, the more the longer the limit. `forbidden`: (start, stop,
-    device) that no stage may be."""
+    `several_blocks`: stages may be several fused blocks. On links without overlap the compiled search covers them all;
+    elsewhere it bounds them and tries some of them, more with more time. `forbidden`: (start, stop, device) that no
+    stage may be."""
     check_engine(engine)
     form = canonical(cluster)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
@@ -71,13 +71,13 @@ def search(
     if least_latency:
         slower = asked(rounded(form, MANY, faster=False), banned, incumbent_s, time_limit_s)
         return slower._replace(finished=False, rounded=True)
-    # Rounded speeds first, finer and finer as far as the time goes, for a plan and a bound; then the real ones.
+    # First rounded speeds, finer and finer while there is time, for a plan and a bound; then the real speeds.
     begin = clock.now()
     best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
     for sets in ROUNDED:
         left = time_limit_s - (clock.now() - begin)
         if left <= 0:
-            return best._replace(rounded=False)  # but stopped
+            return best._replace(rounded=False)  # at real speeds, but stopped
         slower = asked(rounded(form, sets, faster=False), banned, min(incumbent_s, best.period_s), left / 4)
         slower = _at_real_speeds(problem, cluster, slower, comm, max_latency_s)
         best = best._replace(states=best.states + slower.states)
@@ -95,7 +95,7 @@ def search(
     if whole:
         last = asked(form, banned, min(incumbent_s, best.period_s), left)
         best = best._replace(bound_s=max(last.bound_s, best.bound_s), finished=last.finished, rounded=False)
-    else:  # the fastest devices with the links that they have
+    else:  # the fastest devices, with the links of these
         some = form.order[: MANY.bit_length() - 1]
         few = frozenset((start, stop, some.index(device)) for start, stop, device in forbidden if device in some)
         last = search(
@@ -110,7 +110,7 @@ def search(
 
 
 def all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> frozenset[tuple[int, int, int]]:
-    """Segments that none of the devices taken as alike may run."""
+    """The entries (start, stop, device) of `banned` whose segment is banned for all devices of that type."""
     alike = {kind: [k for k, other in enumerate(form.type) if other == kind] for kind in form.type}
     return frozenset(
         (start, stop, place)
@@ -122,7 +122,8 @@ def all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> froz
 def _at_real_speeds(
     problem: SplitProblem, cluster: Cluster, searched: Searched, comm: str, max_latency_s: float | None
 ) -> Searched:
-    """The plan made for slower devices, timed on the real ones, rows balanced for them where that is better."""
+    """The plan made for slower devices with its times on the real ones. Its rows are balanced for the real devices if
+    that is better."""
     if not searched.stages:
         return searched
     other_rows = balanced(problem, cluster, searched.stages)
@@ -143,7 +144,7 @@ def _at_real_speeds(
 
 
 def balanced(problem: SplitProblem, cluster: Cluster, drafts: Drafted) -> Drafted:
-    """The same stages with rows that all devices compute as long as each other."""
+    """The same stages with rows that take all devices the same computing time."""
     return tuple(
         StageDraft(stage.leader, tuple(_balanced(problem, cluster, split) for split in stage.splits))
         for stage in drafts
@@ -162,7 +163,7 @@ def _run(
     banned: frozenset[tuple[int, int, int]],
 ) -> Searched:  # fmt: skip
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
-    moved = int(comm != "paper")  # a byte that an operator without MACs moves takes as long as a MAC
+    moved = int(comm != "paper")  # whether a moved byte costs the time of a MAC
     overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
     if engine == "python":
         outcome = exact_python.search(

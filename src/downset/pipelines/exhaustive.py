@@ -1,12 +1,13 @@
-"""The paper's optimal configuration: every pipeline tried, with a limit.
+"""The paper's optimal configuration: tries every pipeline, within a time limit.
 
 Source: PICO, section 6.5 (BFS), Tables VI and VII.
 Names: optimal pipeline → the best of all (cuts, assignments of devices to stages).
-Complexity: Σ over stages s of C(units - 1, s - 1) · s! · S(devices, s) assignments, each priced; no memory of partial
-plans.
-Deviations: depth first instead of breadth first, the same configurations in the space of one path. Prices of stages are
-kept (the paper does not say), strips balanced as Algorithm 3 does, the leader of least transfer. Devices may stay idle.
-With equal devices every assignment is still tried, as the paper's times suggest.
+Complexity: Σ over stages s of C(units - 1, s - 1) · s! · S(devices, s) assignments, each priced; partial plans are not
+remembered.
+Deviations: the search is depth first, which tries the configurations of the paper's breadth-first search with the
+memory of one path. Prices of stages are kept (the paper does not say), strips are balanced as in Algorithm 3, and the
+leader is the one of least transfer. Devices may stay idle. Every assignment of equal devices is still tried, as the
+paper's times suggest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def exhaustive(
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
 ) -> FoundPipeline:
-    """The best of all pipelines with balanced strips; past the limit the best so far, marked."""
+    """The best of all pipelines with balanced strips. At the time limit the search ends with the best so far, and the
+    result says so."""
     timed = cluster.occupied if comm == "resources" and max_latency_s is None else cluster
     run = _Enumeration(problem, timed, comm, max_latency_s)
     run.deadline = clock.now() + time_limit_s

@@ -1,13 +1,13 @@
-"""Who fetches which rows from whom: stages as tasks of a frame, each with the rows that it moves and what it waits for.
+"""Turns stages into the tasks of a frame, each with the rows that it moves and the tasks that it waits for.
 
-Names: rule → how the strips of a block come by their inputs; share → rows of a tensor that a device holds.
-Rules: leader, the leader sends every other device its input rows and gathers all rows made; halo, a device fetches the
-rows that it neither made nor fetched before from those that hold them, and the stage's leader gathers at the end;
-direct, as halo across stages too, without a leader. Between leaders the next one fetches all that crosses the cut.
-Where several hold a row the one least loaded so far sends it, of equals the first; one holder sends a run of rows.
-All rows that one device gives another before one block (or for a gather, a hand-over) are one message.
-Under comm="paper" transfers are those that eq. 10 counts: none between leaders, and of halos what a device fetched is
-forgotten, and rows computed twice belong to their strip alone.
+Names: rule → how the strips of a block get their inputs; share → rows of a tensor that a device holds.
+Rules: leader: the leader sends every other device its input rows and gathers all rows made. halo: a device fetches the
+rows that it neither made nor fetched before from devices that hold them; at the end the stage's leader gathers. direct:
+as halo, also across stages and without a leader. Between two leaders, the next one fetches all that crosses the cut.
+If several devices hold a row, the one least loaded so far sends it, of equals the first; one holder sends a run of
+rows. All rows that one device sends another before one block (or for a gathering or a hand-over) are one message.
+Under comm="paper" the transfers are those of eq. 10: none between leaders; a row that a device fetched as a halo is not
+kept; and a row that is computed twice belongs to its own strip alone.
 Complexity: O(strips · shares of a tensor) for each tensor that a block reads.
 """
 
@@ -30,9 +30,9 @@ def frame_tasks(
     problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str, source: int | None = None,
     sink: int | None = None, halo_blocks: HaloBlocks | None = None,
 ) -> FrameTasks:  # fmt: skip
-    """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
-    first leader, and the last one; without leaders as the drafts say). `halo_blocks`: blocks of halo exchange that
-    were listed before, of one problem, cluster and comm; it is filled."""
+    """The tasks of stages. `source` and `sink`: devices where frames appear and where results stay (None: the first and
+    the last leader; without leaders the drafts' entry and exit). `halo_blocks`: blocks of halo exchange that were
+    listed before for the same problem, cluster and comm; this call adds its own."""
     first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
     listing = _Listing(problem, cluster, {} if halo_blocks is None else halo_blocks, paper=comm == "paper")
     entry, exit_ = first if source is None else source, last if sink is None else sink
@@ -53,7 +53,7 @@ def frame_tasks(
 
 
 def _end(draft: StageDraft, chosen: int) -> int:
-    """Where a stage's input comes or its output stays, unless somebody says otherwise."""
+    """The device where a stage's input appears or its output stays, by default."""
     if draft.leader >= 0:
         return draft.leader
     return chosen if chosen >= 0 else draft.splits[0].tiles[0].device
@@ -65,7 +65,7 @@ def _crossing(problem: SplitProblem, cut: int) -> list[Rows]:
 
 
 class BlockRows(NamedTuple):
-    """The strips of a block; by tile, what it reads and what it makes."""
+    """The strips of a block with the rows that each tile reads and makes."""
 
     strips: tuple[Strip, ...]
     given: tuple[tuple[Rows, ...], ...]
@@ -82,7 +82,7 @@ class _Share(NamedTuple):
 
 
 class _Listing:
-    """The tasks so far, and who holds what."""
+    """Lists the tasks so far and the rows that each device holds."""
 
     def __init__(self, problem: SplitProblem, cluster: Cluster, halo_blocks: HaloBlocks, *, paper: bool) -> None:
         self.problem, self.cluster, self.halo_blocks, self.paper = problem, cluster, halo_blocks, paper
@@ -161,7 +161,7 @@ class _Listing:
             if tile.device != leader:
                 gathered.append((tile.device, leader, rows))
         self.send(gathered)
-        if self.paper:  # who leads holds all, nobody else anything
+        if self.paper:  # the leader holds all rows, all other devices none
             for tensor in self.problem.sinks(split.start, split.stop):
                 self.shares[tensor] = [share for share in self.shares.get(tensor, []) if share.device == leader]
 
@@ -194,7 +194,7 @@ class _Listing:
         return list(range(first, len(self.tasks)))
 
     def fetch(self, wanted: dict[int, list[Rows]], *, kept: bool = True) -> dict[int, tuple[int, ...]]:
-        """Sends the devices what they lack; the tasks by device that do."""
+        """Send the devices the rows that they do not hold. Returns, by device, the tasks that send them."""
         messages: dict[tuple[int, int], list[Rows]] = {}
         for device, rows in wanted.items():
             for source, part in (piece for one in rows for piece in self.lacking(device, one)):
@@ -211,8 +211,8 @@ class _Listing:
     def send(
         self, messages: Iterable[tuple[int, int, Sequence[Rows]]], *, kept: bool = True
     ) -> dict[tuple[int, int], tuple[int, ...]]:
-        """One round of messages (source, target, rows), those without rows left out; their tasks. `kept`: the target
-        holds the rows from then on."""
+        """Add one round of messages (source, target, rows); messages without rows are left out. Returns their tasks.
+        `kept`: the target holds the rows from then on."""
         joined: dict[tuple[int, int], list[Rows]] = {}
         for source, target, rows in messages:
             if rows:
@@ -242,7 +242,7 @@ class _Listing:
         return tuple(sorted(holders))
 
     def lacking(self, device: int, wanted: Rows) -> list[tuple[int, Rows]]:
-        """(holder, rows) of what the device does not hold, in order of rows."""
+        """(holder, rows) for the rows that the device does not hold, in order of rows."""
         shares = self.shares.get(wanted.tensor, [])
         missing, row = [], wanted.start
         while row < wanted.stop:

@@ -1,4 +1,4 @@
-"""Lower bounds of all pipelines, whatever their stages: of the period, and of the weights of one device.
+"""Lower bounds for all pipelines: on the period, and on the weights of one device.
 
 Complexity: O(rows of all operators), or O(units · log rows) prices of strips.
 """
@@ -15,9 +15,9 @@ __all__ = ["least_weights", "slowest_unit_s", "total_bound_s"]
 
 
 def total_bound_s(problem: SplitProblem, cluster: Cluster, *, comm: CommName) -> float:
-    """A lower bound of period and latency: a frame's work at the speed of all devices together. Work is the MACs that
-    somebody reads, and by resources the bytes that operators without MACs move for them, weighed as on the device that
-    they cost least."""
+    """A lower bound of period and latency, in seconds: a frame's work at the speed of all devices together. The work is
+    the MACs for rows that are read, and by resources also the bytes that operators without MACs move for them, each
+    weighed as on the device where it costs least."""
     work = float(problem.least_macs_before()[-1])
     if comm == "resources":
         work += least_moved_bytes(problem) * min(one.peak_speed / one.moved_per_s for one in cluster.devices)
@@ -25,7 +25,8 @@ def total_bound_s(problem: SplitProblem, cluster: Cluster, *, comm: CommName) ->
 
 
 def least_moved_bytes(problem: SplitProblem) -> int:
-    """Bytes that operators without MACs read and write in any plan, tiles too: rows and columns that somebody reads."""
+    """Bytes that operators without MACs read and write in any plan, also one of tiles: those of rows and columns that
+    are read."""
     if "moved" not in problem.facts:
         rows = Reads(problem)
         columns = None if problem.across is None else Reads(problem.across)
@@ -41,9 +42,9 @@ def least_moved_bytes(problem: SplitProblem) -> int:
 
 
 def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """A lower bound of the period of pipelines of strips: all devices together compute a single unit, whose strips
-    cover it in any block that it is part of. (Left out are units of which a stride passes rows over, and those that
-    make several tensors: a block may divide these differently.)"""
+    """A lower bound of the period of pipelines of strips: the time in which all devices together compute one unit,
+    whose strips cover the unit in any block. Two kinds of units are left out because a block may divide them
+    differently: units of which a stride skips rows, and units that make several tensors."""
     speeds = sorted((device.peak_speed for device in cluster.devices), reverse=True)
     slowest = 0.0
     macs, least = problem.macs_before(), problem.least_macs_before()
@@ -57,7 +58,7 @@ def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 
 def least_weights(problem: SplitProblem, devices: int) -> int:
-    """The least that the device with most weights must hold, in any division of the chain into stages."""
+    """A lower bound on the weights of the device that holds most, for any division of the chain into stages."""
     best = [0] + [1 << 62] * problem.cuts
     for _ in range(devices):
         best = [

@@ -1,6 +1,7 @@
-"""The best pipeline so far within the limits, of all that searches and other planners offer.
+"""Keeps the best pipeline within the limits, of all that searches and other planners offer.
 
-Names: baseline → another planner's plan; outside → of tiles or halo exchange, which no search of `exact` sees.
+Names: baseline → another planner's plan; outside → of tiles or halo exchange, which the searches of `exact` do not
+cover.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from downset.pipelines.problem import SplitProblem
 __all__ = ["Incumbents", "PlanRequest"]
 
 _LEAST_S = 0.5
-"""Least seconds for other planners' plans."""
+"""The least seconds for other planners' plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """A problem for `exact` with its limits. `forbidden`: (start, stop, device) that no stage may be. `baseline_cuts`:
-    the cuts that baselines plan on, where they know no relays; None: all."""
+    the cuts that baselines may use, because they do not relay tensors; None: all."""
 
     problem: SplitProblem
     cluster: Cluster
@@ -43,7 +44,7 @@ class PlanRequest:
     baseline_cuts: tuple[int, ...] | None = None
 
     def allows(self, drafts: Drafted) -> bool:
-        """Whether no stage of theirs is forbidden."""
+        """Whether no stage of the drafts is forbidden."""
         return not any(
             (stage.splits[0].start, stage.splits[-1].stop, device) in self.forbidden
             for stage in drafts
@@ -53,7 +54,8 @@ class PlanRequest:
 
 @dataclass(slots=True)
 class Incumbents:
-    """`period_s` is infinite until something within the limits was offered. `late`: a planner had too little time."""
+    """The best plan so far. `period_s` is infinite until a plan within the limits was offered. `late`: whether a
+    planner had too little time."""
 
     asked: PlanRequest
     begin: float = field(default_factory=clock.now)
@@ -77,7 +79,8 @@ class Incumbents:
         return self.asked.time_limit_s - (clock.now() - self.begin)
 
     def offer(self, drafts: Drafted, *, late_s: float = 0.0, outside: bool = False) -> bool:
-        """Whether it is the best so far. Its orders are searched until `late_s` if that is behind the limit."""
+        """Offer a plan; whether it is the best so far. Its orders are searched until the time limit, or until `late_s`
+        if that is later."""
         if drafts in self._seen or not self.asked.allows(drafts):
             return False
         asked = self.asked
@@ -94,22 +97,22 @@ class Incumbents:
         return True
 
     def take(self, period_s: float, drafts: Drafted, judgement: Judged | None, *, outside: bool = False) -> None:
-        """The best so far from now on."""
+        """Make this the best plan so far."""
         self.period_s, self.drafts, self.judged, self.outside = period_s, drafts, judgement, outside
 
     @property
     def deadline(self) -> float:
-        """When planners end, by `clock.now`."""
+        """The time of `clock.now` at which planners end."""
         return self.begin + max(self.asked.time_limit_s, _LEAST_S)
 
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
-        """Offers what planners make of the problem on these devices (all: in the order of strips), until the deadline
-        once there is a plan."""
+        """Offer what planners make of the problem on these devices (default: all, in the order of strips). Once there
+        is a plan, this ends at the deadline."""
         order = canonical(self.asked.cluster).order
         chosen = order if devices is None else tuple(devices)
         some = sub_cluster(self.asked.cluster, chosen)
         for planner in planners:
-            # Tiles are one for each device: of a slow one more may be too many.
+            # Tiles are one for each device, so one more slow device may make the plan slower.
             fewer = planner.plan is early_fused and devices is None
             for count in range(1, len(chosen) + 1) if fewer else (len(chosen),):
                 if self.drafts and clock.now() > self.deadline:
@@ -124,7 +127,7 @@ class Incumbents:
         some = some or sub_cluster(self.asked.cluster, devices)
         if self._floor_s(planner, some) >= self.period_s:
             return
-        # The papers' own sums are above what resources can do: there all that a planner has is of interest.
+        # Sums of the papers are above what resources allow, so there every plan of a planner is judged.
         below = math.inf if self.by_resources else self.period_s
         answer = planner(
             self._coarse, some,
@@ -142,7 +145,7 @@ class Incumbents:
         return total_bound_s(self.asked.problem, some, comm=self.asked.accounting.comm)
 
     def sets_of_devices(self, share: float) -> Iterable[tuple[int, ...]]:
-        """Sets of fewer devices on which a plan may still be faster, for a share of the time limit."""
+        """Sets of fewer devices on which a plan may be faster, for a share of the time limit."""
         asked, begin = self.asked, clock.now()
         ends = (asked.accounting.source, asked.accounting.sink)
         for devices in fewer_devices(asked.cluster, ends):

@@ -1,8 +1,8 @@
-"""Plans for a limit on latency: searched by the sums of their rounds, judged by how long a frame takes alone.
+"""Plans for a limit on latency: searched by the sums of their rounds, accepted by the time that a frame takes alone.
 
-By resources the sums of a stage's rounds only guide: a plan is within a limit if a frame alone is by the plan's own
-orders, which is what the simulator's lone frame takes.
-Complexity: one search for each latency asked for.
+By resources the sum of a stage's rounds is only a guide. A plan is within the limit if a lone frame is, in the plan's
+own orders; the simulator's lone frame takes the same time.
+Complexity: one search for each latency tried.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from downset.pipelines.incumbents import PlanRequest
 __all__ = ["least_latency", "plans_by_latency"]
 
 _STEPS = 4
-"""Latencies asked for from one power of two to the next."""
+"""How many latencies are tried between one power of two and the next."""
 _ABOVE, _BELOW = 1, 10
-"""How many times the searched limit doubles above the asked one, where orders may make a lone frame quicker, and
-halves below it."""
+"""How many times the searched limit is doubled above the limit asked for, because orders may make a lone frame faster
+than its sum, and halved below it."""
 _SHARE = 0.25
-"""The share of the remaining time that one search has."""
+"""The share of the remaining time for one search."""
 
 
 def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterator[Drafted]:
-    """The plan of least sum of rounds in all, and those of least period by latencies, down from the limit as long as
-    there are plans, then up from it. `left_s`: the seconds that are left.
+    """The plan with the least sum of rounds, then the plans of least period for latencies: from the limit down as long
+    as there are plans, then up from it. `left_s` returns the seconds left.
 
-    The latencies are the same for every limit, so that of a larger limit all plans of a smaller one are plans."""
+    The latencies do not depend on the limit. So a larger limit has all plans of a smaller one."""
     limit = asked.max_latency_s
     assert limit is not None
 
@@ -61,8 +61,8 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
 
 
 def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
-    """The least latency of any pipeline of the space or a baseline, on fewer devices too (or what is known in the
-    time), and its stages."""
+    """The least latency found in the time, in seconds, of any pipeline of the space or a baseline, also on fewer
+    devices, and its stages."""
     problem, cluster, comm = asked.problem, asked.cluster, asked.accounting.comm
     begin = clock.now()
     best: tuple[float, Drafted] = (math.inf, ())

@@ -1,11 +1,11 @@
-"""Layer by layer: every unit is split over all devices, gathered, and scattered again.
+"""Layer by layer: every unit is split over all devices, and its result is gathered before the next.
 
 Source: MoDNN (Mao et al., DATE 2017), biased one-dimensional partition; the LW scheme of the PICO paper.
 Names: LW → layerwise; BODP → proportional_rows.
 Complexity: O(units · devices).
-Deviations: rows in proportion to device speed, as MoDNN's biased partition has them; PICO's text says "equally" of
-equal devices, where the two are the same. The leader that gathers is the fastest device. A unit whose frame has fewer
-rows than devices leaves the slowest without a row.
+Deviations: rows are in proportion to device speed, as in MoDNN's biased partition; PICO's text says "equally" for equal
+devices, for which both are the same. The fastest device is the leader, which gathers. If a unit's frame has fewer rows
+than there are devices, the slowest devices have none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["layerwise"]
 
 
 def layerwise(problem: SplitProblem, cluster: Cluster) -> FoundPipeline:
-    """One stage of all devices, each unit a block of its own."""
+    """One stage of all devices in which each unit is a block."""
     order = by_speed(cluster)
     speeds = [cluster.devices[device].speed for device in order]
     splits = []

@@ -1,9 +1,10 @@
-"""The least memory that pipelines of fused equal strips can do with: a plan, and floors for all plans.
+"""The least memory with which pipelines of equal fused strips can run: a plan, and lower bounds for all plans.
 
-Source: ours. A stage's devices hold its weights and a strip of its activations, so the least maximum over stages is a
-bottleneck path over (cut, devices left). What a stage's devices really hold, one frame after another, is counted only
-for the best path, which is searched again with what was found; before that a stage counts with its weights and the
-larger of its strip's inputs and outputs, which it holds at once. Complexity: O(units² · devices²) for each path.
+Source: ours. A device of a stage holds the stage's weights and a strip of its activations. So the plan whose most
+loaded device holds least is a bottleneck path over (cut, devices left). What the devices really hold, one frame after
+another, is counted only for the stages of the best path, which is then searched again with these counts. Until then a
+stage costs its weights plus the larger of its strip's inputs and outputs, which is a lower bound.
+Complexity: O(units² · devices²) for each path.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ Path = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class LeanPlan:
-    """`stages`: (first cut, last cut, devices). `needs[i]`: bytes that each device of stage i holds at most, without
-    what its runtime takes."""
+    """`stages`: (first cut, last cut, number of devices). `needs[i]`: the most bytes that a device of stage i holds,
+    without its runtime."""
 
     stages: Path
     needs: tuple[int, ...]
@@ -46,10 +47,10 @@ class LeanPlan:
 def check_floors(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
 ) -> None:
-    """Raise InfeasibleError where no plan fits for certain, with the memory that is enough.
+    """Raise InfeasibleError, with an amount of memory that is enough, if it is certain that no plan fits.
 
-    A unit's weights are together on the device that computes its last rows; every weight is somewhere; by resources the
-    frame is whole at the entry, and the result at the exit."""
+    A unit's weights are together on the device that computes its last rows; every weight is on some device; by
+    resources the whole frame is at the entry, and the whole result at the exit."""
     room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
     why = ""
     heaviest = max(problem.weight_bytes(unit, unit + 1) for unit in range(problem.cuts))
@@ -75,7 +76,7 @@ def check_floors(
 def _advice(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
 ) -> str:
-    """Advice on how much memory would be enough, as far as it is known: with source and sink outside."""
+    """A text on how much memory would be enough, as far as it is known with source and sink outside."""
     if graph is None or (accounting.source, accounting.sink) != (None, None):
         return ""
     overhead = max(device.runtime_bytes for device in cluster.devices)
@@ -97,14 +98,15 @@ def _room_bytes(cluster: Cluster, device: int) -> float:
 
 
 def weights_floor(problem: SplitProblem, devices: int) -> int:
-    """A lower bound of the weights on the device that holds most: a unit's are together, and all are somewhere. (Stages
-    of several blocks may leave a device out of some of them, so that what it holds need not be consecutive.)"""
+    """A lower bound of the weights on the device that holds most: each unit's weights are together, and all weights are
+    somewhere. (A stage of several blocks may leave a device out of some, so the units of a device need not be
+    consecutive.)"""
     largest = max(problem.weight_bytes(unit, unit + 1) for unit in range(problem.cuts))
     return max(largest, -(-problem.weight_bytes(0, problem.cuts) // devices))
 
 
 def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPlan:
-    """The plan on at most `devices` devices whose most loaded one holds least, or the best found in the time."""
+    """The plan on at most `devices` devices whose most loaded device holds least, or the best found in `seconds`."""
     deadline = clock.now() + seconds
     problem = count.problem
     costs = _at_least(problem, devices)
@@ -123,14 +125,14 @@ def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPla
 
 
 def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counted:
-    """A pipeline that fits the devices' memory, found by need alone, with as many frames inside as fit. Raises
-    LimitReached with what is enough."""
+    """A pipeline that fits the devices' memory, chosen for memory alone, with as many frames inside as fit. Raises
+    LimitReached that states how much memory is enough."""
     problem, cluster = count.problem, count.cluster
     room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
     for cut, device in ((0, count.accounting.source), (problem.cuts, count.accounting.sink)):
         if device is not None:
             room[device] -= problem.cut_bytes()[cut]
-    # The k devices that have most, for every k at which what the least of them has changes.
+    # The k devices with most memory, for each k at which the least memory among them changes.
     chosen = sorted({sum(other >= nbytes for other in room) for nbytes in room}, reverse=True)
     for devices in chosen:
         plan = least_memory(count, devices=devices, seconds=seconds / len(chosen))
@@ -138,7 +140,7 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
         if drafts is None:
             continue
         priced = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
-        assert priced is not None  # nothing limits it
+        assert priced is not None  # a plan without limits always has a price
         counted = count.counted(priced)
         if not counted.broken(cluster):
             return counted
@@ -154,8 +156,8 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
 def _placed(
     problem: SplitProblem, cluster: Cluster, plan: LeanPlan, room: Sequence[float], *, led: bool
 ) -> Drafted | None:
-    """The plan on the cluster's devices, stages that need most on those that have most; None where that does not fit.
-    In a stage the fastest device has the top strip, and leads."""
+    """The plan on the cluster's devices; stages that need most are on the devices that have most. None if it does not
+    fit. In a stage the fastest device has the top strip, and leads."""
     free = sorted(range(len(room)), key=lambda device: (-room[device], device))
     given: dict[int, list[int]] = {}
     for place in sorted(range(len(plan.stages)), key=lambda place: -plan.needs[place]):
@@ -176,7 +178,7 @@ def _draft(
 
 
 def _at_least(problem: SplitProblem, devices: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.float64]]:
-    """By (start, stop, devices): bytes that some device holds for certain."""
+    """Lower bounds, by (start, stop, devices), on the bytes of some device of the stage."""
     costs = np.full((problem.cuts + 1, problem.cuts + 1, devices + 1), math.inf)
     for start in range(problem.cuts):
         for stop in range(start + 1, problem.cuts + 1):
@@ -189,7 +191,7 @@ def _at_least(problem: SplitProblem, devices: int) -> np.ndarray[tuple[int, int,
 
 
 def _bottleneck(costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]], devices: int) -> Path:
-    """The stages of least maximum cost on at most `devices` devices; fewer devices among equals."""
+    """The stages of least maximum cost on at most `devices` devices; of equals those on fewer devices."""
     cuts, most = costs.shape[0] - 1, costs.shape[2] - 1
     best = np.full((devices + 1, cuts + 1), math.inf)
     best[:, 0] = 0.0
@@ -215,8 +217,8 @@ def _plan_stages(
     count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
     least_bytes: dict[tuple[int, int, int], int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """Enter the memory of a path's stages with one frame inside at once into `least_bytes` and `costs`. A source and a
-    sink are devices of their own here."""
+    """Count the memory of a path's stages with one frame inside, and enter it into `least_bytes` and `costs`. Source
+    and sink are additional devices here."""
     first, drafts, asked = 0, [], count.accounting
     for stage in path:
         members = range(first, first + stage[2])
@@ -233,7 +235,7 @@ def _plan_stages(
             window=1,
         )
     plan = judged(count.problem, apart.cluster, tuple(drafts), asked)
-    assert plan is not None  # nothing limits it
+    assert plan is not None  # a plan without limits always has a price
     held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
     needs, first = [], 0
     for stage in path:

@@ -1,7 +1,8 @@
-"""Prices of strips on each class of devices: tables of MACs, bytes and work, for the search by loads.
+"""Prices of strips for each class of devices: tables of MACs, bytes and work, for the search by loads.
 
-Names: class → devices for which an operator's MACs and a moved byte weigh the same; work → MACs of kinds without an
-alpha of their own, and what takes as long, so that a device of the class does `speed` of it a second.
+Names: class → devices for which the weights of an operator's MACs and of a moved byte are the same; work → MACs of
+kinds without an alpha of their own, and everything else in the MACs that take as long. A device does `speed` of it in a
+second.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Tables = npt.NDArray[np.float64]
 
 
 class WorkClass(NamedTuple):
-    """`weights`: by kind of operator, what a MAC weighs if not 1; `moved`: what a byte weighs that an operator without
-    MACs reads or writes."""
+    """`weights`: by kind of operator the weight of a MAC, if it is not 1. `moved`: the weight of a byte that an
+    operator without MACs reads or writes."""
 
     weights: tuple[tuple[str, float], ...]
     moved: float
@@ -36,13 +37,13 @@ def work_class(device: Device) -> WorkClass:
 
 @dataclass(frozen=True, slots=True)
 class StripTables:
-    """By (start, stop): an array of quantities (MACs, bytes in, bytes out, the work of each class) by upper, lower and
-    final by row, as `SegmentPrices` has them."""
+    """By (start, stop): arrays of quantities (MACs, bytes in, bytes out, the work of each class) with rows upper, lower
+    and final, as in `SegmentPrices`."""
 
     segments: Mapping[tuple[int, int], Tables]
 
     def cost(self, start: int, stop: int, quantity: int, lo: int, hi: int) -> float:
-        """The cost of the strip [lo, hi); 0 of an empty one."""
+        """The value of a quantity for the strip [lo, hi); 0 for an empty strip."""
         upper, lower, final = self.segments[start, stop][quantity]
         if hi <= lo:
             return 0.0
@@ -50,7 +51,7 @@ class StripTables:
 
 
 def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> StripTables:
-    """Tables of every segment. Complexity: one pricing of the chain for each kind that has a weight of its own."""
+    """The tables of every segment. Complexity: the chain is priced once for each kind with a weight."""
     kinds = sorted({kind for one in classes for kind, _ in one.weights})
     by_kind = {kind: _only(problem, kind) for kind in kinds}
     table_of = {}
@@ -72,6 +73,6 @@ def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> Strip
 
 
 def _only(problem: SplitProblem, kind: str) -> SplitProblem:
-    """The chain with the MACs of one kind of operators."""
+    """The chain in which only one kind of operators has MACs."""
     ops = tuple(op if op.kind == kind else replace(op, macs_per_row=0) for op in problem.ops)
     return SplitProblem(problem.tensors, ops, problem.units, problem.kept)

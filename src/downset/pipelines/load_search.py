@@ -1,5 +1,5 @@
-"""The search behind `exact` under resources, in one of its engines: the compiled one, or the Python one that specifies
-it. It finds the pipeline of least load among those of one fused block a stage under leaders."""
+"""Runs the search behind `exact` under resources, in one of its engines: the compiled one, or the Python one that
+specifies it. It finds the pipeline of least load whose stages are one fused block each, with leaders."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def search_by_loads(
 ) -> Searched:
     """The pipeline of least load below the incumbent's. `forbidden`: (start, stop, device) that no stage may be.
 
-    With more than 4096 multisets of devices those of like speed are first taken as alike, all as slow as the slowest (a
-    plan) and all as fast as the fastest (a bound); with more than 65536 that is all."""
+    With more than 4096 multisets, devices of similar speed are first taken as alike, all as slow as the slowest (for a
+    plan) and all as fast as the fastest (for a bound); with more than 65536 the search ends there."""
     check_engine(engine)
-    cluster = cluster.occupied  # loads are of what messages occupy
+    cluster = cluster.occupied  # loads are the seconds that messages occupy
     begin = clock.now()
     ends = (accounting.source, accounting.sink)
     form = canonical(cluster, ends)
@@ -75,8 +75,8 @@ def search_by_loads(
         )  # fmt: skip
 
     def whole(incumbent: float, seconds: float) -> Searched:
-        """The search of the real devices. The search knows what the ends carry only in part: where its plan has a
-        larger load than the search says, nothing is settled."""
+        """The search at real speeds. It knows the loads of entry and exit only in part. If its plan has a larger load
+        than the search states, its result is not taken as finished."""
         searched = asked(form, banned, incumbent, seconds)
         if searched.stages:
             real_s = load_s(problem, cluster, searched.stages, accounting)
@@ -112,7 +112,7 @@ def search_by_loads(
 
 
 def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
-    """The load bound of stages."""
+    """The load bound, in seconds, of stages."""
     frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
     timed, resources = timed_tasks(cluster, frame)
     return load_bound_s(timed, len(resources))

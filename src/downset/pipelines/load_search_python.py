@@ -1,9 +1,9 @@
-"""The specification of native/pipelines/loads/search.hpp: the same space, searched without cleverness.
+"""The specification of native/pipelines/loads/search.hpp: the same space, searched plainly.
 
-It keeps every trade of loads that no other beats: of a block by row boundary, of the pipeline by devices used.
-Exact and slow; for small networks, and to hold the native search to.
-Names: peak → the largest load that nothing will be added to; open → the load of the last leader's resource that hands
-on; medium → the seconds of a shared network.
+It keeps every combination of loads that no other beats: of a block by row boundary, of the pipeline by devices used. It
+is exact and slow: for small networks, and for tests of the native search.
+Names: peak → the largest load that is final; open → the load of the last leader's resource that hands on; medium → the
+seconds of a shared network.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["LoadAsked", "LoadDevice", "LoadStage", "least_load"]
 
 
 class LoadDevice(NamedTuple):
-    """`type`: those of one are interchangeable; `work_class`: its table of work; `speed`: work a second; `peak`: MACs a
-    second at most; `full`: sends and receives at once."""
+    """`type`: devices of one type are interchangeable. `work_class`: index of its table of work. `speed`: work in a
+    second. `peak`: the most MACs in a second. `full`: whether it sends and receives at once."""
 
     type: int
     work_class: int
@@ -31,7 +31,7 @@ class LoadDevice(NamedTuple):
 
 
 class LoadAsked(NamedTuple):
-    """A chain on devices in the order of strips. `source` and `sink` are devices, or -1."""
+    """A chain, and devices in the order of strips. `source` and `sink`: devices, or -1 for outside."""
 
     tables: StripTables
     macs_before: Sequence[float]
@@ -52,7 +52,8 @@ LoadStage = tuple[int, int, int, list[int], list[int]]
 
 
 class _Row(NamedTuple):
-    """Strips so far: the largest load of a device that does not lead, what the leader sends, receives and computes."""
+    """The strips so far: the largest load of a device other than the leader, and what the leader sends, receives and
+    computes."""
 
     peak: float
     sends: float
@@ -80,7 +81,7 @@ Trade = TypeVar("Trade", _Row, _LoadLabel)
 def least_load(
     asked: LoadAsked, *, incumbent_s: float, time_limit_s: float
 ) -> tuple[float, float, bool, int, list[LoadStage]]:
-    """(period, infinity if none is below the incumbent; bound; finished; states; stages)."""
+    """(period, or infinity if none is below the incumbent; bound; whether the search finished; states; stages)."""
     run = _LoadSearch(asked, clock.now() + time_limit_s)
     try:
         path = run.best()
@@ -102,7 +103,7 @@ class _LoadSearch:
         self.rows: dict[tuple[int, int, tuple[int, ...], int], list[_Row]] = {}
 
     def best(self) -> tuple[float, tuple[LoadStage, ...]] | None:
-        """Labels by (devices used by type, cut, last leader)."""
+        """The least period with its stages. Labels are kept by (devices used by type, cut, last leader)."""
         sets = list(itertools.product(*(range(count + 1) for count in self.counts)))
         table: dict[tuple[tuple[int, ...], int, int], list[_LoadLabel]] = {}
         table[(0,) * len(self.counts), 0, -1] = [_LoadLabel(0.0, 0.0, 0.0, ())]
@@ -138,7 +139,7 @@ class _LoadSearch:
                         yield (after, stop, leader), self.joined(label, head, cut, stop, row, stage)
 
     def joined(self, label: _LoadLabel, head: int, cut: int, stop: int, row: _Row, stage: LoadStage) -> _LoadLabel:
-        """The pipeline with one more stage, what its input takes both leaders included."""
+        """The pipeline with one more stage. The transfer of the stage's input is added to both leaders."""
         asked, leader = self.asked, stage[0]
         hand = self.hand(cut, head, leader) if cut else 0.0
         sends, receives = self.ends(cut, stop, leader, leader)
@@ -170,8 +171,8 @@ class _LoadSearch:
         return nbytes * self.asked.per_byte[source][target] + self.asked.latency[source][target]
 
     def ends(self, start: int, stop: int, device: int, leader: int) -> tuple[float, float]:
-        """Seconds that a device sends and receives as the source or the sink, or as the leader beside it. In stages
-        that are neither the first nor the last these are lower bounds: who leads there is not known."""
+        """Seconds that a device sends and receives as the source, the sink, or the leader beside it. In a stage that is
+        neither the first nor the last they are lower bounds, because the leaders there are not known."""
         asked, sends, receives = self.asked, 0.0, 0.0
         others = [other for other in range(len(asked.devices)) if other != device]
         opens, closes, leads = start == 0, stop == self.cuts, device == leader
@@ -236,7 +237,7 @@ class _LoadSearch:
 
 
 def _insert(trades: list[Trade], trade: Trade) -> None:
-    """Keep those that no other beats in all of their numbers."""
+    """Insert a trade; keep those that no other beats in all numbers."""
     if any(_beats(other, trade) for other in trades):
         return
     trades[:] = [other for other in trades if not _beats(trade, other)]

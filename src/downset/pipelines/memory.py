@@ -1,7 +1,7 @@
-"""The memory that a device needs: weights, each once, its runtime, and an arena of buffers.
+"""Counts the memory that a device needs: its weights, each once, its runtime, and an arena of buffers.
 
-The arena's buffers are those of the plan's tasks (buffers.py); what a strip holds inside is by our own order and arena.
-Under `paper`, which has no schedule, it is that of the strip that needs most, its inputs and outputs included.
+The arena holds the buffers of the plan's tasks (buffers.py); the bytes inside a strip are those of our order and arena.
+Under `paper`, which has no schedule, the arena is that of the strip that needs most, with its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from downset.plans import Block, DeviceMemory, PipelineStage, Strip
 __all__ = ["LAST_S", "Counted", "MemoryCount", "strip_bytes"]
 
 _MANY = 1_000
-"""Operators of a strip: more are placed in the order of the file."""
+"""The most operators of a strip whose order is searched; larger strips keep the order of the file."""
 _MOMENT_S = 0.5
-"""Seconds for the order of a strip, and for its placement."""
+"""The most seconds for the order of a strip, and for its placement."""
 LAST_S = 1.0
-"""Seconds for orders and memory of the plan that was found, also when the time is up."""
+"""Seconds for orders and memory of the plan that was found, even if the time limit is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A plan with its buffers, and what its devices hold; without a graph only the buffers are known."""
+    """A plan with its buffers and its devices' memory. Without a graph only the buffers are known."""
 
     judged: Judged
     memory: tuple[DeviceMemory, ...]
 
     def broken(self, cluster: Cluster) -> list[DeviceMemory]:
-        """Those that hold more than their device has."""
+        """The devices of the plan that hold more than they have."""
         limits = [device.memory_bytes for device in cluster.devices]
         return [held for held in self.memory if held.total_bytes > (limits[held.device] or math.inf)]
 
 
 @dataclass(slots=True)
 class MemoryCount:
-    """Counts what plans of one problem make devices hold. Strips already planned are remembered."""
+    """Counts the memory of plans of one problem. Strips that were planned before are remembered."""
 
     problem: SplitProblem
     graph: Graph | None
@@ -60,7 +60,7 @@ class MemoryCount:
     _strip_bytes: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def counted(self, plan: Judged) -> Counted:
-        """The plan with the fewest slots and the places that its buffers need, and its devices' memory."""
+        """The plan with the fewest slots of its buffers, their places, and its devices' memory."""
         if plan.schedule is None:
             return Counted(plan, self._by_strips(plan.frame.stages))
         schedule, frame = plan.schedule, plan.frame
@@ -85,18 +85,18 @@ class MemoryCount:
         return Counted(counted, self._memory(weights, arenas))
 
     def at_smaller_windows(self, drafts: Drafted, plan: Judged, *, below_s: float = math.inf) -> Iterator[Counted]:
-        """The same stages with fewer and fewer frames inside, as long as their period is below a limit."""
+        """The same stages with fewer and fewer frames inside, as long as the period is below `below_s`."""
         if plan.schedule is None:
             return
         for window in range(plan.schedule.window - 1, 0, -1):
             smaller = judged(
                 self.problem, self.cluster, drafts, replace(self.accounting, window=window), deadline=self.deadline
             )
-            assert smaller is not None  # nothing limits it
+            assert smaller is not None  # a plan without limits always has a price
             if smaller.period_s >= below_s:
                 return
             yield self.counted(smaller)
-            if clock.now() > self.deadline and window > 2:  # at last one frame after another
+            if clock.now() > self.deadline and window > 2:  # past the deadline only one frame inside is left to try
                 smaller = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
                 assert smaller is not None
                 if smaller.period_s < below_s:
@@ -126,7 +126,7 @@ class MemoryCount:
         return math.inf if described.memory_bytes is None else described.memory_bytes - described.runtime_bytes
 
     def _weights_bytes(self, stages: Sequence[PipelineStage]) -> dict[int, int]:
-        """By device: the constants that its strips read, each once."""
+        """The bytes of the constants that the strips of each device read, each once."""
         held: dict[int, dict[int, int]] = {}
         for _, block, strip in _strips(stages):
             own = held.setdefault(strip.device, {})
@@ -157,9 +157,9 @@ def strip_bytes(
     problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool = True, room_bytes: float = math.inf,
     seconds: float = math.inf,
 ) -> int:  # fmt: skip
-    """Arena of a strip's activations: its rows of every tensor, in the order of least peak; without `ends` only those
-    that it neither is given nor makes for others. A quick placement where it is within the room, else the best one. Of
-    very many operators, or without time, the order is the file's, and the placement a quick one."""
+    """The arena, in bytes, of a strip's activations in the order of least peak. Without `ends` the tensors that it is
+    given or makes for others do not count. A fast placement is taken if it fits `room_bytes`, else the best one found.
+    A strip of very many operators, or without time left, has the order of the file and a fast placement."""
     from downset.arenas.plan import plan_arena
     from downset.orders.plan import plan_order
 
@@ -182,7 +182,7 @@ def strip_bytes(
 
 
 def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:
-    """(first step, the step behind the last, bytes) of a strip's tensors in the order of its operators."""
+    """(first step, step behind the last, bytes) of a strip's tensors, by the order of its operators."""
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     sinks = problem.sinks(block.start, block.stop)
     first, last, written = dict[int, int](), dict[int, int](), set[int]()
@@ -200,7 +200,7 @@ def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> 
 
 
 def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:
-    """By tensor that a strip reads or makes: bytes of its part."""
+    """The bytes of a strip's part of each tensor that it reads or makes."""
     split = Split(block.start, block.stop, ())
     rows = needs(problem, split, strip.start, strip.stop, block.frame_rows)
     part = {t: problem.tensors[t].row_bytes * (high - low) for t, (low, high) in rows.items()}
@@ -212,7 +212,7 @@ def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:
 
 
 def _computed(problem: SplitProblem, block: Block, strip: Strip) -> list[int]:
-    """The operators of a block that a strip runs: those that make rows for it."""
+    """The operators of a block that make rows for a strip."""
     part = _parts(problem, block, strip)
     ops = sorted(op for unit in problem.units[block.start : block.stop] for op in unit)
     return [op for op in ops if any(tensor in part for tensor in problem.ops[op].outputs)]

@@ -1,8 +1,8 @@
-"""Clusters that guide the search by loads where messages take a part of processors' time.
+"""Makes clusters that guide the search by loads if messages take processor time.
 
-The search knows a device's resources and not the part of a message that a processor takes: on the cluster itself it
-gives a bound, and a plan for messages that cost no processor anything. Each guide counts that part in a way that it
-knows; what it finds is priced on the cluster like every other plan.
+The search knows loads of resources, but not the processor time of messages. On the cluster itself it gives a bound, and
+plans for messages that take no processor time. Each guide counts that time in a way that the search knows. The plans
+found are priced on the cluster like every other plan.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _FASTEST = 1e24
 
 
 def message_guides(cluster: Cluster) -> tuple[Cluster, ...]:
-    """The cluster by its processors alone, and with devices that do one thing at a time; none where messages take
-    nothing of a processor, or all of its time already."""
+    """Two guides: the cluster in which only processors are loaded, and the cluster whose devices do one thing at a
+    time. Empty if messages take no processor time, or if devices do one thing at a time already."""
     if not cluster.network.overlap or all(device.messages is None for device in cluster.devices):
         return ()
     cluster = cluster.occupied
@@ -26,7 +26,7 @@ def message_guides(cluster: Cluster) -> tuple[Cluster, ...]:
 
 
 def _by_processors(cluster: Cluster) -> Cluster:
-    """A message takes both ends for the mean of what it takes of their processors, and no link any time."""
+    """The cluster in which a message takes both devices for the mean of its processor times, and no time on a link."""
     costs = [device.messages or MessageCosts() for device in cluster.devices]
     links = []
     for one in range(len(costs)):

@@ -1,4 +1,4 @@
-"""Turn a graph into the chain of cuts that planners of pipelines see."""
+"""Turns a graph into the chain of cuts on which planners of pipelines work."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 
 def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, halos_required: bool = True) -> SplitProblem:
-    """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs),
-    along the longer of its axes that can be cut.
+    """The graph as a chain of units, along the longer of its axes that can be cut. Each unit is a set of operators;
+    together they hold all operators, each after those it needs.
 
-    halos_required: raise UnsupportedError at an operator whose halo is not known; else it is computed whole."""
+    `halos_required`: raise UnsupportedError for an operator whose halo is not known; otherwise it is computed whole."""
     chain = tuple(tuple(sorted(unit)) for unit in units)
     if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
         raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
@@ -52,13 +52,13 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, halos_require
 
 
 _MOST_ROWS = 1 << 20
-"""Rows of a tensor: what is read is counted row by row, and every stage has prices for each."""
+"""The most rows of a tensor: rows that are read are counted one by one, and every stage has prices for each row."""
 _MOST_ROWS_TOGETHER = 1 << 25
-"""Rows of all tensors."""
+"""The most rows of all tensors together."""
 
 
 def _check_rows(graph: Graph) -> None:
-    """Raise UnsupportedError for a tensor with too many rows or columns to be counted."""
+    """Raise UnsupportedError for a tensor with too many rows or columns."""
     for axis in (0, 1):
         together = 0
         for index, tensor in enumerate(graph.tensors):
@@ -79,8 +79,9 @@ def _check_rows(graph: Graph) -> None:
 def _without_constants(
     graph: Graph, chain: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """The units without operators that follow from constants alone (weights that are computed), which belong to every
-    shard that reads them; and by operator those that it stands for, they with the first that stays of their unit."""
+    """Two things: the units without operators whose results are constants (such as computed weights), which belong to
+    every shard that reads them; and for each remaining operator the operators that it stands for, because a unit's
+    constant operators go with its first remaining one."""
     fixed = {
         index
         for index, op in enumerate(graph.ops)
@@ -128,8 +129,8 @@ def _problem(
 
 
 def _row_tables(output_rows: int, extent: int, mapped: AxisMap | None) -> tuple[Ints, Ints]:
-    """The tables `first` and `last` of an operator of `output_rows` rows for an input of `extent` rows; without a
-    map it is read whole."""
+    """The tables `first` and `last` of an operator of `output_rows` rows for an input of `extent` rows. Without a map
+    the input is read whole."""
     if mapped is None:
         return np.zeros(output_rows + 1, np.int64), np.full(output_rows + 1, extent, np.int64)
     rows = np.arange(output_rows + 1, dtype=np.int64)
@@ -141,8 +142,8 @@ def _row_tables(output_rows: int, extent: int, mapped: AxisMap | None) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class UnitChain:
-    """Units of operators in order. `baseline_cuts`: the cuts at which a planner that knows no relays may cut, 0 and the
-    end among them."""
+    """Units of operators in order. `baseline_cuts`: the cuts, with 0 and the end, that planners may use which do not
+    relay tensors."""
 
     units: tuple[tuple[int, ...], ...]
     baseline_cuts: tuple[int, ...]
@@ -150,15 +151,15 @@ class UnitChain:
 
 _MOST_UNITS, _LEAST_UNITS = 256, 4
 _SWEPT = 60_000
-"""Units times operators, as the prices of a cut look at every operator before it: they take some 10 µs each."""
+"""The most units times operators: the prices of a cut look at every operator before it, about 10 µs each."""
 _PRICED = 1 << 24
-"""Rows times pairs of cuts, of which each has a table of prices: 96 bytes each."""
+"""The most rows times pairs of cuts: each has a table of prices, of 96 bytes a row."""
 
 
 def priced_chain(graph: Graph, chain: UnitChain) -> UnitChain:
-    """The chain, with units joined where there are more than can be priced soon: as many as that at most, of about
-    equal work, between cuts that baselines know. How many follows from the network alone, whatever the time limit: more
-    time searches the same plans for longer."""
+    """The chain; if it has more units than can be priced in short time, neighbouring units are joined into parts of
+    about equal work, between the cuts of baselines. The number of units depends on the network alone and not on the
+    time limit: more time searches the same plans for longer."""
     rows = max(row_form(graph, axis=longest_axis(graph), halos_required=False).rows, default=1)
     most = min(_MOST_UNITS, max(_LEAST_UNITS, min(_SWEPT // len(graph.ops), math.isqrt(2 * _PRICED // max(rows, 1)))))
     if len(chain.units) <= most:
@@ -174,13 +175,14 @@ def priced_chain(graph: Graph, chain: UnitChain) -> UnitChain:
 
 
 def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
-    """The chain of the paper: Algorithm 1's pieces; blocks where there is no such chain within diameter or time."""
+    """The chain of the paper, the pieces of Algorithm 1; blocks if there is no such chain within the diameter or the
+    time."""
     return _pieces(graph, seconds)[2]
 
 
 def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> UnitChain:
-    """The same chain refined: beside the pieces' cuts those between blocks, and others that need relays, up to `most`
-    where pieces and blocks leave room."""
+    """The refined chain: the cuts of pieces and of blocks, and further cuts that need relays, up to `most` cuts in all
+    unless pieces and blocks have more."""
     deadline = clock.now() + seconds
     problem, chain, units = _pieces(graph, seconds)
     if problem is None or chain is None:
@@ -190,7 +192,7 @@ def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Un
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
     masks = _downsets(refined.units(problem))
     kept = {masks[place] for place, of_pieces in enumerate(refined.of_pieces) if of_pieces}
-    # A cut that one tensor crosses lies above or below every other downset: it always fits into the chain.
+    # A cut that one tensor crosses contains, or is contained in, every other downset, so it fits into any chain.
     masks = sorted({*masks, *_downsets(block_units(graph))}, key=int.bit_count)
     if any(before & ~after for before, after in pairwise(masks)):
         masks = _downsets(refined.units(problem))
@@ -198,7 +200,8 @@ def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Un
 
 
 _ORDER_STATES = 5_000
-"""States for the order inside each piece; past them it is greedy. NASNet-A Large takes 2 s with as many."""
+"""The most states for the order inside a piece; past them the order is greedy. NASNet-A Large takes 2 s with this many.
+"""
 
 
 def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
@@ -220,7 +223,8 @@ def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceCha
 
 
 def layer_units(cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """Units between downsets: `cuts` are masks of operators, each containing the one before, the last one all."""
+    """The units between downsets. `cuts`: masks of operators, each containing the one before; the last holds all
+    operators."""
     units, before = [], 0
     for mask in cuts:
         unit = tuple(op for op, digit in enumerate(reversed(f"{mask & ~before:b}")) if digit == "1")
@@ -231,8 +235,9 @@ def layer_units(cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """The coarsest chain that previous work plans on: cuts where a single tensor crosses, pointwise tails joined to the
-    layer before them. A residual or inception block is one unit; in a chain every convolution or pool is."""
+    """The coarsest chain, on which earlier work plans: cuts where a single tensor crosses, with pointwise operators
+    joined to the layer before them. A residual or inception block is one unit; outside of blocks every convolution or
+    pool is."""
     made_by, read_by = graph.producers(), graph.consumers()
     count = len(graph.ops)
     last_read = [max(read_by[t], default=-1) for t in range(len(graph.tensors))]
@@ -254,7 +259,7 @@ def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 
 def _joins(graph: Graph, op: int) -> bool:
-    """Whether an operator belongs to the layer before it: it computes no MACs and has one input that is computed."""
+    """Whether an operator belongs to the layer before it: it computes no MACs, and one of its inputs is computed."""
     described = graph.ops[op]
     read = [t for t in described.inputs if t != ABSENT and graph.tensors[t].role == "activation"]
     return not kind_of(described.kind).layer and len(set(read)) == 1

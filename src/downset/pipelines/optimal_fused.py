@@ -1,11 +1,11 @@
-"""Which layers to fuse, by dynamic programming: all devices run one fused block after another.
+"""Chooses which layers to fuse, by dynamic programming: all devices run one fused block after another.
 
 Source: AOFL (Zhou et al., SEC 2019); the OFL scheme of the PICO paper.
 Names: fused block → block; OFL → optimal_fused.
 Complexity: O(units² · devices) prices.
-Deviations: strips of equal height, as the PICO paper compares it ("PICO and CE adjust the feature partition size", OFL
-does not). A block may be left to the leader alone, which AOFL's plans do with the last layers. On overlapping networks
-the programme still sums each block's computing and communication, as AOFL's does.
+Deviations: strips have equal height, as the PICO paper compares it ("PICO and CE adjust the feature partition size";
+OFL does not). A block may run on the leader alone, as the last layers do in AOFL's plans. On overlapping networks the
+dynamic program still adds each block's computing and communication, as AOFL's does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["optimal_fused"]
 
 
 def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
-    """One stage of all devices with the fused blocks of least total time. Raises LimitReached after the deadline (of
-    `clock.now`)."""
+    """One stage of all devices with the fused blocks of least total time. Raises LimitReached after the deadline (a
+    time of `clock.now`)."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     best = [0.0]
@@ -36,7 +36,7 @@ def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = 
             raise LimitReached("optimal_fused needs more time for so many layers and devices")
         best_split: tuple[float, int, int] = (float("inf"), 0, 0)
         chosen.append(Split(0, stop, ()))
-        # Those first that compute least: behind them most blocks need not be priced.
+        # Blocks of least computing come first; after them most blocks need not be priced.
         for floor, start, order, split in sorted(_blocks(problem, speeds, leader, stop, best), key=itemgetter(0, 1, 2)):
             if floor > best_split[0]:
                 break
@@ -56,7 +56,7 @@ def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = 
 def _blocks(
     problem: SplitProblem, speeds: list[float], leader: int, stop: int, best: list[float]
 ) -> Iterator[tuple[float, int, int, Split]]:
-    """(least seconds up to `stop`, start, 0 in strips or 1 on the leader alone, block) for every last block."""
+    """Every last block as (least seconds up to `stop`, start, 0 for strips or 1 for the leader alone, block)."""
     for start in range(stop):
         segment = problem.segment(start, stop)
         strips = tiles(range(len(speeds)), equal_rows(segment.rows, len(speeds)))

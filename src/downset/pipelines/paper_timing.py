@@ -1,19 +1,19 @@
-"""Times of a pipeline: eq. 7-12 of the PICO paper, and what it leaves out.
+"""Times of a pipeline by eq. 7-12 of the PICO paper, optionally with costs that they leave out.
 
 Names: t_comp → compute_s (eq. 7, 8), t_comm → transfer_s (eq. 9, 10), T(S) → stage seconds (eq. 11), P and T → period_s
 and latency_s (eq. 12), d_f → leader.
 
-A round of transfers takes as long as its busiest device needs for its own, one after another. Where a leader scatters
-and gathers that is the sum of eq. 10; where neighbours exchange halos, pairs apart work at the same time. On a shared
-network all bytes of a round follow each other.
+A round of transfers takes as long as its busiest device needs for its transfers, one after another. If a leader
+scatters and gathers, that is the sum of eq. 10; if neighbours exchange halos, pairs without a common device transfer at
+the same time. On a shared network all bytes of a round follow each other.
 
-comm="resources" charges what they leave out as well: the transfer of a stage's whole input from the leader before it,
-and the bytes that operators without MACs move. By these sums methods of papers choose, and what they chose is then
-judged by its resources (accounting.py). comm="paper" charges neither.
+comm="resources" adds costs that these equations leave out: the transfer of a stage's whole input from the previous
+leader, and the bytes that operators without MACs move. Methods of papers choose by these sums, and their choice is then
+judged by its resources (accounting.py). comm="paper" adds nothing.
 
-A stage takes transfer_s + compute_s (eq. 11), or, where the network overlaps, the longer of the two; the latency is the
-sum of both in either case. The period is the slowest stage; on a shared network at least the time of all bytes a frame
-sends. Without overlap that is a lower bound of what a shared network can do, with overlap it is reached.
+A stage takes transfer_s + compute_s (eq. 11) or, if the network overlaps, the longer of the two; the latency is the sum
+of both in either case. The period is that of the slowest stage; on a shared network at least the time of all bytes of a
+frame. On a shared network without overlap this period is a lower bound; with overlap it is reached.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 CommName = Literal["resources", "paper"]
 COMM: tuple[CommName, ...] = get_args(CommName)
 Owners = dict[int, list[tuple[int, int, int]]]
-"""By tensor: (device, first row, row behind the last) of every share, in order of rows."""
+"""By tensor: (device, first row, row behind the last) of each share, in order of rows."""
 Reads = list[tuple[int, int, int, int]]
 """(device, tensor, first row, row behind the last)."""
 
@@ -65,8 +65,9 @@ class TimedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TimedBlock:
-    """Operators between two cuts, computed strip by strip without communication: `before` are the transfers it waits
-    for, `after` those that end it. `compute_s` is the slowest device's, `transfer_s` both rounds of transfers."""
+    """Operators between two cuts, computed strip by strip without communication. The transfers `before` must end first;
+    the transfers `after` end the block. `compute_s` is the slowest device's, `transfer_s` that of both rounds of
+    transfers."""
 
     start: int
     stop: int
@@ -81,9 +82,9 @@ class TimedBlock:
 
 @dataclass(frozen=True, slots=True)
 class TimedStage:
-    """Blocks run one after another by the same devices. `leader` receives the stage's input (`handover_bytes`, from the
-    stage before) and holds its output. `macs` are all that are computed, `redundant_macs` those above the need.
-    `memory_bytes`: by device of the stage, weights and activations; empty where not asked for."""
+    """Blocks that the same devices run one after another. `leader` receives the stage's input from the previous stage
+    (`handover_bytes`) and holds its output. `macs`: all that are computed; `redundant_macs`: those beyond the need.
+    `memory_bytes`: weights and activations by device of the stage; empty if not asked for."""
 
     ops: tuple[int, ...]
     leader: int
@@ -104,7 +105,7 @@ def check_comm(comm: str) -> None:
 
 
 def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer]) -> float:
-    """How long a round of transfers takes, every device doing one at a time, and each for all its time."""
+    """Seconds of a round of transfers when every device does one at a time and takes part in each for all its time."""
     busy = [0.0] * len(cluster.devices)
     total = 0.0
     for transfer in transfers:
@@ -117,7 +118,7 @@ def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer
 
 
 def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
-    """Stages with their MACs, bytes and seconds."""
+    """The stages with their MACs, bytes and seconds."""
     stages: list[TimedStage] = []
     for draft in drafts:
         stages.append(stage_of(problem, cluster, draft, comm=comm, sender=stages[-1].leader if stages else -1))
@@ -125,7 +126,7 @@ def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm:
 
 
 def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> TimedStage:
-    """One stage; `sender` is the leader of the stage before it, -1 for the first."""
+    """One stage with its MACs, bytes and seconds. `sender`: the leader of the previous stage, or -1."""
     owners: Owners = {}
     blocks = [_block(problem, cluster, split, draft.leader, owners, comm) for split in draft.splits]
     start, stop = draft.splits[0].start, draft.splits[-1].stop
@@ -155,7 +156,7 @@ def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm
 
 
 def medium_seconds(cluster: Cluster, stages: Sequence[TimedStage]) -> float:
-    """Seconds that all transfers of one frame take on a shared network; 0 on links."""
+    """Seconds of all transfers of one frame on a shared network; 0 on links."""
     return sum(stage.transfer_s for stage in stages) if cluster.network.kind == "shared" else 0.0
 
 
@@ -189,7 +190,7 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
 
 
 def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
-    """Rows that the strips of a halo block read and the block does not make."""
+    """The rows that the strips of a halo block read and the block does not make."""
     results = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
     return [
         (tile.device, tensor, low, high)
@@ -200,12 +201,12 @@ def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
 
 
 def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
-    """Transfers of the rows that each device reads and does not have, from a device that holds them."""
+    """Transfers of the rows that each device reads and does not have, from devices that hold them."""
     moved: dict[tuple[int, int], int] = {}
     for device, tensor, low, high in reads:
         row_bytes = problem.tensors[tensor].row_bytes
         shares = owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)])
-        for place in range(bisect_right(shares, low, key=_end), len(shares)):  # shares lie in order of rows
+        for place in range(bisect_right(shares, low, key=_end), len(shares)):  # shares are in order of rows
             owner, begin, end = shares[place]
             if begin >= high:
                 break
@@ -216,7 +217,7 @@ def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -
 
 
 def owned(problem: SplitProblem, split: Split, rows: int) -> Owners:
-    """Every device of a halo block has the rows that it made."""
+    """The shares after a halo block: each device holds the rows that it made."""
     owners = {}
     for unit in problem.units[split.start : split.stop]:
         for op in unit:
@@ -234,8 +235,8 @@ def _end(share: tuple[int, int, int]) -> int:
 def halo_transfer_s(
     problem: SplitProblem, cluster: Cluster, owners: Owners, split: Split, reads: Reads, leader: int
 ) -> float:
-    """Seconds of a halo block's transfers, given who holds which rows (else the leader); of the last block's with the
-    gathering behind it."""
+    """Seconds of a halo block's transfers. `owners`: who holds which rows (the leader holds all others). For the last
+    block the gathering behind it counts too."""
     seconds = round_seconds(cluster, _fetches(problem, reads, leader, owners))
     if split.stop == problem.cuts:
         rows = problem.segment(split.start, split.stop).rows
@@ -245,7 +246,7 @@ def halo_transfer_s(
 
 
 def _gathered(problem: SplitProblem, cluster: Cluster, block: TimedBlock, leader: int, owners: Owners) -> TimedBlock:
-    """The last halo block of a stage: its leader gathers every tensor that crosses the cut."""
+    """The last halo block of a stage, at whose end the leader gathers every tensor that crosses the cut."""
     after = _gathers(problem, block.stop, leader, owners)
     seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
     return replace(block, after=after, transfer_s=seconds)

@@ -1,24 +1,24 @@
-"""PICO's own planner: a pipeline for equal devices, then devices assigned to its stages.
+"""PICO's planner: a pipeline for devices of average speed, then an assignment of the devices to its stages.
 
 Source: PICO, section 5, Algorithms 2 and 3. Units are its pieces (Algorithm 1).
 Names: P, T → period, latency; Ts[i][j][p] → stage seconds; T_lim → max_latency_s; 𝔻' → devices of average speed (eq.
 14); Θ'/|𝒟'| → average requirement; "Divide And Conquer" adjustment of strips → balanced_rows.
 Complexity: O(units² · devices²) for Algorithm 2, O(devices · stages) for Algorithm 3, beside the prices.
 Deviations, where the paper as printed is ambiguous or wrong:
-- Line 13 of Algorithm 2 subtracts the last stage's time from T_lim inside the loops, for good, so that every further
-  candidate is held to less. Here each candidate is held to the limit less its own stage.
-- Its memo of P and T ignores T_lim: what was found under one limit is returned under another. Kept as printed: the
-  latencies of whole plans are checked instead, and with a limit that binds the result may miss plans that exist.
-- Line 9 tests m = 1 where p = 1 must be meant, and j = i + 1 where j = i must (eq. 15 parts two pieces as well); line
-  17 tests T[i][j][p-m] where T[i][s][p-m] must be.
-- Algorithm 3 line 6 says the stage of "minimum" average requirement, its text "maximum". Maximum: the fastest device
-  goes to the stage that asks most of each.
-- d_f is left open. Here the device whose strip has most bytes, so that eq. 10 leaves out the largest term, or the
-  first of the stage's devices if asked for.
-- Every stage uses all devices given to it; Algorithm 2 always gives all devices out.
-- Many pipelines of average devices have the least period, and Algorithm 3 makes different ones of them. Kept is the
-  first in the order of the printed loops (s, then m, ascending; line 20 is strict); `ties="last devices first"` takes m
-  from p - 1 down. On VGG16 and the paper's cluster at 4 MAC a cycle that is 0.434 s against 0.462 s.
+- Line 13 of Algorithm 2 subtracts the last stage's time from T_lim inside the loops and never adds it back, so that
+  every further candidate has a smaller limit. Here each candidate has the limit less its own stage.
+- Its memo of P and T ignores T_lim: results found under one limit are returned under another. This is kept as printed.
+  The latencies of whole plans are checked instead; if the limit binds, the result may miss plans that exist.
+- Line 9 tests m = 1 where it must mean p = 1, and j = i + 1 where it must mean j = i (eq. 15 also divides two pieces);
+  line 17 tests T[i][j][p-m] where it must mean T[i][s][p-m].
+- Algorithm 3 line 6 takes the stage of "minimum" average requirement, its text the "maximum". Here it is the maximum:
+  the fastest device goes to the stage with the highest requirement for each device.
+- d_f is not defined. Here it is the device whose strip has most bytes, so that eq. 10 leaves out the largest term, or
+  the first device of the stage if asked for.
+- Every stage uses all devices given to it; Algorithm 2 always gives out all devices.
+- Many pipelines of average devices have the least period, and Algorithm 3 makes different plans of them. The first in
+  the order of the printed loops is kept (s, then m, ascending; line 20 is strict); `ties="last devices first"` takes m
+  from p - 1 down. On VGG16 and the paper's cluster at 4 MAC a cycle the printed order gives 0.434 s, the other 0.462 s.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from downset.pipelines.strips import balanced_rows, equal_rows, tiles
 __all__ = ["Leader", "Ties", "pico"]
 
 Leader = Literal["most bytes", "first"]
-"""Whom a stage's input goes to: the device whose strip has most bytes, or the stage's first."""
+"""Which device leads a stage: the one whose strip has most bytes, or the stage's first."""
 Ties = Literal["printed", "last devices first"]
-"""Which of the pipelines of equal period is kept: see the deviations."""
+"""Which of the pipelines of equal period is kept; see the deviations."""
 
 
 _Stages = tuple[tuple[int, int, int], ...]
-"""By stage: its first unit, the unit behind its last, and how many devices it has."""
+"""The stages: first unit, the unit behind the last, and the number of devices of each."""
 
 
 def pico(
@@ -90,9 +90,9 @@ def pico(
 def dynamic_programming_for_pipeline_inference(
     units: int, devices: int, limit_s: float, stage_seconds: Callable[[int, int, int], float], *, ties: Ties
 ) -> tuple[_Stages, int]:
-    """Algorithm 2: the stages of least period for equal devices, and how many sub-problems were solved.
+    """Algorithm 2: the stages of least period for equal devices, and the number of sub-problems solved.
 
-    `stage_seconds(start, stop, devices)` is a stage's time T; `limit_s` is the latency limit T_lim."""
+    `stage_seconds(start, stop, devices)` returns a stage's time T. `limit_s`: the latency limit T_lim."""
     memo: dict[tuple[int, int], tuple[float, float, _Stages]] = {}
 
     def best(stop: int, devices: int, left: float) -> tuple[float, float, _Stages]:
@@ -121,7 +121,8 @@ def dynamic_programming_for_pipeline_inference(
 def adjust_stage_configuration(
     problem: SplitProblem, cluster: Cluster, shape: _Stages, leader: Leader
 ) -> tuple[StageDraft, ...]:
-    """Algorithm 3: the fastest devices to the stages that ask most of each, then strips balanced inside each stage."""
+    """Algorithm 3: the fastest devices go to the stages with the highest requirement for each device; then the strips
+    of each stage are balanced."""
     requirement = []
     for start, stop, count in shape:
         segment = problem.segment(start, stop)

@@ -1,4 +1,4 @@
-"""Plan a verified pipeline of a graph on a cluster. A method is a name from a dict, or a callable."""
+"""Plans a verified pipeline of a graph on a cluster. A method is a name from a dict, or a callable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ from downset.plans import Evidence, Pipeline
 __all__ = ["plan_pipeline"]
 
 Planner = Callable[..., FoundPipeline]
-_SPACE = "stages of consecutive units on devices apart, fused strips from the fastest device down, one leader a stage"
+_SPACE = (
+    "stages of consecutive units on disjoint sets of devices, fused strips from the fastest device down, one leader a "
+    "stage"
+)
 """The plans of which a bound and a proof speak."""
 
 
@@ -55,18 +58,19 @@ def plan_pipeline(
     units: Sequence[Iterable[int]] | None = None,
     **options: Unpack[PipelineOptions],
 ) -> Pipeline:
-    """Which device computes which operators on which rows and sends what to whom in which order, for the least period
-    within the limits.
+    """The pipeline of least period found within the limits: which device computes which operators on which rows, and
+    sends which rows to whom, in which order.
 
-    `comm`: the model of time, `resources` or `paper`. `source` and `sink`: names of devices that frames come from and
-    results go to (None: outside, at no cost). `window`: the most frames inside at once (None: as many as help).
-    `units`: the operators by unit, in order (default: `pipeline_units`). Plans of a Graph carry the memory that each
-    device needs; devices that state a memory are held to it. In the plan devices stand fastest first. An operator
-    whose halo is unknown is computed whole. `work_limit`: states that searches look at; unless the time ends it first,
-    the same limit gives the same plan under any load. `options`: the method's own.
+    `comm`: the model of time, `resources` or `paper`. `source` and `sink`: names of the devices where frames appear and
+    where results stay (None: outside, at no cost). `window`: the most frames inside at once (None: as many as shorten
+    the period). `units`: the operators of each unit, in order (default: `pipeline_chain`). Plans of a Graph state the
+    memory that each device needs, and keep to the memory that devices state. In the plan devices stand fastest first.
+    An operator whose halo is unknown is computed whole. `work_limit`: how many states searches may visit; unless the
+    time ends it first, the same limit gives the same plan under any load. `options`: options of the method. The plan is
+    verified.
 
-    Raises UsageError for an unknown method, option, choice or device, InfeasibleError where no plan is within the
-    latency or memory limit, with the least that is enough."""
+    Raises UsageError for an unknown method, option, choice or device; InfeasibleError if it is proven that no plan is
+    within the latency or memory limit, with the least that is enough; LimitReached if none was found."""
     check_engine(engine)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
@@ -74,7 +78,7 @@ def plan_pipeline(
         raise UsageError(f"max_latency_s must be above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
-    cluster = fastest_first(cluster)  # plans do not depend on the order of a file
+    cluster = fastest_first(cluster)  # plans do not depend on the order of devices in a file
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
     graph = network if isinstance(network, Graph) else None
     with clock.counting(work_limit, time_limit_s) as limit_s:
@@ -129,15 +133,15 @@ def _evidence(result: FoundPipeline, name: str, priced: Judged, floor_s: float, 
 
 
 _MOST_CHAIN_S = 5.0
-"""Seconds for the chain of cuts, whatever the time limit: a longer limit searches the same plans for longer, not those
-of another chain."""
+"""The most seconds for the chain of cuts. They do not grow with the time limit, so that a longer limit searches the
+same plans for longer."""
 
 
 def _problem(
     network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
-    """The chain of cuts, those of them that planners without relays may use (None: all), and notes. `seconds`: the time
-    limit of the command, of which the chain takes half at most, and no more than `_MOST_CHAIN_S`."""
+    """The chain of cuts, the cuts that planners without relays may use (None: all), and notes. The chain takes at most
+    half of `seconds`, the time limit, and at most `_MOST_CHAIN_S`."""
     if isinstance(network, SplitProblem):
         return network, None, []
     notes = []

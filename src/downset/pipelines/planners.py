@@ -1,6 +1,6 @@
-"""Planners of pipelines: which device computes which operators on which rows. Each is a function of a `SplitProblem`
-and a cluster; adding one is a file, a line here and a README row. What it can do stands on that line (`Method`) and in
-its signature."""
+"""Planners of pipelines: functions of a `SplitProblem` and a cluster that decide which device computes which operators
+on which rows. A new one takes a file, a line here and a row in the README. Its `Method` on that line says what it can
+do; its signature gives its options."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CONTRACT = Contract(
     settings=("comm", "accounting", "max_latency_s", "time_limit_s", "engine", "forbidden", "baseline_cuts"),
     returns=FoundPipeline,
 )
-"""`forbidden`: (start, stop, device) that no stage may be, for what a device's memory does not hold; a planner without
-it is not asked again. `baseline_cuts`: the cuts of a chain of relays that planners without relays may use."""
+"""`forbidden`: (start, stop, device) that no stage may be, because the device has too little memory; a planner without
+this parameter is not asked again. `baseline_cuts`: the cuts of a refined chain that planners without relays may use."""
 
 
 class PipelineOptions(TypedDict, total=False):
-    """The options that single methods have of their own."""
+    """Options that only some methods take."""
 
     fused: int | None
     leader: Leader

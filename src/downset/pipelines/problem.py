@@ -1,7 +1,7 @@
-"""The problem that planners of pipelines solve: a network as a chain of cuts, and the price of any strip between two of
-them.
+"""The problem that planners of pipelines solve: a network as a chain of cuts, and the price of any strip between two
+cuts.
 
-A unit is a set of operators computed together; cut c lies behind unit c - 1, so that units [i, j) lie between cuts i
+A unit is a set of operators that are planned together. Cut c lies behind unit c - 1, so units [i, j) lie between cuts i
 and j.
 """
 
@@ -43,23 +43,23 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SplitProblem:
-    """A network as a chain of `len(units)` units over `ops`; `segment(i, j)` prices strips of units [i, j)."""
+    """A network as a chain of `len(units)` units over `ops`. `segment(i, j)` prices strips of units [i, j)."""
 
     tensors: tuple[SplitTensor, ...]
     ops: tuple[SplitOp, ...]
     units: tuple[tuple[int, ...], ...]
-    """By unit: its operators, in an order that may be run. All units together: every operator once."""
+    """The operators of each unit, in an order in which they can run. All units together hold every operator once."""
     kept: frozenset[int] = frozenset()
-    """Tensors that are outputs of the network."""
+    """The tensors that are outputs of the network."""
     across: SplitProblem | None = None
-    """The same network along the other axis, for tiles; None where that is not known."""
+    """The same network along the other axis, for tiles; None if that is not known."""
     source_ops: tuple[tuple[int, ...], ...] = ()
-    """By operator of `ops`: the graph's operators that it stands for; empty: itself."""
+    """The graph's operators that each operator of `ops` stands for; empty: each stands for itself."""
     axis: int = 0
-    """The axis that rows lie along: 0, the graph's rows, or its length; 1, its columns."""
+    """The axis along which rows lie: 0, the graph's rows or its length; 1, its columns."""
     _segments: dict[tuple[int, int], SegmentPrices] = field(default_factory=dict, compare=False, repr=False)
     facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
-    """Figures of it by name, worked out once."""
+    """Figures of the problem by name, each computed once."""
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
     _needs_lately: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(
         default_factory=dict, compare=False, repr=False
@@ -76,7 +76,7 @@ class SplitProblem:
 
     @property
     def cuts(self) -> int:
-        """How many units there are; cuts are 0 … cuts."""
+        """The number of units; cuts are 0 … cuts."""
         return len(self.units)
 
     def segment(self, start: int, stop: int) -> SegmentPrices:
@@ -85,7 +85,7 @@ class SplitProblem:
         return self._segments[start, stop]
 
     def macs_before(self) -> tuple[int, ...]:
-        """By cut: the MACs needed before it."""
+        """The MACs before each cut."""
         if "macs" not in self.facts:
             totals = [0]
             for unit in self.units:
@@ -95,9 +95,9 @@ class SplitProblem:
         return self.facts["macs"]
 
     def least_macs_before(self) -> tuple[int, ...]:
-        """By cut: MACs before it that no plan can leave out, those of rows and columns that somebody reads. Fewer than
-        `macs_before` where a stride passes some over: strips, too, may pass them over. What a plan computes above this
-        is redundant, for every method."""
+        """The MACs before each cut that no plan can leave out: those of rows and columns that are read. They are fewer
+        than `macs_before` if a stride skips rows, which strips may skip too. The MACs of a plan beyond these are
+        redundant, for every method."""
         if "least" not in self.facts:
             rows = _read_rows(self)
             columns = None if self.across is None else _read_rows(self.across)
@@ -114,7 +114,7 @@ class SplitProblem:
         return self.facts["least"]
 
     def cut_bytes(self) -> tuple[int, ...]:
-        """By cut: the bytes of all tensors that cross it; at the ends those of the network's inputs and outputs."""
+        """The bytes of all tensors that cross each cut; at the ends those of the network's inputs and outputs."""
         if "bytes" not in self.facts:
             self.facts["bytes"] = tuple(
                 sum(self.tensors[tensor].nbytes for tensor in self.crossing(cut)) for cut in range(self.cuts + 1)
@@ -122,7 +122,7 @@ class SplitProblem:
         return self.facts["bytes"]
 
     def crossing(self, cut: int) -> tuple[int, ...]:
-        """Tensors made before a cut (or given) and read after it, or kept."""
+        """The tensors made before a cut (or given to the network) that are read after it or are outputs."""
         if cut not in self._crossing:
             self._crossing[cut] = self._crossed(cut)
         return self._crossing[cut]
@@ -144,7 +144,7 @@ class SplitProblem:
         return self._covered[start, stop]
 
     def sinks(self, start: int, stop: int) -> frozenset[int]:
-        """Tensors that units [start, stop) make and that are read later, kept, or read by nobody."""
+        """The tensors that units [start, stop) make and that are read later, are outputs, or that nothing reads."""
         if (start, stop) not in self._sinks:
             inside = [op for unit in self.units[start:stop] for op in unit]
             later = {t for unit in self.units[stop:] for op in unit for t in self.ops[op].inputs} | self.kept
@@ -154,20 +154,20 @@ class SplitProblem:
         return self._sinks[start, stop]
 
     def rows_of(self, tensor: int, *, of_all: bool) -> Mask:
-        """All rows of a tensor, or none; nobody changes them, so that tensors of like height share one mask."""
+        """All rows of a tensor, or none. Tensors of equal height share one mask, so it must not be changed."""
         key = (self.tensors[tensor].rows, of_all)
         if key not in self._masks:
             self._masks[key] = np.full(*key)
         return self._masks[key]
 
     def count(self, mask: Mask) -> int:
-        """How many rows a mask holds."""
+        """The number of rows in a mask."""
         if id(mask) not in self._counts:
             self._counts[id(mask)] = (mask, int(np.count_nonzero(mask)))
         return self._counts[id(mask)][1]
 
     def rows_read(self, first: Ints, last: Ints, output_mask: Mask, rows: int) -> Mask:
-        """`read_rows` to make these, remembered: operators of like shapes share their tables and masks."""
+        """`read_rows` with a memory: operators of equal shapes share their tables and masks."""
         key = (id(first), id(last), id(output_mask), rows)
         if key not in self._rows_read:
             read = read_rows(first, last, np.flatnonzero(output_mask), rows)
@@ -181,7 +181,7 @@ class SplitProblem:
         return self.across
 
     def weight_bytes(self, start: int, stop: int) -> int:
-        """Constants that units [start, stop) read, each once however many operators share it."""
+        """The bytes of the constants that units [start, stop) read; each constant counts once."""
         if (start, stop) not in self._weights:
             seen: dict[int, int] = {}
             total, self._weights[start, start] = 0, 0
@@ -194,8 +194,8 @@ class SplitProblem:
         return self._weights[start, stop]
 
     def strip_weight_bytes(self, start: int, stop: int) -> int:
-        """Constants that every strip of units [start, stop) reads; the last strip alone reads those of operators from
-        which only tensors without rows follow."""
+        """The bytes of the constants that every strip of units [start, stop) reads. Operators that lead only to tensors
+        without rows run in the last strip alone, so their constants are left out."""
         sinks = self.sinks(start, stop)
         if self.segment(start, stop).rows == 1 or all(self.tensors[tensor].rows > 1 for tensor in sinks):
             return self.weight_bytes(start, stop)
@@ -209,13 +209,13 @@ class SplitProblem:
 
 
 def _read_rows(problem: SplitProblem) -> dict[int, int]:
-    """By operator: how many of its rows somebody reads, in the whole network."""
+    """The number of rows of each operator that are read in the whole network."""
     read = {t: problem.rows_of(t, of_all=t in problem.kept) for op in problem.ops for t in op.outputs}
     inputs = {tensor for op in problem.ops for tensor in op.inputs}
     rows_of: dict[int, int] = {}
     for op in (op for unit in reversed(problem.units) for op in reversed(unit)):
         described = problem.ops[op]
-        sink = inputs.isdisjoint(described.outputs)  # nobody reads it: it is computed whole all the same
+        sink = inputs.isdisjoint(described.outputs)  # nothing reads it, but it is computed whole
         if sink or described.whole:
             of_all = sink or any(problem.count(read[t]) for t in described.outputs)
             rows = problem.rows_of(described.outputs[0], of_all=of_all)
@@ -229,15 +229,15 @@ def _read_rows(problem: SplitProblem) -> dict[int, int]:
 
 
 def joined(problem: SplitProblem, cuts: Sequence[int]) -> SplitProblem:
-    """The same network with the units between consecutive `cuts` (ascending, from 0 to the end) made one."""
+    """The same network with the units between consecutive `cuts` joined into one. `cuts` ascend from 0 to the end."""
     units = tuple(tuple(op for unit in problem.units[start:stop] for op in unit) for start, stop in pairwise(cuts))
     across = None if problem.across is None else joined(problem.across, cuts)
     return SplitProblem(problem.tensors, problem.ops, units, problem.kept, across, problem.source_ops, problem.axis)
 
 
 def chain_problem(layers: Sequence[tuple[int, int, int, int]], *, rows: int, row_bytes: int) -> SplitProblem:
-    """A chain of layers, each (MACs per output row, kernel, stride, bytes per output row) with pads that keep a layer
-    of stride 1 at its rows; for tests and synthetic networks. Each layer is a unit."""
+    """A chain of layers, each one unit: (MACs per output row, kernel, stride, bytes per output row). Pads keep the rows
+    of a layer of stride 1. For tests and synthetic networks."""
     tensors, ops = [SplitTensor(rows, row_bytes)], []
     for macs_per_row, kernel, stride, out_row_bytes in layers:
         extent = tensors[-1].rows

@@ -1,4 +1,4 @@
-"""A pipeline planned again: on the devices that are left, or at other speeds of its cluster's devices."""
+"""Plans a pipeline again, without lost devices or at other speeds of the cluster's devices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["replan"]
 
 
 def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s: float = 10.0) -> Pipeline:
-    """The plan of a graph by the same method and model of time on the plan's cluster, without the lost devices.
+    """The plan of a graph on the cluster of `plan` without the devices `lost`, by the same method and model of time.
 
-    A method that has no name here is replaced by exact. Raises UsageError where no device is left or the source or the
-    sink is lost, and what planning raises, with the names of the lost devices where there are any."""
+    A method that is not one of downset's is replaced by exact. Raises UsageError if no device is left or the source or
+    the sink is lost, and the errors of planning, which then name the lost devices."""
     devices = plan.cluster.devices
     names = [devices[device].name for device in sorted(set(lost))]
     left = [device for device in range(len(devices)) if device not in lost]

@@ -1,8 +1,8 @@
-"""The price of every strip between two cuts.
+"""Prices every strip between two cuts.
 
-What a strip [lo, hi) of the frame at cut j needs of an earlier tensor starts at a row that depends on lo alone and
-stops at one that depends on hi alone (halos are intervals, hulls of intervals are too). So MACs and bytes of every
-strip are A[hi] - B[lo] with two tables a segment, and all prices are built in one backward sweep for each cut.
+The rows of an earlier tensor that a strip [lo, hi) of the frame at cut j needs start at a row that depends on lo alone
+and stop at a row that depends on hi alone (halos are intervals, and so are hulls of intervals). So the MACs and bytes
+of every strip are A[hi] - B[lo] with two tables for each segment, and one backward sweep for each cut makes all tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SplitTensor:
-    """`rows` that can be cut (1: it cannot be), and the bytes of one row."""
+    """`rows`: rows that can be cut (1: none can). `row_bytes`: the bytes of one row."""
 
     rows: int
     row_bytes: int
@@ -46,8 +46,8 @@ class SplitTensor:
 
 @dataclass(frozen=True, slots=True)
 class SplitOp:
-    """`first[k][lo]` and `last[k][hi]`: to compute output rows [lo, hi), non-empty, input k is needed on rows
-    [first[k][lo], last[k][hi]). Both never fall. `weights`: (tensor, bytes) of each constant that it reads."""
+    """`first[k][lo]` and `last[k][hi]`: output rows [lo, hi), not empty, need rows [first[k][lo], last[k][hi]) of input
+    k. Both tables ascend. `weights`: (tensor, bytes) of each constant that it reads."""
 
     macs_per_row: int
     inputs: tuple[int, ...]
@@ -56,19 +56,20 @@ class SplitOp:
     last: tuple[Ints, ...]
     weights: tuple[tuple[int, int], ...] = ()
     whole: bool = False
-    """It makes all its rows or none."""
+    """Whether it makes all its rows or none."""
     kind: str = ""
 
 
 def read_rows(first: Ints, last: Ints, outputs: Ints, rows: int) -> Mask:
-    """Which of `rows` input rows are read to make the output rows `outputs`, by an operator's tables."""
+    """A mask of the input rows, of `rows` in all, that an operator with these tables reads to make the output rows
+    `outputs`."""
     begun = np.bincount(first[outputs], minlength=rows + 1) - np.bincount(last[outputs + 1], minlength=rows + 1)
     read: Mask = np.cumsum(begun)[:rows] > 0
     return read
 
 
 def either(masks: Sequence[Mask]) -> Mask:
-    """Rows that are in any of these masks, of equal length; one of them, where it holds all others."""
+    """The union of these masks, of equal length. It is one of the masks itself if that contains all others."""
     first = masks[0]
     for mask in masks[1:]:
         if mask is first or first.all():
@@ -78,7 +79,7 @@ def either(masks: Sequence[Mask]) -> Mask:
 
 
 class PricedUnits(Protocol):
-    """The part of a `SplitProblem` that prices depend on."""
+    """The part of a `SplitProblem` on which prices depend."""
 
     @property
     def tensors(self) -> Sequence[SplitTensor]: ...
@@ -92,9 +93,9 @@ class PricedUnits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentPrices:
-    """Prices of strips of units [i, j): quantity(lo, hi) = upper[q, hi] - lower[q, lo] for hi < rows, and
-    final[q, lo] for hi = rows: the last strip also makes what cannot be cut. q: 0 MACs, 1 bytes in, 2 bytes out, 3
-    bytes that operators without MACs read and write."""
+    """Prices of strips of units [i, j): quantity(lo, hi) = upper[q, hi] - lower[q, lo] for hi < rows, and final[q, lo]
+    for hi = rows, because the last strip also makes what cannot be cut. q: 0 MACs, 1 bytes in, 2 bytes out, 3 bytes
+    that operators without MACs read and write."""
 
     rows: int
     upper: Ints
@@ -103,13 +104,13 @@ class SegmentPrices:
 
 
 def price(segment: SegmentPrices, lo: int, hi: int) -> tuple[int, int, int]:
-    """(MACs, bytes in, bytes out) of the strip [lo, hi); nothing for an empty one."""
+    """(MACs, bytes in, bytes out) of the strip [lo, hi); zeros for an empty strip."""
     macs, in_bytes, out_bytes, _ = quantities(segment, lo, hi)
     return (macs, in_bytes, out_bytes)
 
 
 def quantities(segment: SegmentPrices, lo: int, hi: int) -> tuple[int, int, int, int]:
-    """(MACs, bytes in, bytes out, moved bytes) of the strip [lo, hi); nothing for an empty one."""
+    """(MACs, bytes in, bytes out, moved bytes) of the strip [lo, hi); zeros for an empty strip."""
     if hi <= lo:
         return (0, 0, 0, 0)
     column = segment.final[:, lo] if hi == segment.rows else segment.upper[:, hi] - segment.lower[:, lo]
@@ -118,14 +119,14 @@ def quantities(segment: SegmentPrices, lo: int, hi: int) -> tuple[int, int, int,
 
 
 def price_segments(problem: PricedUnits, stop: int, into: dict[tuple[int, int], SegmentPrices]) -> None:
-    """Price all segments that end at cut `stop`, one unit further back each time."""
+    """Price all segments that end at cut `stop`, one unit further back each time, and put them `into` a dict."""
     for start, sweep in sweeps(problem, stop):
         into[start, stop] = sweep.segment()
 
 
 def sweeps(problem: PricedUnits, stop: int) -> Iterator[tuple[int, Sweep]]:
-    """(start, rows needed of every tensor) of the segments that end at cut `stop`, backwards; each is good until the
-    next is asked for."""
+    """(start, rows needed of every tensor) of each segment that ends at cut `stop`, backwards. Each sweep is valid
+    until the next is asked for."""
     read_later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
     read_inside: set[int] = set()
     sinks: list[int] = []
@@ -136,7 +137,7 @@ def sweeps(problem: PricedUnits, stop: int) -> Iterator[tuple[int, Sweep]]:
         outputs = [tensor for op in ops for tensor in problem.ops[op].outputs]
         fresh = [tensor for tensor in outputs if tensor in read_later or tensor not in read_inside]
         sinks += fresh
-        if sweep is None or fresh:  # other sinks, another frame: from the cut again
+        if sweep is None or fresh:  # other sinks or another frame: begin at the cut again
             sweep = Sweep(problem, sinks)
             for unit in range(stop - 1, start, -1):
                 sweep.add(problem.units[unit])
@@ -145,7 +146,7 @@ def sweeps(problem: PricedUnits, stop: int) -> Iterator[tuple[int, Sweep]]:
 
 
 class Sweep:
-    """Rows needed of every tensor, by the first and last row of a strip, growing backwards from the sinks."""
+    """The rows needed of every tensor, by the first and the last row of a strip, extended backwards from the sinks."""
 
     def __init__(self, problem: PricedUnits, sinks: Sequence[int]) -> None:
         self.problem = problem
@@ -153,8 +154,8 @@ class Sweep:
         self.rows = rows = min((tensors[sink].rows for sink in sinks if tensors[sink].rows > 1), default=1)
         frame = np.arange(rows + 1, dtype=np.int64)
         self.need: dict[int, tuple[Ints, Ints]] = {}
-        self.whole: dict[int, Ints] = {}  # first row needed by a strip that reaches the end
-        self.ends: dict[int, int] = {}  # and the row behind the last
+        self.whole: dict[int, Ints] = {}  # the first row needed by a strip that reaches the end
+        self.ends: dict[int, int] = {}  # the row behind the last that such a strip needs
         self.made: set[int] = set()
         self.macs, self.out, self.moved = (np.zeros((3, rows + 1), np.int64) for _ in range(3))
         for sink in sinks:
@@ -204,21 +205,23 @@ class Sweep:
                 self._read(tensor, described.first[position], described.last[position], first, low, high)
 
     def _write(self, described: SplitOp, first: Ints, end: int, low: Ints | None, high: Ints | None) -> None:
-        """All outputs have the rows of the first, but those of an operator that is computed whole have their own."""
+        """Count the rows that an operator writes. All its outputs have the rows of the first, unless it is computed
+        whole: then each has its own."""
         for tensor in (self.problem.tensors[output] for output in described.outputs):
             if described.whole:
                 end, high = tensor.rows, None if high is None else np.full_like(high, tensor.rows)
             self._move(tensor.row_bytes, first, end, low, high)
 
     def _move(self, row_bytes: int, first: Ints, end: int, low: Ints | None, high: Ints | None) -> None:
-        """Rows from `low` (in a last strip `first`) to `high` (`end`) are read or written without a MAC."""
+        """Count the bytes of rows `low` to `high` (in a last strip `first` to `end`) that are read or written without a
+        MAC."""
         self.moved[2] += (end - first) * row_bytes
         if low is not None and high is not None:
             self.moved[0] += high * row_bytes
             self.moved[1] += low * row_bytes
 
     def _read(self, tensor: int, starts: Ints, stops: Ints, first: Ints, low: Ints | None, high: Ints | None) -> None:
-        # Row `rows` starts no strip and row 0 ends none: what the tables say there is never read.
+        # Row `rows` starts no strip and row 0 ends none, so these entries of the tables are never read.
         begins = starts[first]
         self.whole[tensor] = np.minimum(self.whole[tensor], begins) if tensor in self.whole else begins
         if low is None or high is None:
@@ -235,7 +238,7 @@ class Sweep:
         return SegmentPrices(self.rows, tables[0], tables[1], tables[2])
 
     def read_bytes(self, tensors: Iterable[int]) -> Ints:
-        """Tables (upper, lower, final) of the bytes that strips read of these tensors."""
+        """Tables (upper, lower, final) of the bytes of these tensors that strips read."""
         tables = np.zeros((3, self.rows + 1), np.int64)
         for tensor in tensors:
             begins, row_bytes = self.whole[tensor], self.problem.tensors[tensor].row_bytes

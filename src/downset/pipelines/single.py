@@ -1,4 +1,4 @@
-"""The whole network on one device: the one that does a frame fastest. What every split has to beat."""
+"""The whole network on the device that computes a frame fastest. Every split is compared with this plan."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def single(
     problem: SplitProblem, cluster: Cluster, *, accounting: Accounting | None = None,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
 ) -> FoundPipeline:  # fmt: skip
-    """One stage on the device of least load, the first among equals, that is not forbidden to run everything: what a
-    source and a sink make it send and receive counts. Without `accounting`, and by the paper's equations, which have
-    neither, on the fastest one. Complexity: O(devices). Raises InfeasibleError where all are forbidden."""
+    """One stage on the device of least load, of equals the first, among those that are not forbidden to run everything.
+    The load counts what the device sends and receives as source or sink. Without `accounting`, and by the paper's
+    equations, which have no source and sink, it is the fastest device. Complexity: O(devices). Raises InfeasibleError
+    if all devices are forbidden."""
     able = [device for device in range(len(cluster.devices)) if (0, problem.cuts, device) not in forbidden]
     if not able:
         raise InfeasibleError("single: no device has the memory for the whole model; split it (method exact)")

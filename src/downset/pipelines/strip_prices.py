@@ -1,4 +1,4 @@
-"""Quantities of a strip of a block: rows read and made, MACs, bytes."""
+"""Computes quantities of a strip of a block: rows read and made, MACs, bytes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["given_rows", "hull", "made_rows", "nbytes_of", "needs", "rows_of", "
 
 
 _Spans = dict[tuple[bool, int, int], dict[int, tuple[int, int]]]
-"""Rows that some rows (or columns: True) of one block need, by tensor. Tiles side by side have the same rows."""
+"""The needs of rows (or of columns: True) of one block, by tensor. Tiles side by side have the same rows."""
 
 
 def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[Strip, ...]:
-    """The strips of a block with their MACs and bytes. Redundant MACs are those above a strip's share of the need."""
+    """The strips of a block with their MACs and bytes. Redundant MACs of a strip are those beyond its share of the
+    need."""
     segment = problem.segment(split.start, split.stop)
     least = problem.least_macs_before()
     needed = least[split.stop] - least[split.start]
@@ -44,7 +45,7 @@ def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[St
 
 
 def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
-    """Rounding of shares must not make MACs appear: the redundant MACs of a block are all its MACs less the need."""
+    """The strips with redundant MACs whose sum is all MACs of the block less the need, whatever rounding did."""
     surplus = sum(strip.macs for strip in strips) - needed
     drift = surplus - sum(strip.redundant_macs for strip in strips)
     for index, strip in sorted(enumerate(strips), key=lambda item: -item[1].macs):
@@ -57,14 +58,14 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
 
 
 def given_rows(problem: SplitProblem, split: Split, tile: Tile) -> tuple[Rows, ...]:
-    """Rows that a strip reads and its block does not make; none without bytes."""
+    """The rows that a strip reads and its block does not make; rows without bytes are left out."""
     results = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
     return tuple(_held(problem, split, tile, keep=lambda tensor: tensor not in results))
 
 
 def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
-    """Rows that a strip makes for others: its own rows of the block's sinks, with `halos` all rows of them that it
-    makes."""
+    """The rows that a strip makes for others: its own rows of the block's sinks, or with `halos` all rows of them that
+    it computes."""
     sinks = problem.sinks(split.start, split.stop)
     if halos:
         return tuple(_held(problem, split, tile, keep=sinks.__contains__))
@@ -92,8 +93,8 @@ def _held(
     problem: SplitProblem, split: Split, tile: Tile, spans: _Spans | None = None,
     keep: Callable[[int], object] | None = None,
 ) -> Iterator[Rows]:  # fmt: skip
-    """All that a strip reads and makes, of tensors to `keep`. `spans` keeps what rows and columns of this block need,
-    for its other tiles."""
+    """The rows that a strip reads or makes, of tensors for which `keep` is true. `spans` remembers the needs of rows
+    and columns of this block for its other tiles."""
     cached: _Spans = {} if spans is None else spans
     rows = (False, tile.start, tile.stop)
     if rows not in cached:
@@ -114,7 +115,7 @@ def _ops(problem: SplitProblem, split: Split) -> list[int]:
 
 
 def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile, spans: _Spans) -> tuple[int, int, int, int]:
-    """`quantities` of a tile: rows and columns need their halos independently."""
+    """`quantities` of a tile. Its rows and its columns need their halos independently."""
     held = {rows.tensor: rows for rows in _held(problem, split, tile, spans)}
     ops = _ops(problem, split)
     macs = sum(_tile_macs(problem, held, op) for op in ops if problem.ops[op].macs_per_row)
@@ -136,7 +137,7 @@ def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
 
 
 def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
-    """Bytes that an operator without MACs reads and writes for a tile."""
+    """The bytes that an operator without MACs reads and writes for a tile."""
     described, output = problem.ops[op], held.get(problem.ops[op].outputs[0])
     if output is None or output.columns is None:
         return 0
@@ -157,7 +158,8 @@ def _macs_of(problem: SplitProblem, split: Split, tile: Tile, kind: str) -> int:
 
 
 def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
-    """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
+    """By tensor (the block's inputs, inner tensors and outputs) the rows that the strip [lo, hi) needs; tensors of
+    which it needs none are left out."""
     key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
     cache = problem._needs if split.halo else problem._needs_lately
     if key not in cache:
@@ -168,7 +170,7 @@ def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> d
 
 
 _LATELY = 64
-"""Strips whose needs are remembered: those of one plan are asked for several times."""
+"""The most strips whose needs are remembered: the needs of one plan are asked for several times."""
 
 
 def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Rows for the devices of a stage: equal, in proportion to speed, balanced, and of least time."""
+"""Divides rows among the devices of a stage: equally, in proportion to speed, or balanced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["balanced_rows", "equal_rows", "proportional_rows", "slowest_strip_s"
 
 
 def tiles(devices: Sequence[int], bounds: Sequence[int]) -> tuple[Tile, ...]:
-    """The devices in order with their rows; those without a row are left out."""
+    """The devices in order with their rows; devices without rows are left out."""
     return tuple(
         Tile(device, bounds[k], bounds[k + 1]) for k, device in enumerate(devices) if bounds[k] < bounds[k + 1]
     )
@@ -23,7 +23,7 @@ def equal_rows(rows: int, count: int) -> list[int]:
 
 
 def proportional_rows(rows: int, speeds: Sequence[float]) -> list[int]:
-    """Boundaries in proportion to speed, rounded to the nearest row."""
+    """Boundaries of strips in proportion to speed, rounded to the nearest row."""
     total, running, bounds = sum(speeds), 0.0, [0]
     for speed in speeds:
         running += speed
@@ -33,8 +33,8 @@ def proportional_rows(rows: int, speeds: Sequence[float]) -> list[int]:
 
 
 def balanced_rows(segment: SegmentPrices, speeds: Sequence[float]) -> list[int]:
-    """Boundaries of least maximum computing time, exactly: bisection on the time, filling the strips greedily, until
-    one more bisection changes no row. Devices may get no row."""
+    """Boundaries of least maximum computing time, exactly: bisection on the time, filling the strips greedily, until a
+    further bisection changes no row. A device may get no row."""
     low, high = 0.0, max(price(segment, 0, segment.rows)[0] / speed for speed in speeds)
     best = _filled(segment, speeds, high)
     assert best is not None
@@ -50,7 +50,7 @@ def balanced_rows(segment: SegmentPrices, speeds: Sequence[float]) -> list[int]:
 
 
 def _filled(segment: SegmentPrices, speeds: Sequence[float], limit_s: float) -> list[int] | None:
-    """Every device takes as many rows as it can compute within the limit; None if rows are left."""
+    """The boundaries if every device takes as many rows as it can compute within the limit; None if rows are left."""
     bounds, row = [0], 0
     for speed in speeds:
         room = limit_s * speed * (1 + 1e-12) + 1e-6
@@ -66,5 +66,5 @@ def _filled(segment: SegmentPrices, speeds: Sequence[float], limit_s: float) -> 
 
 
 def slowest_strip_s(segment: SegmentPrices, speeds: Sequence[float], bounds: Sequence[int]) -> float:
-    """Seconds of the busiest device."""
+    """Seconds of the device that computes longest."""
     return max(price(segment, bounds[k], bounds[k + 1])[0] / speed for k, speed in enumerate(speeds))

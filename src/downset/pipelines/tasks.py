@@ -1,13 +1,14 @@
-"""Resources that a frame's tasks occupy, and for how many seconds.
+"""Computes which resources a frame's tasks occupy, and for how many seconds.
 
-A computation takes alpha · MACs / mac_per_s, by kind where a device says so, and the bytes that operators without MACs
-move at their rate. A transfer takes the latency of a message and its bytes at the pair's rate, and occupies the medium
-or the ports of both ends for the part of it that the cluster says. See docs/pipelines.md for the table of resources.
+A computation takes alpha · MACs / mac_per_s, with the alpha of each kind if the device has one, plus the bytes that
+operators without MACs move at their rate. A transfer takes the latency of a message plus its bytes at the pair's rate.
+It occupies the medium, or the ports of both ends, for the part of that time which the cluster states. docs/pipelines.md
+has the table of resources.
 
-Messages also take their ends' processors for a part of their time, where a cluster says so. A processor goes on
-computing meanwhile, only slower: all of a frame's computations on a device together take longer by what the frame's
-messages take of its processor, each in proportion. Without overlap a message takes its ends for all of its time, and
-nothing is added for it.
+If a cluster states costs of messages, messages also take processor time of their ends. Meanwhile the processor goes on
+computing more slowly: the computations of a frame on a device together take longer by the processor time of the frame's
+messages, each in proportion to its length. Without overlap a message occupies its ends until it arrives, and nothing is
+added.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 
 
 def compute_s(device: Device, strip: Strip) -> float:
-    """Seconds of a strip on a device."""
+    """Seconds of a strip on a device, without messages."""
     named = sum(strip.macs_of.values())
     weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
     return (device.alpha * (strip.macs - named) + weighed) / device.mac_per_s + strip.moved_bytes / device.moved_per_s
 
 
 def transfer_s(cluster: Cluster, transfer: Transfer) -> float:
-    """Seconds of a message, its latency included."""
+    """Seconds of a message from its sending to its arrival, with its latency."""
     rate, latency = cluster.link(transfer.source, transfer.target)
     return latency + transfer.nbytes / rate
 
 
 def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
-    """By task, until it is done. What messages take of a processor is spread over its computations, in proportion to
-    them."""
+    """Seconds of each task until it is done. The processor time of a device's messages is spread over its computations
+    in proportion to their lengths."""
     seconds, own = [], [0.0] * len(cluster.devices)
     count = [0] * len(cluster.devices)
     for task in frame.tasks:
@@ -57,7 +58,7 @@ def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
 
 
 def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
-    """By device: seconds of its processor that a frame's messages take beside their time on the link."""
+    """Seconds of each device's processor that a frame's messages take beside their time on the link."""
     costs = [device.messages for device in cluster.devices]
     seconds = [0.0] * len(costs)
     for transfer in (task.transfer for task in frame.tasks if cluster.network.overlap):
@@ -72,7 +73,7 @@ def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
 
 
 def timed_tasks(cluster: Cluster, frame: FrameTasks | Pipeline) -> tuple[list[TimedTask], tuple[Resource, ...]]:
-    """The tasks with their seconds and the numbers of their resources, and the resources that any of them holds: by
+    """The tasks with their seconds and the numbers of their resources, and all resources that any task holds: sorted by
     device, the medium last."""
     tasks = frame.tasks
     held = [_resources(cluster, task) for task in tasks]

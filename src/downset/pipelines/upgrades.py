@@ -1,4 +1,4 @@
-"""Plans for a cluster with more: one device more, or faster links. They say what the money would gain."""
+"""Plans for a cluster with one more device or faster links. They show what an upgrade would gain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["plan_upgraded", "upgrades"]
 
 
 def upgrades(cluster: Cluster) -> dict[str, Cluster]:
-    """By what is added, in words: the cluster with it."""
+    """Upgraded clusters, by a description of what is added."""
     fastest = max(cluster.devices, key=lambda device: device.speed)
     names = {device.name for device in cluster.devices}
     name = next(name for number in range(2, len(names) + 3) if (name := f"{fastest.name[:50]}_{number}") not in names)
@@ -46,8 +46,8 @@ def plan_upgraded(
     work_limit: int | None = None,
     **priced: Unpack[AccountingOptions],
 ) -> dict[str, Pipeline | None]:
-    """By what is added to the cluster: the plan of the same method, None where it has none within the limits. The time
-    limit is that of all plans together."""
+    """The plan of the same method for each upgraded cluster, by what is added; None if it has none within the limits.
+    The time limit is that of all plans together."""
     end = time.monotonic() + time_limit_s
     wanted = upgrades(cluster)
     plans: dict[str, Pipeline | None] = {}

@@ -1,9 +1,9 @@
-"""The best plan found that the devices have memory for.
+"""Finds the best plan for which the devices have memory.
 
-A plan that does not fit is tried with fewer frames inside; then its stages are forbidden on the devices that they are
-too much for, and the method is asked again, until it finds nothing faster than what fits. The other methods' plans are
-tried likewise. More is forbidden than is known to be too much, so that what is found is not proven, and neither is
-that nothing fits: only `check_floors` says that.
+A plan that does not fit is tried with fewer frames inside. Then its stages are forbidden on the devices that have too
+little memory for them, and the method is asked again, until it finds nothing faster than the best plan that fits. Plans
+of the other methods are tried in the same way. This forbids more than is known not to fit, so the result is not proven,
+and that nothing fits is not proven either: only `check_floors` proves that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Forbidden = set[tuple[int, int, int]]
 
 @dataclass(slots=True)
 class PlanSearch:
-    """A method with what it is asked, and the best plan so far."""
+    """A method with its arguments, and the best plan so far."""
 
     problem: SplitProblem
     graph: Graph | None
@@ -56,7 +56,7 @@ class PlanSearch:
         self.count = MemoryCount(self.problem, self.graph, self.cluster, self.accounting, self.deadline)
 
     def best(self) -> tuple[FoundPipeline, Counted]:
-        """The method's result and the plan that fits. Raises InfeasibleError, LimitReached."""
+        """The method's result and a plan that fits. Raises InfeasibleError or LimitReached if none was found."""
         can, first = self.planner.method, None
         forbidden = _too_heavy(self.problem, self.cluster)
         for attempt in range(_TRIES):
@@ -99,12 +99,12 @@ class PlanSearch:
         return answer
 
     def _judged(self, drafts: Drafted) -> Judged:
-        # A method that used all the time up has its orders searched all the same.
+        # The orders are searched even if the method used up all the time.
         judgement = judged(
             self.problem, self.cluster, drafts, self.accounting,
             deadline=max(self.deadline, clock.now() + LAST_S), max_latency_s=self.max_latency_s,
         )  # fmt: skip
-        assert judgement is not None  # nothing limits its period
+        assert judgement is not None  # a plan without limits always has a price
         return judgement
 
     def _in_time(self, counted: Counted) -> bool:
@@ -119,7 +119,8 @@ class PlanSearch:
                 return
 
     def _too_much(self, counted: Counted, broken: list[DeviceMemory]) -> Forbidden:
-        """A smaller strip of the same segment, or of a longer one, might fit: more than is known to be too much."""
+        """The stages to forbid on devices whose memory they exceed. A smaller strip of the same segment, or of a longer
+        one, might fit, so this forbids more than is known not to fit."""
         too_much: Forbidden = set()
         stages = counted.judged.frame.stages
         for device in [held.device for held in broken]:
@@ -131,7 +132,7 @@ class PlanSearch:
         return too_much
 
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
-        """Where the method's first plan did not fit: the fastest of all that do."""
+        """The fastest plan that fits, if the method's first plan does not."""
         assert first is not None
         self.deadline = self.count.deadline = max(self.deadline, clock.now() + LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
@@ -150,7 +151,7 @@ class PlanSearch:
         return baseline_plans(self.problem, self.cluster, comm=comm, baseline_cuts=self.baseline_cuts)
 
     def _try_all(self, plans: Iterator[Drafted]) -> None:
-        """Keep the fastest of these plans that fits, if it is faster than the one so far."""
+        """Keep the fastest of these plans that fits, if it is faster than the best so far."""
         for drafts in plans:
             below = math.inf if self.fits is None else self.fits.judged.period_s
             other = judged(
@@ -166,7 +167,7 @@ class PlanSearch:
                 self._at_smaller_windows(drafts, other)
 
     def _lean(self) -> None:
-        """Planned for memory alone. Raises InfeasibleError or LimitReached where that does not fit or is too slow."""
+        """Keep a plan for memory alone. Raises InfeasibleError or LimitReached if that does not fit or is too slow."""
         assert self.graph is not None
         counted = lean_pipeline(self.count, self.graph, seconds=self.time_limit_s)
         if not self._in_time(counted):
@@ -177,8 +178,8 @@ class PlanSearch:
         self.fits = counted
 
     def _without_search(self, error: DownsetError, *, heavy: bool) -> tuple[FoundPipeline, Counted]:
-        """A plan for latency alone, or for memory alone, where the search found none: it forbids more than memory does,
-        and on shared networks it samples."""
+        """A plan for latency alone, or for memory alone, if the search found none. The search may miss plans, because
+        it forbids more than memory does and, on shared networks, tries only a sample."""
         if not heavy and isinstance(error, InfeasibleError):
             raise error
         if self.max_latency_s is not None:
@@ -227,7 +228,7 @@ class PlanSearch:
 
 
 def _too_heavy(problem: SplitProblem, cluster: Cluster) -> Forbidden:
-    """(start, stop, device) whose weights alone are more than the device's memory, whatever its strip."""
+    """(start, stop, device) of segments whose weights alone exceed the device's memory, whatever its strip."""
     too_heavy = set()
     for device, described in enumerate(cluster.devices):
         if described.memory_bytes is None:

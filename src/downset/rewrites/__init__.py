@@ -1,1 +1,1 @@
-"""Rewrites of a network: functions from a graph to a graph that computes the same."""
+"""Rewrites: functions from a graph to another graph that computes the same outputs."""

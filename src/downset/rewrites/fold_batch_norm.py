@@ -1,4 +1,5 @@
-"""BatchNormalization behind a convolution, folded into its weights and bias: one kernel less, exact up to rounding."""
+"""BatchNormalization behind a convolution, folded into its weights and bias. This saves a kernel and is exact up to
+rounding."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ Array = npt.NDArray[Any]
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """The same network without a BatchNormalization whose input only it reads from a Conv with constant weights.
+    """The same network in which each BatchNormalization that alone reads the result of a Conv with constant weights is
+    folded into the Conv.
 
-    Left alone: normalisations of anything else, those with several outputs, convolutions with a fused activation,
-    channels-last graphs, and weights without a known value. The values are computed when they are read. O(operators).
+    Not folded: normalisations with several outputs or in channels-last layout, convolutions with a fused activation or
+    in channels-last layout, and weights without a known value. New weights are computed when they are read.
+    O(operators).
     """
     made_by, read_by = graph.producers(), graph.consumers()
     edit = Edit(graph)

@@ -11,7 +11,7 @@ __all__ = ["batch_of", "batch_or_one", "rebatch"]
 
 
 def batch_of(graph: Graph) -> int:
-    """The leading dimension that all inputs share. Raises UnsupportedError where they do not."""
+    """The leading dimension that all inputs share. Raises UnsupportedError where they share none."""
     leading = {graph.tensors[tensor].shape[:1] for tensor in graph.inputs}
     if len(leading) != 1 or leading == {()}:
         raise UnsupportedError(f"{graph.name}: the inputs share no leading dimension, so there is no batch")
@@ -20,7 +20,7 @@ def batch_of(graph: Graph) -> int:
 
 
 def batch_or_one(graph: Graph) -> int:
-    """The batch where there is one, else 1."""
+    """The leading dimension that all inputs share, or 1 where they share none."""
     try:
         return batch_of(graph)
     except UnsupportedError:
@@ -28,8 +28,8 @@ def batch_or_one(graph: Graph) -> int:
 
 
 def rebatch(graph: Graph, batch: int) -> Graph:
-    """Every activation with another leading dimension. Raises UsageError for a batch below 1, UnsupportedError naming
-    the first activation that does not lead with the batch (nothing says how it would grow). O(tensors)."""
+    """The graph with `batch` as the leading dimension of every activation. Raises UsageError for a batch below 1, and
+    UnsupportedError that names the first activation whose leading dimension is not the present batch. O(tensors)."""
     if batch < 1:
         raise UsageError(f"batch must be at least 1; given {batch}")
     before = batch_of(graph)
@@ -40,7 +40,7 @@ def rebatch(graph: Graph, batch: int) -> Graph:
     for index in sorted(results - set(graph.constants)):
         tensor = tensors[index]
         if tensor.dtype == "opaque":
-            continue  # a result that nobody asked for
+            continue  # a further output that no operator reads
         if tensor.shape[:1] != (before,):
             raise UnsupportedError(
                 f"tensor {tensor.name!r} of shape {list(tensor.shape)} does not lead with the batch {before}; "

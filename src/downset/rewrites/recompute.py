@@ -1,11 +1,12 @@
-"""Recomputation by the true peak: which operators run a second time so that what they made need not be kept.
+"""Recomputation: which operators run a second time, so that their results need not be kept.
 
-Source: ours; activation checkpointing chooses what to save by the sum of its bytes, which is not what a step peaks at.
+Source: ours. Activation checkpointing chooses the tensors to keep by the sum of their bytes, which is not the peak of a
+    step; here a choice is judged by the peak.
 Names: a *split* divides the network's best order in two; operators before it that are *recomputed* run again for the
     readers after it. Every choice is priced by the peak of the best order of the graph that it makes.
-Complexity: a search for the best order (orders/optimal.py) a choice, at most `choices` of them (recompute_search.py).
-Deviations: one split a plan, and each operator at most twice. The choices tried do not depend on the limit, and the
-    effort is counted and not timed: so a larger limit never costs more.
+Complexity: one search for the best order (orders/optimal.py) for each choice, at most `choices` (recompute_search.py).
+Deviations: a plan has one split, and each operator runs at most twice. The choices tried do not depend on the limit,
+and the effort is counted, not timed. So a larger limit never costs more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from downset.text import format_bytes
 __all__ = ["plan_recompute"]
 
 _STATES = 2_000
-"""States of a search for an order: enough for most, and the same for every choice."""
+"""States of each search for an order: enough to finish most, and equal for all choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,14 @@ def plan_recompute(
     costs: Sequence[float] | None = None,
     choices: int = 300,
 ) -> Recomputation:
-    """The least recomputation with which the network peaks at no more than `limit_bytes`.
+    """The cheapest recomputation found with which the network's peak is at most `limit_bytes`.
 
-    `costs`: of each operator once more, in seconds or any unit; without them the bytes that it reads and writes, which
-    is what most operators worth recomputing take their time for. `choices`: how many sets are tried. Operators with
-    side effects or random numbers run once. Raises InfeasibleError where no recomputation at all meets the limit
-    (proven: one operator's own tensors exceed it), LimitReached where none was found that does, UsageError for costs
-    that do not fit the network.
+    `costs`: for each operator, the cost of running it once more, in seconds or another unit. By default it is the bytes
+    that the operator reads and writes, which dominate the time of most operators worth recomputing. `choices`: how many
+    sets are tried. Operators with side effects or random numbers run once. The result is proven where all sets were
+    tried and all orders proven, or where nothing is recomputed. Raises InfeasibleError where the tensors of one
+    operator exceed the limit, so that no recomputation can meet it; LimitReached where no set that was tried meets it;
+    UsageError for costs that do not fit the network and for `choices` below 1.
     """
     price = _prices(graph, costs)
     if choices < 1:
@@ -115,21 +117,23 @@ def _prices(graph: Graph, costs: Sequence[float] | None) -> tuple[float, ...]:
 
 
 def _least_needed(graph: Graph, memory: MemoryName | MemoryModel) -> int:
-    """Bytes below which no recomputation comes: what one operator reads and makes, less what it may take over."""
+    """Bytes that every recomputation needs: the most that one operator reads and makes, less the bytes that it may take
+    over."""
     problem, model = order_problem(graph, memory), memory_model(memory)
     in_place = bool(model.in_place or model.in_place_input)
     least = problem.floor_bytes
     for operator in range(len(graph.ops)):
         own = [s.nbytes for s in problem.storages if operator in s.producers or operator in s.consumers]
         read = [s.nbytes for s in problem.storages if operator in s.consumers]
-        # A copy has fewer readers than the original had, so whatever is read might be taken over then.
+        # A copy has fewer readers than the original, so any input might be taken over.
         reused = max(read, default=0) if in_place else 0
         least = max(least, sum(own) - reused)
     return least
 
 
 def _repeatable(graph: Graph) -> list[bool]:
-    """Operators that may run twice: no side effect before or after them, no random numbers in them."""
+    """By operator: whether it may run twice. It must draw no random numbers, and no side effect may order it before or
+    after another operator."""
     waited_for = {earlier for op in graph.ops for earlier in op.after}
     return [
         not op.after and index not in waited_for and kind_of(op.kind).draws == "never"
@@ -145,7 +149,8 @@ def _step(graph: Graph, price: Sequence[float]) -> StepGraph:
 
 
 def _splits(graph: Graph, memory: MemoryName | MemoryModel, steps: Sequence[int]) -> list[frozenset[int]]:
-    """The operators behind every split: the split right after the peak first, then a few around it, then the others."""
+    """By split: the operators behind it; first the split right after the peak, then a few near it, then all
+    others."""
     transients = profile(order_problem(graph, memory), steps)
     peak_step = transients.index(max(transients))
     near = dict.fromkeys([peak_step + 1, peak_step, peak_step - 1, peak_step + 2, *range(1, len(steps))])
@@ -153,7 +158,8 @@ def _splits(graph: Graph, memory: MemoryName | MemoryModel, steps: Sequence[int]
 
 
 def _with_copies(graph: Graph, again: Sequence[int], split: int, steps: Sequence[int]) -> Graph:
-    """The graph in which these operators run once more for the readers after the split."""
+    """The graph in which the operators `again` run a second time, right after step `split`, for the readers after
+    it."""
     tensors: list[Tensor] = list(graph.tensors)
     taken = {op.name for op in graph.ops}
     copy_of: dict[int, int] = {}

@@ -1,13 +1,14 @@
-"""The search for what runs twice: sets of operators that run again behind a split, judged one after the other.
+"""The search for operators to run twice: sets of operators that run again behind a split, judged one after the other.
 
-Source: ours. Activation checkpointing (Chen et al., arXiv 1604.06174) saves what crosses the borders of segments and
-    recomputes the rest; here every such set is only a proposal, priced by the caller under its best order.
-Names: operators that are `late` run behind the split; a set of earlier operators is *again* where each of them runs a
-    second time and late operators read the copies. Every operator of a set leads to a late one.
-Complexity: one call of the caller's `judge` a set, at most `most` of them. All sets where these are that few; else
-    the caller's own, then segments of several counts, then those of the front with a part taken out, then a descent.
-Deviations: the sets proposed do not depend on a limit and each but on those before it. So a larger limit never costs
-    more, and a larger `most` never finds worse.
+Source: ours. Activation checkpointing (Chen et al., arXiv 1604.06174) keeps the tensors that cross the borders of
+    segments and recomputes the others. Here each such set is only a proposal; the caller prices it by its best order.
+Names: `late` operators run behind the split. `again` is a set of earlier operators that run a second time; late
+    operators read the results of these copies. Late operators need every copy, directly or through other copies.
+Complexity: one call of the caller's `judge` for each set, at most about `most` calls. If there are no more sets than
+    `most`, all are tried; else those of the caller, then sets from segments of several counts, then sets of the front
+    without a part, then a descent.
+Deviations: the sets proposed do not depend on the limit of bytes, and each set depends only on those before it. So a
+    larger limit never costs more, and a larger `most` never finds a worse set.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from typing import Generic, Protocol, TypeVar
 __all__ = ["Choice", "JudgedChoice", "StepGraph", "front", "needed", "search"]
 
 _BREADTH = 6
-"""Operators tried at every step of the descent."""
+"""The most operators that are tried at each step of the descent."""
 _SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _KEPT_SHARES = (0.0, 0.3, 0.6)
-"""The share of the bytes inside a segment that is kept because it is the dearest to make again."""
+"""Shares of the bytes that are kept: those of the operators that cost most to run again, for each byte."""
 _DIVISIONS = 8
-"""The least part of a set that is tried without is this part of it."""
+"""The smallest part that is taken out of a set is one of this many."""
 
 
 class JudgedChoice(Protocol):
-    """A set of operators as the caller judges it."""
+    """The caller's judgement of a set of operators."""
 
     @property
     def cost(self) -> float: ...
@@ -45,10 +46,11 @@ J = TypeVar("J", bound=JudgedChoice)
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The step as the search knows it. Operators are numbered in an order in which they can run."""
+    """The input of the search. Operators are numbered in an order in which they can run; `costs` are those of running
+    each once more."""
 
     reads: Sequence[Collection[int]]
-    """By operator: those whose outputs it reads."""
+    """By operator: the operators whose outputs it reads."""
     nbytes: Sequence[int]
     """By operator: bytes of its outputs."""
     costs: Sequence[float]
@@ -58,6 +60,8 @@ class StepGraph:
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[J]):
+    """A set of operators that run again for the operators `late`, with its judgement."""
+
     again: tuple[int, ...]
     late: frozenset[int]
     judged: J
@@ -77,9 +81,10 @@ def search(
     most: int,
     seeds: Sequence[Collection[int]] = (),
 ) -> tuple[list[Choice[J]], bool]:
-    """Every set that was tried, that of nothing first, and whether these are all there are.
+    """(every set tried, the empty one first; whether these are all sets).
 
-    `splits`: the late operators of each, the most promising first; `seeds`: sets to try early, by the first split.
+    `splits`: the late operators of each split, the most promising split first. `seeds`: sets to try first, with the
+    first split.
     """
     tried: dict[tuple[tuple[int, ...], frozenset[int]], Choice[J]] = {}
 
@@ -108,7 +113,7 @@ def search(
 
 
 def front(tried: Iterable[Choice[J]]) -> list[Choice[J]]:
-    """The choices that no other beats in cost and in peak, the cheapest first."""
+    """The choices that no other beats in both cost and peak, the cheapest first."""
     choices: list[Choice[J]] = []
     for choice in sorted(tried, key=Choice.rank):
         if not choices or choice.judged.peak_bytes < choices[-1].judged.peak_bytes:
@@ -117,7 +122,7 @@ def front(tried: Iterable[Choice[J]]) -> list[Choice[J]]:
 
 
 def needed(step: StepGraph, again: Collection[int], late: Collection[int]) -> tuple[int, ...]:
-    """The operators of a set whose copies somebody would read."""
+    """The operators of a set whose copies late operators or other needed copies read, ascending."""
     ahead = [source for operator in late for source in step.reads[operator]]
     operators: set[int] = set()
     while ahead:
@@ -131,7 +136,7 @@ def needed(step: StepGraph, again: Collection[int], late: Collection[int]) -> tu
 def _all_sets(
     step: StepGraph, splits: Sequence[frozenset[int]], most: int
 ) -> list[tuple[frozenset[int], tuple[int, ...]]] | None:
-    """Every set but the empty one, split by split, or None where they are too many."""
+    """Every set but the empty one, split by split; None where there are too many."""
     sets: list[tuple[frozenset[int], tuple[int, ...]]] = []
     for late in splits:
         early = [operator for operator, may in enumerate(step.may) if may and operator not in late]
@@ -160,8 +165,9 @@ def _proposals(
 
 
 def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
-    """All but what crosses the borders of some segments; of the dearest operators less and less; in ever fewer of the
-    first segments, and what a seed has in the others."""
+    """Sets for several numbers of segments. Each holds the operators of the first segments, in fewer and fewer of them,
+    without those whose results cross a border and without the dearest (`_dearest`). In the other segments it holds
+    those of the first seed."""
     everything = needed(step, range(len(step.may)), late)
     if not everything:
         return []
@@ -184,7 +190,7 @@ def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collect
 
 
 def _crossing(step: StepGraph, operators: Sequence[int]) -> list[frozenset[int]]:
-    """By position among the operators: those before it that one at it or behind it reads."""
+    """By position in `operators`: the earlier operators whose results are read at that position or later."""
     position_of = {operator: position for position, operator in enumerate(operators)}
     last: dict[int, int] = {}
     for position, operator in enumerate(operators):
@@ -201,7 +207,8 @@ def _crossing(step: StepGraph, operators: Sequence[int]) -> list[frozenset[int]]
 
 
 def _borders(step: StepGraph, operators: Sequence[int], crossing: Sequence[Collection[int]], count: int) -> list[int]:
-    """Positions that divide the operators into so many segments of about equal bytes, where few bytes cross."""
+    """Positions that divide the operators into `count` segments of about equal bytes, at places where few bytes
+    cross."""
     total = list(accumulate((step.nbytes[operator] for operator in operators), initial=0))
     weights = [sum(step.nbytes[source] for source in crossed) for crossed in crossing]
     borders: list[int] = []
@@ -215,7 +222,8 @@ def _borders(step: StepGraph, operators: Sequence[int], crossing: Sequence[Colle
 
 
 def _dearest(step: StepGraph, operators: Sequence[int], may: Collection[int]) -> list[set[int]]:
-    """By share: the operators that hold this share of the bytes and are the dearest a byte."""
+    """By share of `_KEPT_SHARES`: the operators that cost most for each byte and hold up to this share of the
+    bytes, without duplicates."""
     dear = sorted((v for v in operators if v in may), key=lambda v: (-step.costs[v] / max(step.nbytes[v], 1), v))
     every = sum(step.nbytes[v] for v in dear)
     sets: list[set[int]] = []
@@ -231,7 +239,8 @@ def _dearest(step: StepGraph, operators: Sequence[int], may: Collection[int]) ->
 
 
 def _smaller(step: StepGraph, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
-    """The set without ever smaller parts of it, the dearest first, where the peak is no higher then."""
+    """Try the set without parts of it, the dearest first. A part stays out where neither peak nor cost rises; the parts
+    become smaller."""
     choices: list[Choice[J]] = []
     parts = sorted(choice.again, key=lambda operator: (-step.costs[operator], operator))
     size = (len(parts) + 1) // 2
@@ -251,7 +260,8 @@ def _smaller(step: StepGraph, choice: Choice[J]) -> Generator[Collection[int], C
 
 
 def _descent(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
-    """Step by step the operator whose copy leaves the least peak, of those that hold the most bytes for their cost."""
+    """Grow the set step by step. Of the operators that it could use next, those with the most bytes for their cost are
+    tried; the one that gives the least peak is added."""
     choices: list[Choice[J]] = []
     while True:
         read = {source for operator in {*now.late, *now.again} for source in step.reads[operator]}

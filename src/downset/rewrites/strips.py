@@ -1,7 +1,7 @@
-"""Operators that compute some rows of a segment: the network's own operators with rows and pads made explicit.
+"""Operators that compute some rows of a segment: the network's operators, with rows and pads made explicit.
 
-What a strip reads beyond its own rows is cut out with Slice, windows at an inner edge lose their padding there, and
-resizes are computed on whole source rows and cropped. Nothing else changes, so a strip has the values of those rows.
+The rows that a strip reads are cut out with Slice. A window at an inner edge has no padding there. Resizes are computed
+on whole source rows and cropped. Nothing else changes, so a strip holds the values that the network has in those rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from downset.graph.row_form import Interval, RowForm, needed
 __all__ = ["AddTensor", "Held", "StripOps", "given_rows", "strip_ops", "strip_pads"]
 
 Held = tuple[int, Interval]
-"""A tensor that holds some rows of another: its index, and which rows."""
+"""A tensor that holds some rows of another: its index, and the rows."""
 
 
 class AddTensor(Protocol):
-    """`rewrite.edit.Edit.add_tensor`: makes a tensor and returns its index."""
+    """The type of `graph.edit.Edit.add_tensor`, which makes a tensor and returns its index."""
 
     def __call__(
         self,
@@ -47,8 +47,8 @@ def strip_pads(frame: Window, rows: int, output_rows: Interval, read: Interval) 
     """(begin, end) padding of a window that makes `output_rows` from the rows `read` of an input of `rows` rows."""
     first = output_rows[0] * frame.stride - frame.pad_begin
     last = (output_rows[1] - 1) * frame.stride - frame.pad_begin + frame.reach
-    # A pool with ceil_mode may reach beyond its padding; that part is left to ceil_mode, which counts it differently.
-    # Behind the last window there may be a row that is read for its parity only.
+    # A pool with ceil_mode may reach beyond its padding. Pads do not cover that part, as ceil_mode counts it
+    # differently. One row more than the last window needs may be read (`writable_rows`); it needs no padding.
     return read[0] - first, max(min(last, rows + frame.pad_end) - read[1], 0)
 
 
@@ -62,11 +62,13 @@ def strip_ops(
     suffix: str,
     held: Mapping[int, Held] | None = None,
 ) -> tuple[list[Op], dict[int, int], list[int]]:
-    """(operators, by wanted tensor: the tensor that holds exactly its wanted rows, by operator: which one of the graph
-    it computes rows of, or -1 where it only cuts some out).
+    """Add operators that compute the rows `wanted` (by tensor) of the segment `ops`. Returns three things: the new
+    operators; for each wanted tensor, the tensor that holds exactly its wanted rows; for each new operator, the
+    operator of the graph whose rows it computes, or -1 for one that only cuts out rows.
 
-    Tensors from outside the segment are read from `held` where they are in it, otherwise whole from the graph. New
-    names are the old ones with `suffix`. `form` is `cost.row_form(graph)`, along the axis that is cut.
+    A tensor from outside the segment is read from `held` if it is there, otherwise whole from the graph. New names are
+    the old ones with `suffix`. `form` is `cost.row_form(graph)` along the axis that is cut. Raises UnsupportedError as
+    `given_rows` does.
     """
     strip = StripOps(graph, form, add_tensor, suffix, dict(held or {}))
     chosen = sorted(ops)
@@ -88,10 +90,11 @@ def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.N
 def given_rows(
     graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]
 ) -> Interval:
-    """The rows that operator `index` makes where it shall make `output_rows` from the rows `read` (by tensor): these,
-    or more around them where its geometry leaves no choice, which are cropped.
+    """The rows that operator `index` makes when `output_rows` are wanted from the rows `read` (by tensor). Its geometry
+    may force more rows than these; the others are then cropped.
 
-    Raises UnsupportedError where more would be made of padding alone, and rows are added to the result.
+    Raises UnsupportedError where some wanted rows are made from padding alone and the operator adds a further input to
+    its result: that input would need more rows.
     """
     op, row_op = graph.ops[index], form.ops[index]
     if _as_it_is(graph, form, index, output_rows, read) or not op.inputs:
@@ -130,7 +133,7 @@ def given_rows(
 
 
 def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]) -> bool:
-    """Whether the operator is given all rows and makes all rows, as it does in the network."""
+    """Whether the operator reads all rows and makes all rows, as in the network."""
     op, row_op = graph.ops[index], form.ops[index]
     if row_op.whole or spatial_axis(graph, op.outputs[0], form.axis) is None:
         return True
@@ -138,7 +141,8 @@ def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, re
 
 
 class StripOps:
-    """Operators of one strip as they are added: `ops`, in sequence, and by tensor the rows that are held."""
+    """Adds the operators of one strip. `ops`: the operators so far. `origins`: for each, the operator of the graph
+    whose rows it computes, or -1."""
 
     def __init__(self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, held: dict[int, Held]) -> None:
         self._graph, self._form, self._axis = graph, form, form.axis
@@ -151,7 +155,7 @@ class StripOps:
         self.origins: list[int] = []
 
     def rows(self, tensor: int, wanted: Interval) -> int:
-        """The tensor that holds exactly these rows, cut out where more are held."""
+        """The tensor that holds exactly the wanted rows. They are cut out of the held tensor if that has more."""
         whole = (0, self._form.rows[tensor])
         source, has = self._held.get(tensor, (tensor, whole))
         if has == wanted:
@@ -162,7 +166,7 @@ class StripOps:
         return self._cut[tensor, wanted]
 
     def compute(self, index: int, output_rows: Interval) -> None:
-        """Add the operator so that it makes exactly these rows, from what is held."""
+        """Add the operator so that exactly these rows of its results are held."""
         op, row_op = self._graph.ops[index], self._form.ops[index]
         read = {item.tensor: self._read(item.tensor, item.map, output_rows) for item in row_op.inputs}
         inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
@@ -177,8 +181,8 @@ class StripOps:
     def apply(
         self, index: int, output_rows: Interval, inputs: tuple[int, ...], read: Mapping[int, Interval]
     ) -> tuple[list[int], Interval]:
-        """Add the operator on `inputs`, tensors that hold exactly the rows `read` of its own; (its results, the rows
-        `given_rows` that they hold)."""
+        """Add the operator with the tensors `inputs`, which hold exactly the rows `read` of its inputs. Returns its
+        results and the rows that they hold (see `given_rows`)."""
         op = self._graph.ops[index]
         attrs, given = dict(op.attrs), output_rows
         if not _as_it_is(self._graph, self._form, index, output_rows, read):
@@ -193,7 +197,8 @@ class StripOps:
         return outputs, given
 
     def _broadcast(self, op: Op, position: int, given: int, output_rows: Interval) -> int:
-        """The rows of a constant, or of a tensor of lower rank, that meet the rows made; others as they are given."""
+        """The input cut to the rows that are made, if it is a constant with rows or a tensor of lower rank (see
+        `broadcast_axis`); else the tensor `given`."""
         tensor = op.inputs[position]
         dimension = broadcast_axis(self._graph, op, position, self._axis)
         if dimension is None or output_rows == (0, self._graph.tensors[tensor].shape[dimension]):
@@ -219,7 +224,7 @@ class StripOps:
     def _changed(
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any]]:
-        """(inputs, attributes) where an operator has rows in its attributes or constants."""
+        """(inputs, attributes) for these rows, of an operator that states rows in attributes or constants."""
         match kind_of(op.kind).rows:
             case "window":
                 return inputs, self._window(op, attrs, read, given)
@@ -239,14 +244,15 @@ class StripOps:
                 assert_never(other)
 
     def _window(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
-        """Rows of padding alone are made together with those up to the nearest window that holds a row, and cropped."""
+        """The attributes with the strip's pads. `given` reaches to the nearest window that reads a row, if wanted rows
+        are made from padding alone."""
         frame = window(self._graph, op, self._axis)
         attrs = self._with_pads(op, attrs, strip_pads(frame, self._form.rows[op.inputs[0]], given, read))
         return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0]))
 
     def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
-        """The attributes without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime
-        makes. `along`: how many rows the strip reads and makes; None: all."""
+        """The attributes without `ceil_mode` where it adds no window, so that ONNX infers the sizes that ONNX Runtime
+        makes. `along`: numbers of rows that the strip reads and makes (None: all rows)."""
         pads = attrs["pads"]
         spatial, first = len(pads) // 2, 1 if channels_last(self._graph) else 2
         for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
@@ -259,8 +265,9 @@ class StripOps:
         return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
 
     def _transposed(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
-        """Pads cut off what the windows of the rows read make beyond the strip. Rows behind the last window, which a
-        stride beyond the window or `output_padding` leave, are made together with that window's last row."""
+        """The attributes of a transposed convolution in a strip. Its pads cut off rows that the windows make outside
+        the strip. `output_padding` adds rows behind the last window, which a stride larger than the window or the
+        operator's `output_padding` asks for."""
         frame = window(self._graph, op, self._axis)
         first = read[0] * frame.stride - frame.pad_begin
         behind = (read[1] - 1) * frame.stride - frame.pad_begin + frame.reach
@@ -270,7 +277,8 @@ class StripOps:
         return self._with_pads(op, attrs, (given[0] - first, max(behind - given[1], 0)))
 
     def _with_pads(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None) -> dict[str, Any]:
-        """The attributes with these pads along the strip's axis (None: as they are), and the others as they are."""
+        """The attributes with the pads `along` on the strip's axis (None: the operator's) and the operator's pads on
+        the other axes, without `auto_pad`."""
         spatial = len(self._graph.tensors[op.inputs[0]].shape) - 2
         pads = [0] * (2 * spatial)
         for axis in range(spatial):
@@ -281,7 +289,7 @@ class StripOps:
         return {**{key: value for key, value in attrs.items() if key != "auto_pad"}, "pads": pads}
 
     def _resized(self, op: Op, inputs: tuple[int, ...], given: Interval) -> tuple[int, ...]:
-        """Sizes stated for the strip; scales stay as they are."""
+        """The inputs with the strip's sizes, if the operator states sizes; stated scales do not change."""
         if op.kind == "Upsample" or op.attrs.get("layout") == "NHWC" or len(inputs) < 4 or inputs[3] == ABSENT:
             return inputs
         full = self._shape(op.outputs[0], given)
@@ -291,7 +299,8 @@ class StripOps:
     def _padded(
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any]]:
-        """Rows of padding alone are made together with the nearest real one, and that is cropped."""
+        """(inputs, attributes) of a Pad with the strip's pads. `given` includes the nearest row of the input, if wanted
+        rows are padding alone."""
         sides = pad_sides(self._graph, op)
         dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
         assert dimension is not None
@@ -308,7 +317,8 @@ class StripOps:
     def _sliced(
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any]]:
-        """Along the strip's axis all that was read, in the same steps; along the others as before."""
+        """(inputs, attributes) of a Slice that takes all rows read along the strip's axis, with the same step; the
+        other axes do not change."""
         dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
         if len(op.inputs) > 1:
             lists = [None if tensor == ABSENT else self._graph.constant(tensor) for tensor in op.inputs[1:]]
@@ -332,7 +342,8 @@ class StripOps:
         return (inputs[0], *parameters), attrs
 
     def crop(self, source: int, like: int, first: int, rows: Interval, name: str, dimension: int | None = None) -> int:
-        """These rows of what holds those from `first` on."""
+        """Add a Slice that cuts these rows of the tensor `like` out of `source`, which holds its rows from `first` on;
+        return its result."""
         if dimension is None:
             dimension = spatial_axis(self._graph, like, self._axis)
         assert dimension is not None

@@ -1,13 +1,13 @@
-"""A rewritten network of a .tflite file in operators that such a file can state and TFLite Micro runs.
+"""A rewritten network of a .tflite file, in operators that such a file can state and TFLite Micro runs.
 
 Source: ours.
 Names: a *window* is a convolution or pool. SAME and VALID are the two paddings that the format has.
 Complexity: linear in operators and their inputs.
-Deviations: rewrites speak ONNX, where windows have four pads of their own. Here a window whose pads are neither those
-    of SAME nor none gets a Pad before it, with what its kernel takes for padding: the zero point in a convolution, the
-    lowest value in a MaxPool. An AveragePool divides by the positions that are not padding, so it keeps its own: it
-    runs with SAME, and rows that come out wrong at a cut are cut off. Cuts become SLICE, and a concatenation of
-    more than ten tensors, which TFLite Micro refuses, becomes a tree.
+Deviations: rewrites make ONNX operators, whose windows have four pads. Here a window whose pads are neither those of
+    SAME nor zero gets a Pad before it. The Pad fills in the value that the kernel uses for padding: the zero point for
+    a convolution, the lowest value for a MaxPool. An AveragePool divides by the number of positions that are not
+    padding, so it cannot use a Pad: it runs with SAME, and rows that are wrong at a cut are cut off. Cuts become SLICE.
+    A concatenation of more than ten tensors, which TFLite Micro refuses, becomes a tree.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from downset.graph.row_form import RowForm, RowInput
 __all__ = ["CONCAT_INPUTS", "IN_PLACE", "InPlace", "tflite_form", "writable_rows"]
 
 InPlace = Literal["nothing", "cuts", "joins inside", "all joins"]
-"""Which copies are made in place; each holds those before it. `cuts`: rows that are cut out. `joins inside`: new rows
-that are joined to kept ones, whose bytes are taken as soon as the first are made. `all joins`: the strips of a tensor
-of the file, whose bytes are taken from the first strip on; else they have places of their own, and both are there for
-a moment."""
+"""Which copies are made in place; each choice includes those before it. `cuts`: rows that are cut out. `joins inside`:
+new rows that are joined to kept ones; the bytes of the result are then live as soon as the first of its rows are made.
+`all joins`: the strips of a tensor of the file; its bytes are then live from the first strip on. Without that, the
+strips have separate places, and strips and result are live together while they are joined."""
 IN_PLACE: tuple[InPlace, ...] = get_args(InPlace)
 
 CONCAT_INPUTS = 10
-"""TFLite Micro's CONCATENATION reads so many tensors at most."""
+"""The most tensors that TFLite Micro's CONCATENATION reads."""
 
 Sides = tuple[int, int, int, int]
 """(top, left, bottom, right), as ONNX lists pads."""
 
 
 def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ()) -> RowForm:
-    """The row form of what a .tflite file can state bit for bit.
+    """The row form, with operators marked as whole whose strips a .tflite file cannot state bit for bit. Graphs of
+    other formats keep their form.
 
-    Computed whole are resizes by a factor that is not a power of two, for which the format's fixed-point scale is
-    rounded, and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The
-    operators `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only
-    then: not those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
+    Computed whole are resizes by a factor that is not a power of two, since the format's fixed-point scale would be
+    rounded, and padded AveragePools with a stride above 1 along the rows, since SAME may not align with the rows of a
+    strip. Some of the operators `cut_off` (see `tflite_form`) with a stride of 2 read one row more, with which SAME
+    begins at the right row. These are operators whose columns are padded as SAME does; others do not use SAME.
     """
     if graph.source.format != "tflite":
         return form
@@ -64,7 +65,8 @@ def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ())
 
 
 def _reads_more(graph: Graph, op: Op) -> bool:
-    """Whether strips need an even number of rows: SAME puts half of `reach - 1` or `reach - 2` before the first."""
+    """Whether strips need an even number of rows, so that SAME puts as many pads before the first as are needed: SAME
+    puts half of `reach - 1` or of `reach - 2` there."""
     rows, columns = (window(graph, op, axis) for axis in (0, 1))
     pads = columns.pad_begin, columns.pad_end
     same = any(pads) and pads == same_pads(graph.tensors[op.inputs[0]].shape[2], columns)
@@ -87,16 +89,17 @@ def _keeps_values(graph: Graph, op: Op) -> bool:
 
 
 def tflite_form(graph: Graph, *, cut_off: Collection[int] = (), in_place: InPlace = "joins inside") -> Graph:
-    """The same network with every operator that a rewrite made in a form that a .tflite file can state.
+    """The same network, with every operator that a rewrite made in a form that a .tflite file can state.
 
     A convolution or MaxPool whose pads differ from those of SAME has its input padded. The operators `cut_off`, by
-    their place in the file, run with SAME where that makes all their rows and more, and those are cut off: more
-    arithmetic, and no copy of the input.
+    their index in the file, instead run with SAME where that makes all their rows and more; the surplus rows are cut
+    off. This needs more arithmetic, but no copy of the input.
 
-    Where offsets are in force, what is `in_place` needs no second place (`memory.storages`); which of these takes least
-    is known when it is placed. Plan and export what is returned: its operators are written one by one. A graph
-    of another format is returned as it is. Raises UnsupportedError, naming the operator, where the format has no form
-    for it.
+    Where the runtime follows offsets, copies that are `in_place` need no second place (`memory.storages`). Which choice
+    takes the fewest bytes is known only when the tensors are placed. Plan and export the returned graph, whose
+    operators are written one by one. A graph of another format, or one that was not rewritten, is returned unchanged.
+    Raises UnsupportedError, naming the operator, where the format cannot state it, and UsageError for an unknown
+    `in_place`.
     """
     if in_place not in IN_PLACE:
         raise UsageError(f"in_place is {' or '.join(map(repr, IN_PLACE))}, not {in_place!r}")
@@ -159,7 +162,7 @@ class _Forms:
             self._pad(index, op, (pads[0], pads[1], pads[2], pads[3]))
 
     def _pad(self, index: int, op: Op, sides: Sides) -> None:
-        """Operators that read the same tensor with the same pads share one Pad."""
+        """Put a Pad before the operator. Operators that read the same tensor with the same pads share one."""
         lowest = op.kind == "MaxPool"
         ops: list[Op] = []
         key = (op.inputs[0], sides, lowest)
@@ -181,7 +184,7 @@ class _Forms:
         self.edit.replace(index, ops, settings_of=[-1] * (len(ops) - 1) + [index])
 
     def _padded_part(self, tensor: int, sides: Sides) -> Part:
-        """The part that a padded tensor holds: beyond the original tensor lies its padding."""
+        """The part that a padded tensor holds; its box reaches beyond the original tensor by the padding."""
         meta = self.graph.tensors[tensor]
         top, left, bottom, right = sides
         return Part(meta.name, ((1, -top, meta.shape[1] + bottom), (2, -left, meta.shape[2] + right)))
@@ -191,7 +194,8 @@ class _Forms:
         return self._constant("lowest", np.array([lowest], meta.dtype), meta)
 
     def _cut_off(self, index: int, op: Op, same: Sequence[int], rows: tuple[int, int]) -> None:
-        """SAME, which makes `rows[1]` rows, without those before row `rows[0]` and those behind what is wanted."""
+        """Run the operator with SAME, which makes `rows[1]` rows, and cut out the wanted ones, from row `rows[0]`
+        on."""
         meta = self.graph.tensors[op.outputs[0]]
         begins, result_rows = rows
         shape, part = (meta.shape[0], result_rows, *meta.shape[2:]), along(meta.name, 1, -begins, result_rows - begins)
@@ -207,32 +211,33 @@ class _Forms:
         if starts is None or ends is None or axes is None or len(op.inputs) > 4 or len(axes) != 1:
             raise UnsupportedError(f"{self.graph.name}: Slice {op.name!r} cannot be written to a .tflite file")
         source, axis, start = op.inputs[0], int(axes[0]), int(starts[0])
-        # The file's own tensors are there for other strips too, and what only this operator reads for nobody; else what
-        # a strip made is freed by a copy of what is kept.
+        # The cut stays in place in a tensor of the file, which other strips read too, and in one that only this
+        # operator reads. Otherwise a copy of the kept rows lets the tensor of the strip be freed.
         looks = self.graph.source.tensor_index[source] >= 0 or len(self._read_by[source]) == 1
         attrs = self._lies_at(meta, axis, start) if looks else {}
         inputs = (source, *self._box(meta, axis, start))
         self.edit.replace(index, [replace(op, kind="tflite::SLICE", inputs=inputs, attrs=attrs)])
 
     def _lies_at(self, meta: Tensor, axis: int, start: int) -> dict[str, int]:
-        """Where in its source a piece begins, in bytes; nothing where its bytes are not one stretch there."""
+        """The attribute that states at which byte of its source a piece begins; none where its bytes are not contiguous
+        there."""
         if not self.in_place or any(extent != 1 for extent in meta.shape[:axis]) or not meta.shape[axis]:
             return {}
         return {"lies_at": meta.nbytes // meta.shape[axis] * start}
 
     def _box(self, meta: Tensor, axis: int, start: int) -> tuple[int, int]:
-        """SLICE's numbers: where the box begins along an axis, and its sizes."""
+        """The two constants of a SLICE: the begin of the box, which is `start` along `axis`, and its sizes."""
         begin = [0] * len(meta.shape)
         begin[axis] = start
         return self._numbers(begin), self._numbers(meta.shape)
 
     def _resize(self, index: int, op: Op) -> None:
-        """The format states the size of the result."""
+        """State the size of the result, as the format does."""
         sizes = self._numbers(self.graph.tensors[op.outputs[0]].shape[1:3])
         self.edit.replace(index, [replace(op, inputs=(op.inputs[0], sizes))], settings_of=[index])
 
     def _tree(self, index: int, op: Op) -> None:
-        """Neighbours are joined, ten at most, until ten are left."""
+        """Join groups of up to ten neighbours until at most ten tensors are left."""
         ops: list[Op] = []
         parts = list(op.inputs)
         while len(parts) > CONCAT_INPUTS:
@@ -245,7 +250,7 @@ class _Forms:
         self.edit.replace(index, ops)
 
     def _join(self, op: Op, group: Sequence[int], offset: int, ops: list[Op]) -> int:
-        """These parts, of which the first begins at `offset` in what is joined in the end."""
+        """Join these parts, of which the first begins at `offset` in the result of `op`; return the tensor."""
         like = self.graph.tensors[op.outputs[0]]
         axis, extent = self._axis(op), sum(self._extent(op, part) for part in group)
         shape = (*like.shape[:axis], extent, *like.shape[axis + 1 :])
@@ -255,8 +260,9 @@ class _Forms:
         return piece
 
     def _marked(self, op: Op, result: int) -> Op:
-        """Which parts may be made in place. Inside a segment that is the last one: rows kept for this strip wait for
-        it, and would take the bytes of all that they are joined to."""
+        """The operator with the attribute `in_place`: the positions of parts that may be made in place. Inside a
+        segment this is the last part only: kept rows are live before it, and would take the bytes of the whole result
+        so long."""
         last = len(op.inputs) - 1
         if self.graph.source.tensor_index[result] < 0:
             places: tuple[int, ...] = (last,) if self.in_place >= 2 and op.inputs[last] not in self._cut else ()
@@ -275,7 +281,7 @@ class _Forms:
         return self._constant("numbers", array, Tensor("", (), "int32", 0))
 
     def _constant(self, name: str, value: npt.NDArray[Any], like: Tensor) -> int:
-        """Equal constants are one tensor."""
+        """The tensor of a constant; equal constants share one."""
         scales = repr(like.quantization)
         key = (name, value.dtype.str, value.shape, value.tobytes(), scales)
         if key not in self._constants:

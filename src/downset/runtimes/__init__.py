@@ -1,1 +1,1 @@
-"""Other people's runtimes: how each runs a file, what it says it took, and how outputs compare."""
+"""Runtimes of others: running a file in each, reading the memory that it reports, and comparing outputs."""

@@ -1,4 +1,4 @@
-"""How far the outputs of two executions are apart, and how far they may be."""
+"""The difference between the outputs of two executions, and the difference that is allowed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from downset.extras import torch_library
 __all__ = ["allowed_difference", "as_array", "difference"]
 
 _ALLOWED = {"float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 2e-1}
-"""Largest differences allowed, as a share of the largest value. `tf32`: float32 where cuDNN multiplies ten bits of it,
-as PyTorch lets it by default."""
+"""The largest differences allowed, as a share of an output's largest value. `tf32`: float32 of which cuDNN multiplies
+ten bits of the mantissa, PyTorch's default."""
 
 
 def allowed_difference(device: str, dtype: str) -> float:
-    """How far executions on this kind of device in this element type may differ, as a share of an output's largest
-    value."""
+    """The largest difference allowed between executions on this kind of device in this element type, as a share of an
+    output's largest value."""
     short = device == "cuda" and dtype == "float32" and torch_library().backends.cudnn.allow_tf32
     return _ALLOWED["tf32" if short else dtype]
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
-    """A PyTorch tensor as numpy has it: half floats as float32, everything else in its own type. Always a copy."""
+    """A copy of a PyTorch tensor as a numpy array: floats as float32, other element types unchanged."""
     array: npt.NDArray[Any] = (value.float() if value.is_floating_point() else value).cpu().numpy().copy()
     return array
 
 
 def difference(ours: Sequence[npt.NDArray[Any]], theirs: Sequence[npt.NDArray[Any]]) -> float:
-    """The largest difference over the largest value of its output. Where theirs is NaN or infinite ours must be
-    the same: infinite otherwise, and where shapes are not equal."""
+    """The largest difference between two lists of outputs, as a share of the largest value in that output of `theirs`.
+    It is infinite where shapes differ, and where a value is NaN or infinite in one of them and not the same in both."""
     worst = 0.0
     for one, other in zip(ours, theirs, strict=True):
         if one.shape != other.shape:

@@ -1,6 +1,7 @@
-"""Whether two model files are the same network: proven from the files where that can be, and run on the same inputs.
+"""Whether two model files hold the same network: proven from the files where possible, and run on the same inputs.
 
-A proof says nothing about writers, offsets and runtimes, and runs say little where outputs depend on little: so both.
+Both are done: a proof does not cover errors of writers, offsets and runtimes, and runs show little where the outputs
+hardly depend on the inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal
 
 from downset.equivalence.prove import prove
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
-from downset.formats.reading import load
+from downset.formats.reading import load, refused
 from downset.graph.core import Graph
 from downset.methods import check_choice
 from downset.results import Comparison, Proof
@@ -35,8 +36,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`suffixes`: of the files that it runs. `compute(path, feeds, inside=, ordered=)`: what a file computes there.
-    `looks_inside`: it tells of tensors that are not outputs."""
+    """`suffixes`: those of the files that the runtime runs. `compute(path, feeds, inside=, ordered=)`: runs a file and
+    returns its outputs. `looks_inside`: whether it can also return tensors that are not outputs."""
 
     suffixes: tuple[str, ...]
     compute: Callable[..., Computed]
@@ -48,7 +49,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
     "tflm": Runtime((".tflite",), in_tflm, looks_inside=False),
     "ort": Runtime((".onnx",), in_ort),
 }
-"""Runtimes by name. Among those that run files of one suffix the first is the default."""
+"""Runtimes by name. Of those that run files of one suffix the first is the default."""
 
 
 def compare(
@@ -60,15 +61,15 @@ def compare(
     seed: int = 0,
     inputs: Sequence[Named] = (),
 ) -> Comparison:
-    """Whether `second` holds the network of `first`: proven from the files where that can be (`proof`), and run on
-    several inputs drawn from `seed`, or on the arrays in `inputs` (.npy, or .npz by the inputs' names). A fitted .onnx
-    file is run as its own metadata say, in its order or optimised by ONNX Runtime.
+    """Whether `second` holds the network of `first`. It is proven from the files where possible (`proof`), and both are
+    run on several inputs drawn from `seed`, or on the arrays in the files `inputs` (.npy, or .npz by the inputs'
+    names). A fitted .onnx file is run as its metadata say: in its order, or optimised by ONNX Runtime.
 
-    `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes inputs by name. Nothing is raised
-    where the networks differ: see `rounds_alike`, `within` and `telling` of what is returned. Raises LoadError for bad
-    files, InvalidPlan for offsets that overwrite what is needed, UsageError for files of different formats, inputs that
-    are not the network's or a runtime that does not run them, UnsupportedError where no runtime does or an extra is
-    missing.
+    `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes the shapes of inputs by name. A
+    difference raises nothing: see `rounds_alike`, `within` and `telling` of the result. Raises LoadError for bad files;
+    InvalidPlan for offsets that overwrite bytes still needed; UsageError for files of different formats, inputs that do
+    not fit the network, or a runtime that does not run the files; UnsupportedError where no runtime runs them or an
+    extra is missing.
     """
     suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
     if len(suffixes) > 1:
@@ -77,12 +78,12 @@ def compare(
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
     if not able:
         compared = dict.fromkeys(suffix for row in RUNTIMES.values() for suffix in row.suffixes)
-        raise UnsupportedError(f"{' and '.join(compared)} files are compared, not {suffix or 'files without a suffix'}")
+        raise refused(Path(first), f"{' and '.join(compared)} files are compared, not {suffix}")
     chosen = able[0] if runtime is None else runtime
     if chosen not in able:
         raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(able)}")
     for path in (first, second):
-        load(path, shapes=shapes)  # a bad file is one line from us, not a crash of the runtime
+        load(path, shapes=shapes)  # so that a bad file is a one-line error, not a crash of the runtime
     proof = prove_same(first, second, shapes=shapes)
     settings = named_settings(second) if suffix == ".onnx" else None
     ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
@@ -97,8 +98,8 @@ def compare(
 
 
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
-    """`prove`, and for .onnx files also whether `second` is what ONNX Runtime's own optimisation makes of `first`: what
-    `fit` writes is that file in another order."""
+    """The result of `prove`. Where that proves nothing about .onnx files, `second` is also compared with the file that
+    ONNX Runtime's optimisation makes of `first`, since `fit` reorders that file."""
     proof = prove(first, second, shapes=shapes)
     if proof.proven or Path(first).suffix.lower() != ".onnx":
         return proof
@@ -107,7 +108,7 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
             of_optimised = prove(path, second, shapes=shapes)
     except InvalidPlan:
         raise
-    except DownsetError:  # no ONNX Runtime here, or it refuses the file: the first answer stands
+    except DownsetError:  # ONNX Runtime is missing or refuses the file: the first proof is the result
         return proof
     return replace(of_optimised, optimised=True) if of_optimised.proven else proof
 
@@ -125,10 +126,13 @@ def compare_outputs(
     first: Named, second: Named, *, runtime: RuntimeName, shapes: Shapes | None = None, seed: int = 0,
     ordered: bool = False, inputs: Sequence[Named] = (), proof: Proof | None = None,
 ) -> Comparison:  # fmt: skip
-    """Run both files in `runtime` (litert, tflm or ort) on the same inputs, one after another, so that networks with
-    state are compared in their state too; also tensors inside that both have, where the runtime shows them. ONNX
-    Runtime runs the first file as it does by default, and the second too unless `ordered`: then in its own order, with
-    nothing optimised. `proof`: what is known already. Raises UnsupportedError where the runtime cannot run them."""
+    """Run both files in `runtime` (litert, tflm or ort) on the same inputs, and compare their outputs. The inputs
+    follow one another in one session, so that states are compared, too. Tensors inside that both files have are
+    compared where the runtime shows them.
+
+    ONNX Runtime runs both files with its default optimisations, but with `ordered` the second one in the file's order
+    with none. `proof`: what is known already, for the result. Raises UnsupportedError where the runtime cannot run
+    them, UsageError for unknown runtimes and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
     row = RUNTIMES[runtime]
     graphs = [load(path, shapes=shapes) for path in (first, second)]
@@ -148,8 +152,8 @@ def compare_outputs(
 
 
 def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comparison: Comparison) -> Comparison:
-    """A difference may be ONNX Runtime's own optimisation of the first file, which the second one runs without: then
-    both are alike as they are written, and by how much the optimisation moves the outputs is said."""
+    """The comparison without ONNX Runtime's optimisation of the first file, where it explains the difference: its note
+    then says by how much the optimisation changes the outputs. Else `comparison` itself."""
     plain = row.compute(first, feeds, inside=(), ordered=True)
     outputs = [[value for run in computed.outputs for value in run] for computed in (plain, theirs)]
     alone = compare_arrays(*outputs, runtime=comparison.runtime)
@@ -168,8 +172,9 @@ def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comp
 def with_offsets(
     first: Named, second: Named, comparison: Comparison, *, seed: int = 0, inputs: Sequence[Named] = ()
 ) -> Comparison:
-    """Run both files in TFLite Micro too, where the second carries offsets that were not in force yet. What differs
-    there is what is returned; TFLite Micro may lack the operators, or be missing: then nothing is added."""
+    """The comparison, with a run of both files in TFLite Micro added where the second holds offsets that no run has
+    used yet. If their outputs differ there, that comparison is returned instead. Nothing is added where TFLite Micro is
+    missing or does not run the files."""
     if (
         comparison.proof is None
         or not comparison.proof.placed
@@ -185,7 +190,7 @@ def with_offsets(
 
 
 def _common(first: Graph, second: Graph) -> list[str]:
-    """Names of tensors of one shape and type that operators make in both files, and that are not outputs."""
+    """Names of tensors that operators make in both files, with equal shape and type, and that are not outputs."""
     ours, theirs = _made(first), _made(second)
     return [name for name, meta in ours.items() if theirs.get(name) == meta]
 

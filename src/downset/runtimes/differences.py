@@ -1,4 +1,4 @@
-"""How two sequences of arrays differ: to the bit, in the largest absolute difference, and in what they are."""
+"""How two sequences of arrays differ: in any bit, by the largest absolute difference, and in shape or type."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def not_compared(reason: str) -> Comparison:
 
 
 def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: str = "") -> Comparison:
-    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree. The largest
-    value is that of floats where there are any: rounding is judged by it."""
+    """Compare arrays pairwise: bitwise equality (NaN equals NaN) and the largest absolute difference. A different
+    number, shape or type is a difference. `largest` is the largest absolute value, of floats where there are any;
+    rounding is judged by it."""
     if len(first) != len(second):
         return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
     equal, worst, largest = True, 0.0, 0.0
@@ -54,14 +55,14 @@ def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: 
 
 def same_bits(one: Array, other: Array) -> bool:
     floats = one.dtype.kind == "f"
-    # -0.0 equals 0.0 and is another value
+    # -0.0 == 0.0, but their bits differ
     signs = not floats or np.array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))
     return np.array_equal(one, other, equal_nan=floats) and signs
 
 
 def first_difference(first: Mapping[str, Array], second: Mapping[str, Array], *, exact: bool) -> str:
-    """A message about the first tensor, in the order of the first mapping, that differs; "" where none does. Floats may
-    differ by rounding unless `exact`. Tensors of one name but of different shapes or types are not compared."""
+    """A message about the first tensor that differs, in the order of the first mapping; "" where none does. Floats may
+    differ by rounding unless `exact`. Tensors whose shapes or types differ are not compared."""
     for name, one in first.items():
         other = second.get(name)
         if other is None or one.shape != other.shape or one.dtype != other.dtype or same_bits(one, other):
@@ -76,7 +77,7 @@ def first_difference(first: Mapping[str, Array], second: Mapping[str, Array], *,
 
 
 def vary(runs: Sequence[Sequence[Array]]) -> bool | None:
-    """Whether any output differs from run to run; None where there was one run, or nothing that could differ."""
+    """Whether any output of a later run differs from the first run; None where there was one run, or no outputs."""
     if len(runs) < 2 or not runs[0]:
         return None
     return any(

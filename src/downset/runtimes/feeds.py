@@ -1,4 +1,4 @@
-"""Inputs on which two networks are both run: several of natural range, the same in every runtime, or the user's own."""
+"""Inputs on which two networks are run: several generated ones, the same in every runtime, or the user's arrays."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ _NPY_BEGINS, _NPZ_BEGINS = b"\x93NUMPY", b"PK"
 
 Array = npt.NDArray[Any]
 Feeds = Sequence[Mapping[str, Array]]
-"""The inputs of each run in turn, by their names."""
+"""By run: the input arrays by name."""
 
 RUNS = 3
-"""How many inputs are generated: noise, something smooth, and noise again within the range of the quantization."""
+"""How many runs are generated: noise, smooth values, and noise within the range of the quantization."""
 
 
 def made_feeds(graph: Graph, *, seed: int) -> Feeds:
-    """Inputs drawn from the seed. The first are `random_array`'s; the second vary smoothly, as images and recordings
-    do; the third are noise again. Where the network quantizes an input, the last two fill the range that it keeps.
+    """`RUNS` runs of inputs drawn from the seed. The first are `random_array`'s; the second vary smoothly, as images
+    and recordings do; the third are noise again. Where the network quantizes an input, the last two fill the range that
+    the quantization keeps.
 
-    Raises UnsupportedError for an input whose values cannot be generated.
+    Raises UnsupportedError for an input whose values cannot be generated, UsageError for a negative seed.
     """
     if seed < 0:
         raise UsageError(f"seed must be at least 0; given {seed}")
@@ -81,7 +82,7 @@ def _numpy_type(meta: Tensor) -> Any:
 
 
 def _waves(shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Shares from 0 to 1 that vary slowly along every axis; along long ones, as of sound, as a tone does."""
+    """Values from 0 to 1 that vary slowly along every axis; along axes above `_LONG`, such as sound, like a tone."""
     total = np.zeros(shape)
     for axis, extent in enumerate(shape):
         if extent > 1:
@@ -100,7 +101,8 @@ def _scaled(share: Array, low: float, high: float, dtype: Any) -> Array:
 
 
 def _range(graph: Graph, tensor: int) -> tuple[float, float] | None:
-    """The range that a float input keeps where its first reader quantizes it; None where none does."""
+    """The range (low, high) of an input that its quantization keeps; None where no QuantizeLinear reads the input, or
+    the scale is not known."""
     for op in graph.ops:
         if tensor in op.inputs and op.kind == "QuantizeLinear":
             result = graph.tensors[op.outputs[0]]
@@ -113,8 +115,8 @@ def _range(graph: Graph, tensor: int) -> tuple[float, float] | None:
 
 
 def read_feeds(graph: Graph, paths: Sequence[str | os.PathLike[str]]) -> Feeds:
-    """The user's own data, a run for each file: .npy for the only input of a network, .npz with an array for each
-    input by its name. Raises UsageError where names, shapes or types are not the network's, LoadError for bad files."""
+    """The user's data, one run for each file: .npy for the only input of a network, .npz with an array for each input
+    by name. Raises UsageError where names, shapes or types do not fit the network, LoadError for bad files."""
     return [_read_run(graph, Path(path)) for path in paths]
 
 
@@ -139,14 +141,15 @@ def _read_run(graph: Graph, path: Path) -> dict[str, Array]:
 
 
 def most_input_bytes(graph: Graph, *, batch: int = 1) -> int:
-    """More than a file of the network's inputs takes, whatever the type of its elements."""
+    """A limit in bytes above the size of any file of the network's inputs, whatever their element type."""
     elements = sum(math.prod(graph.tensors[tensor].shape) for tensor in graph.inputs)
     return 16 * elements * batch + _HEADERS_BYTES
 
 
 def read_array(path: str | os.PathLike[str], *, most_bytes: float, mapped: bool = False) -> Any:
-    """An array of a .npy file, or the arrays of an .npz file by name. Nothing in them is executed. `mapped`: an array
-    stays in its file. Raises LoadError, for a file that unfolds to more than `most_bytes` too."""
+    """The array of a .npy file, or the arrays of an .npz file by name. Nothing in a file is executed. With `mapped` a
+    .npy array is mapped from its file and may be of any size. Raises LoadError for other or damaged files, and for one
+    whose arrays take more than `most_bytes`."""
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise LoadError(f"{path} is a pipe or a device; give a .npy or .npz file")
@@ -156,7 +159,7 @@ def read_array(path: str | os.PathLike[str], *, most_bytes: float, mapped: bool 
         if not begins.startswith((_NPY_BEGINS, _NPZ_BEGINS)):
             raise LoadError(f"{path} is not a .npy or .npz file; numpy.save and numpy.savez write them")
         if begins.startswith(_NPZ_BEGINS):
-            with zipfile.ZipFile(path) as archive:  # an entry is never read further than it says
+            with zipfile.ZipFile(path) as archive:  # an entry is never read beyond its stated size
                 size = max(size, sum(entry.file_size for entry in archive.infolist()))
         elif mapped:
             size = 0
@@ -177,7 +180,7 @@ def read_array(path: str | os.PathLike[str], *, most_bytes: float, mapped: bool 
 
 @contextmanager
 def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
-    """Arguments that tell a worker process where these feeds lie (`unpacked` reads them there)."""
+    """Write the feeds to a temporary file. Yields the arguments with which a worker process reads it (`unpacked`)."""
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         file = Path(folder) / "feeds.npz"
         arrays: dict[str, Any] = {}
@@ -188,7 +191,7 @@ def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
 
 
 def unpacked(feeds: str, names: Sequence[Sequence[str]]) -> Feeds:
-    """`saved` undone."""
+    """The feeds that `saved` wrote."""
     with np.load(feeds, allow_pickle=False) as given:
         return [
             {name: given[f"{run}_{index}"] for index, name in enumerate(inputs)} for run, inputs in enumerate(names)

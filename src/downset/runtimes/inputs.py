@@ -1,4 +1,4 @@
-"""Random inputs that a network accepts, the same for the same seed in every runtime."""
+"""Random inputs that a network accepts. They depend on the seed alone, not on the runtime."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ __all__ = ["random_array"]
 
 
 def random_array(shape: Sequence[int], dtype: Any, *, seed: int, position: int) -> npt.NDArray[Any]:
-    """Floats from a standard normal; int8, uint8 and int16 over their whole range; wider integers 0 or 1, for they tend
-    to be indices or lengths; booleans at random. `position`: which input it is."""
+    """Random values: floats from a standard normal distribution; integers of up to 16 bits over their whole range;
+    wider integers 0 or 1, as they are often indices or lengths; booleans; empty strings. `position`: the number of the
+    input, so that inputs differ. Raises UsageError for a negative seed."""
     if seed < 0:
         raise UsageError(f"seed must be at least 0; given {seed}")
     random = np.random.default_rng([seed, position])

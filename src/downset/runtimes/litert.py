@@ -1,7 +1,7 @@
-"""LiteRT, asked from a process of its own: outputs for seeded inputs, and how large its arena is.
+"""LiteRT in a worker process: outputs for seeded inputs, and the size of its arena.
 
-Both with the built-in kernels and without delegates. By default LiteRT hands what it can to XNNPACK, which places
-tensors by itself: then neither the file's order nor these figures say what is taken.
+Both use the built-in kernels without delegates. By default LiteRT gives operators to XNNPACK, which places tensors by
+itself: neither the file's order nor these figures then tell how much memory is taken.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def run(
     seed: int = 0,
     steps: int = 1,
 ) -> list[npt.NDArray[Any]]:
-    """Outputs of `steps` invocations in a row (networks with state differ from one to the next), on inputs drawn from
-    the seed. Reference kernels without delegates, so that the order of the file is the order of execution. Raises
+    """Outputs of `steps` runs one after another in one interpreter (a state may change them), on inputs drawn from the
+    seed. LiteRT uses reference kernels without delegates, so the order of the file is the order of execution. Raises
     UnsupportedError where LiteRT is missing or cannot run the file."""
     arguments = {"path": str(path), "shapes": _plain(shapes), "seed": seed, "steps": steps}
     arrays, _ = isolated("downset.runtimes.litert", "run_here", arguments)
@@ -42,11 +42,12 @@ def run(
 
 
 def measure(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> int:
-    """Bytes of LiteRT's CPU arena, by where its tensors lie: those of the network and those that kernels ask for beside
-    them (im2col buffers). Weights, variables and what kernels keep are elsewhere and not counted.
+    """Bytes of LiteRT's CPU arena, found from the addresses of its tensors: those of the network, and those that
+    kernels request in addition (im2col buffers). Weights, variables and persistent data of kernels lie elsewhere and do
+    not count.
 
     Raises UnsupportedError where LiteRT is missing, cannot load the file, or has tensors outside the arena (networks
-    with bodies, or with sizes that only a run tells)."""
+    with bodies, or with sizes that are known only at run time)."""
     graph = load(path, shapes=shapes)
     place = graph.source.tensor_index
     living = lifetimes(graph, range(len(graph.ops)), "litert").record_of
@@ -59,9 +60,9 @@ def measure(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...
 
 
 def _extent(name: str, planned: npt.NDArray[Any], beside: npt.NDArray[Any]) -> int:
-    """Bytes from the first to the last one of the block of memory in which all of the (address, bytes) of `planned`
-    lie. A planner leaves no byte unused below what it places but for alignment, so that a hole ends the block; what is
-    `beside` may be elsewhere, and does not count then."""
+    """The size of the block of memory in which all tensors of `planned`, (address, bytes), lie. LiteRT's planner leaves
+    no hole larger than the alignment, so a hole ends the block. Tensors of `beside` count only inside the block. Raises
+    UnsupportedError where `planned` lies in several blocks."""
     ranges = sorted((int(offset), int(offset) + int(nbytes)) for offset, nbytes in (*planned, *beside))
     first, last = int(planned[:, 0].min()), int((planned[:, 0] + planned[:, 1]).max())
     begin = end = -1
@@ -98,7 +99,8 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, steps: int) 
 
 
 def places_here(path: str, shapes: Mapping[str, list[int]], tensors: list[int]) -> dict[str, npt.NDArray[Any]]:
-    """`measure` inside the worker process: (address, bytes) of these tensors, and of those that are not in the file."""
+    """`measure` inside the worker process: (address, bytes) of the given tensors, and of those that are not in the
+    file."""
     interpreter = open_interpreter(path)
     try:
         in_file = 1 + max(detail["index"] for detail in interpreter.get_tensor_details())

@@ -1,8 +1,9 @@
-"""ONNX Runtime, asked from processes of its own: outputs, the executed order, what sessions take and how long they run.
+"""ONNX Runtime in worker processes: outputs, the executed order, memory and time of sessions.
 
-By default it runs nodes in an order of its own and holds what it may need again. `sessions.FILE_ORDER` are the settings
-under which it follows the file and holds no byte longer than the plan says; so a file is optimised offline first,
-reordered, and run with them. Other settings (`sessions.FITTED`) keep its own optimisation.
+By default ONNX Runtime chooses the order of nodes and keeps memory for later runs. With the settings
+`sessions.FILE_ORDER` it follows the file's order and keeps no byte longer than the plan states. So a file is optimised
+offline first, then reordered, then run with these settings. Other settings (`sessions.FITTED`) keep ONNX Runtime's
+optimisation.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ Shapes = Mapping[str, tuple[int, ...]]
 _GROWTH = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 _WORKER = "downset.runtimes.ort_session"
 _TIMING_S = 120.0
-"""The most seconds that timing takes in all, however slow the network."""
+"""Seconds after which timing is ended, unless its budget is larger."""
 Named = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
 class PeakMeasurement:
-    """Bytes that ONNX Runtime's CPU arena reports of itself.
+    """The figures that ONNX Runtime's CPU arena reports, in bytes.
 
-    `peak_bytes`: the most in use at a time, loading included. `persistent_bytes`: of these, what stays between runs
-    (weights that kernels packed for themselves). `live_bytes`: the most in use beside those when a kernel ended, so
-    without its workspace: what the memory model `ort` counts. `held_bytes`: what the arena took from the system.
-    `executed`: node names in the order they ran.
+    `peak_bytes`: the most in use at one time, loading included. `persistent_bytes`: the part of these that stays in use
+    between runs (weights that kernels packed). `live_bytes`: the most in use without the persistent bytes at the end of
+    a kernel, when its workspace is free: what the memory model `ort` counts. `held_bytes`: what the arena took from the
+    system. `executed`: node names in the order in which they ran.
     """
 
     peak_bytes: int
@@ -68,19 +69,20 @@ class PeakMeasurement:
 
     @property
     def run_bytes(self) -> int:
-        """The most in use beside what is persistent: intermediates and kernel workspace (or, where that was more, what
-        loading needed for a moment)."""
+        """The most bytes in use without the persistent ones: intermediates and workspace of kernels, or what loading
+        needed if that was more."""
         return self.peak_bytes - self.persistent_bytes
 
 
 def optimise_offline(
     path: str | os.PathLike[str], output: str | os.PathLike[str], *, shapes: Shapes | None = None
 ) -> None:
-    """Write the file as ONNX Runtime's portable optimisations (EXTENDED) leave it, with the input sizes fixed.
+    """Write the file as ONNX Runtime's portable optimisations (EXTENDED) change it, with the input sizes fixed to
+    `shapes`.
 
-    Fixed sizes let it fold away what only computes shapes; weights that an old file lists as inputs stop being inputs,
-    or they could not be folded either. Weights outside the file stay there: they are linked beside `output`, too, or
-    copied where that is another device. Raises UnsupportedError if it refuses the file, or the file with these sizes.
+    With fixed sizes ONNX Runtime folds operators that only compute shapes. Weights that an old file lists as inputs
+    become constants, so that they can be folded. Weights outside the file are linked into the folder of `output`, or
+    copied to another device. Raises UnsupportedError where ONNX Runtime refuses the file, or the file with these sizes.
     """
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
@@ -100,7 +102,7 @@ def optimise_offline(
 
 
 def _loads(path: Named, output: Path) -> bool:
-    """Whether ONNX Runtime loads a file as it is. What it writes goes to `output`."""
+    """Whether ONNX Runtime loads a file without fixed sizes. It writes the optimised file to `output`."""
     try:
         isolated(_WORKER, "optimise_here", {"path": os.fspath(path), "output": str(output)}, reuse=True)
     except UnsupportedError:
@@ -109,8 +111,8 @@ def _loads(path: Named, output: Path) -> bool:
 
 
 def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
-    """Write the file as a session of these settings optimises it: for this processor, weights included. Raises
-    UnsupportedError if it refuses the file."""
+    """Write the file as a session with these settings optimises it for this processor, weights included. Raises
+    UnsupportedError where ONNX Runtime refuses the file."""
     arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
     isolated(_WORKER, "optimise_here", arguments, reuse=True)
     if not Path(output).exists():
@@ -118,7 +120,8 @@ def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
-    """A copy whose inputs are only inputs and have these sizes. External weights are linked beside it."""
+    """Write a copy into `folder` with these input sizes, in which no weights are listed as inputs. External weights are
+    linked beside it."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -143,8 +146,8 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
 def run(
     path: str | os.PathLike[str], *, shapes: Shapes | None = None, seed: int = 0, file_order: bool = True
 ) -> list[npt.NDArray[Any]]:
-    """Outputs on inputs drawn from the seed, one thread. `file_order`: run as the file says, nothing optimised;
-    otherwise optimised (EXTENDED) and ordered as ONNX Runtime likes."""
+    """Outputs on inputs drawn from the seed, on one thread. With `file_order` the nodes run in the file's order without
+    optimisation; otherwise ONNX Runtime optimises (EXTENDED) and orders them."""
     arguments = _arguments(path, shapes, seed) | {"file_order": file_order}
     arrays, _ = isolated(_WORKER, "run_here", arguments, reuse=True)
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
@@ -153,7 +156,8 @@ def run(
 def run_on(
     path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]], *, shapes: Shapes | None = None
 ) -> list[npt.NDArray[Any]]:
-    """Outputs on these inputs, by name; optimised (EXTENDED), one thread. `shapes`: of inputs, for the file's."""
+    """Outputs on the inputs `feeds`, by name; optimised (EXTENDED), on one thread. `shapes` replaces the file's input
+    shapes."""
     with tempfile.TemporaryDirectory(prefix="downset-") as folder, saved([feeds]) as where:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
         arrays, _ = isolated(_WORKER, "run_on_here", {"path": os.fspath(fixed), **where})
@@ -163,8 +167,8 @@ def run_on(
 def measure_peak(
     path: Named, *, shapes: Shapes | None = None, seed: int = 0, settings: SessionSettings = FILE_ORDER
 ) -> PeakMeasurement:
-    """Run a session of these settings with profiling and read the arena's own figures. Raises UnsupportedError where
-    this version does not tell."""
+    """Run a session with these settings and with profiling, and read the figures of its arena. Raises UnsupportedError
+    where ONNX Runtime is missing, cannot run the file, or does not report memory in its profile."""
     return measure_sessions(path, [settings], shapes=shapes, seed=seed)[0]
 
 
@@ -176,8 +180,8 @@ def measure_sessions(
     seed: int = 0,
     first_that_fits: bool = False,
 ) -> list[PeakMeasurement]:
-    """`measure_peak` by each of these settings, in one process. `first_that_fits`: none is measured after one whose
-    arena needed its first region alone."""
+    """`measure_peak` with each of these settings, in one process. With `first_that_fits` the first settings whose arena
+    needs no more than its first region are the last that are measured."""
     asked = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
     arguments = _arguments(path, shapes, seed) | asked
     arrays, _ = isolated(_WORKER, "measure_here", arguments, reuse=True)
@@ -192,9 +196,10 @@ def measure_sessions(
 def least_region(
     path: Named, *, shapes: Shapes | None = None, seed: int = 0, settings: SessionSettings = FILE_ORDER
 ) -> tuple[SessionSettings, PeakMeasurement]:
-    """The settings with the first region of the arena at which it holds least, and what was measured with it.
+    """The settings with the size of the arena's first region at which the arena holds the fewest bytes, and the
+    measurement with it.
 
-    Tries the peak of a run and some sizes above it, for its best fit leaves holes.
+    Tries the peak of a run and some sizes above it, since the arena's best-fit placement leaves holes.
     """
     usual = measure_peak(path, shapes=shapes, seed=seed, settings=settings)
     regions = dict.fromkeys(-(-int(usual.run_bytes * growth) // 256) * 256 for growth in _GROWTH)
@@ -207,8 +212,8 @@ def least_region(
 def process_growth(
     sessions: Sequence[tuple[Named, SessionSettings]], *, shapes: Shapes | None = None, seed: int = 0
 ) -> list[int | None]:
-    """By how many bytes the resident memory of a process grew at most while each was opened and run three times, in a
-    process of its own; None where the system does not tell or it failed."""
+    """The largest growth of a process's resident memory, in bytes, while each session is opened and run three times,
+    each in a new process. None where the system does not report it or the run failed."""
     grown = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed))[0]["bytes"]
     return [None if growth < 0 else int(growth) for growth in grown]
 
@@ -221,7 +226,7 @@ def time_sessions(
     budget_s: float = 2.0,
     rounds: tuple[int, int] = (7, 101),
 ) -> list[Latency]:
-    """How long a run of each takes, against the first, by `session_seconds`."""
+    """The latency of each session, with its ratio to that of the first, from `session_seconds`."""
     seconds = session_seconds(sessions, shapes=shapes, seed=seed, budget_s=budget_s, rounds=rounds)
     return [_latency(seconds[:, index], seconds[:, 0]) for index in range(len(sessions))]
 
@@ -234,8 +239,8 @@ def session_seconds(
     budget_s: float = 2.0,
     rounds: tuple[int, int] = (7, 101),
 ) -> npt.NDArray[np.float64]:
-    """Seconds by round and session: rounds in one process, in each of which every session runs once. At least and at
-    most so many rounds, in between until `budget_s` are spent."""
+    """Seconds of a run, by round and session. All rounds run in one process, and each session runs once in each.
+    `rounds`: the least and the most rounds; between these, rounds go on until `budget_s` is spent."""
     arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
     timeout_s = max(_TIMING_S, 4 * budget_s)
     seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s, reuse=True)[0][
@@ -247,7 +252,8 @@ def session_seconds(
 def outputs_apart(
     path: Named, settings: Sequence[SessionSettings], *, shapes: Shapes | None = None, seed: int = 0
 ) -> list[float]:
-    """How far the outputs of each session are from those of the first, as a share of the largest value."""
+    """The largest difference between the outputs of each session and those of the first, as a share of the largest
+    value (`agreement.difference`)."""
     arguments = _plain([(path, of) for of in settings], shapes, seed)
     return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments, reuse=True)[0]["apart"]]
 
@@ -261,8 +267,9 @@ def _latency(taken: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]) -> 
 
 
 def _interval_rank(count: int) -> int:
-    """The largest r so that the median lies between the values of ranks r and -1 - r, of so many in order, with a
-    probability of 95 % or more; 0 where that is not reached. Each of them is below the median with probability 1/2."""
+    """The largest rank r for a confidence interval of the median: of `count` sorted values, the median lies between
+    those at index r and index -1 - r with a probability of at least 95 %. 0 where no r reaches that. Each value is
+    below the median with probability 1/2."""
     missed, rank = 2 * 0.5**count, 0
     while missed + 2 * math.comb(count, rank + 1) * 0.5**count <= 0.05 and rank + 1 < count - 1 - rank:
         rank += 1

@@ -1,4 +1,4 @@
-"""Opens a fitted file in ONNX Runtime, in this process, by the settings under which `fit` measured it."""
+"""Opens a fitted file in ONNX Runtime, in this process, with the settings under which `fit` measured it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
 
 
 def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
-    """A session of the fitted .onnx file at `path`, by the settings that its metadata name: what `fit --session` writes
-    as a program. It runs on one thread in an arena of its own.
+    """A session of the fitted .onnx file at `path`, with the settings that its metadata name. `fit --session` writes a
+    program that does the same. The session runs on one thread and shares its arena with no other.
 
-    Sets the environment variable ORT_DISABLE_TELEMETRY where it is not set. Raises UsageError for a file that no fit
-    for ONNX Runtime wrote, LoadError for one that cannot be read, UnsupportedError where ONNX Runtime is missing or
-    refuses it.
+    Sets the environment variable ORT_DISABLE_TELEMETRY where it is not set. Raises UsageError for a file that was not
+    fitted for ONNX Runtime, LoadError for one that cannot be read or whose settings are unknown, UnsupportedError where
+    ONNX Runtime is missing or refuses the file.
     """
     settings = session_settings(path)
     return open_session(onnxruntime_library("opening a session"), path, settings)
 
 
 def named_settings(path: str | os.PathLike[str]) -> SessionSettings | None:
-    """The settings whose name a fitted file carries, without its region; None where it names none of ours. Raises
-    LoadError for a file that cannot be read."""
+    """The settings that the metadata of a fitted file name, without the region; None where they name none or unknown
+    ones. Raises LoadError for a file that cannot be read."""
     return _ALL.get(fitted_metadata(path).get("session", ""))
 
 
 def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
-    """The settings that the metadata of a fitted file name. Raises UsageError where they name none, LoadError where the
-    name is not one of ours."""
+    """The settings that the metadata of a fitted file name, with the region. Raises UsageError where they name none,
+    LoadError where the name or the region is not valid."""
     entries = fitted_metadata(path)
     if "session" not in entries:
         raise UsageError(f"{path} does not say how it was measured: write it by `downset fit` for target ort")

@@ -1,7 +1,8 @@
-"""Sizes that a file leaves open stay open in what is written from it, where that is known to be the same network.
+"""Keeps the sizes that a file leaves open also open in the files written from it, where the network does not depend on
+them.
 
-ONNX Runtime's offline optimisation with fixed sizes folds away what computes sizes from sizes; such a file is right for
-those sizes alone. Where the optimisation with open sizes leaves the same nodes and weights, nothing depended on them.
+ONNX Runtime's offline optimisation with fixed sizes folds operators that compute sizes; the result is right only for
+those sizes. Where the optimisation with open sizes gives the same nodes and weights, nothing depended on the sizes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
-    """Replace the optimised file, whose sizes are fixed, by one with the open sizes of `path` where nodes and weights
-    are the same. Returns a sentence on which it is, empty where the file leaves nothing open."""
+    """Replace the file `optimised`, whose sizes are fixed, by one with the open sizes of `path`, if the nodes and
+    weights of both are the same. Returns a note that says whether it did; "" where `path` leaves no size open."""
     import onnx
 
     original = onnx.load(str(path), load_external_data=False)
@@ -58,7 +59,7 @@ def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
 
 
 def _same_network(onnx: Any, one: Path, other: Path) -> bool:
-    """Whether two files have the same nodes and weights, to the byte, in whatever order."""
+    """Whether two files have the same nodes and weights, byte for byte, in any order."""
     ours, theirs = (onnx.load(str(path), load_external_data=False).graph for path in (one, other))
     return all(
         sorted(item.SerializeToString(deterministic=True) for item in mine)
@@ -72,8 +73,8 @@ def _same_network(onnx: Any, one: Path, other: Path) -> bool:
 
 
 def _restore_interface(graph: Any, original: Any) -> None:
-    """Inputs and outputs as the original declares them; what is said of the values between them is for ONNX Runtime to
-    infer."""
+    """Declare inputs and outputs as the original does. Declarations of the values between them are removed, so that
+    ONNX Runtime infers them."""
     declared = {value.name: value for value in (*original.input, *original.output)}
     for value in (*graph.input, *graph.output):
         if value.name in declared:

@@ -1,7 +1,7 @@
-"""A fitted file's session as a program of its own: public API of onnxruntime and numpy, nothing of ours.
+"""A Python program that opens a fitted file's session. It needs onnxruntime and numpy, and does not import downset.
 
-`open_session` in it is for the user's program. Run as a program it prints what a session takes, by the same runtime's
-own figures that `fit` prints: everyone who has the file can check the claim.
+Its function `open_session` is for the user's program. Run as a program it prints the memory and time of a session, by
+the same figures of the runtime that `fit` prints, so that the user can check them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from downset.text import format_bytes, printable
 __all__ = ["session_program"]
 
 Inputs = Mapping[str, tuple[Sequence[int], str]]
-"""By name: an input's shape and numpy's name of its type."""
+"""By name of an input: its shape, and numpy's name of its element type."""
 
 
 def session_program(
@@ -28,8 +28,8 @@ def session_program(
     program: str | os.PathLike[str],
     version: str,
 ) -> str:
-    """Python that opens `model` by the settings in `taken` and, run as a program, measures that. The model is found
-    relative to where `program` will lie."""
+    """Python code that opens `model` with the settings in `taken` and, run as a program, measures the session. It finds
+    the model by its path relative to `program`, the path where the code will be written."""
     folder = os.path.relpath(Path(model).resolve().parent, Path(program).resolve().parent)
     shown = printable(Path(model).name).replace('"""', "?").replace("\\", "?")
     return _PROGRAM.format(

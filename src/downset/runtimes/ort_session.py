@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime inside the worker process that `ort` asks: one function for each of its questions."""
+"""Sessions of ONNX Runtime inside the worker process of `ort`: one function for each function there."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _NUMPY = {
 }  # fmt: skip
 
 _RUNS = 3
-"""Runs of a measured session: a memory pattern is used from the second one on."""
+"""Runs of a measured session: from the second on, ONNX Runtime uses the memory pattern of the first."""
 _LOADS = 3
 _UNKNOWN = -1
 _EXTENDED = SessionSettings(
     "extended", {**DEFAULT.options, "graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_EXTENDED"}
 )
-"""The portable optimisations: no layouts of one processor."""
+"""The portable optimisations, which use no layout of a particular processor."""
 
 Shapes = Mapping[str, list[int]]
 
@@ -71,7 +71,7 @@ def _feeds(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any
 def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
     try:
         return list(session.run(None, feeds))
-    except Exception as error:  # its exceptions share no base of their own
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
 
 
@@ -81,14 +81,14 @@ def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
 
 
 def _plain(name: str, value: Any) -> npt.NDArray[Any]:
-    """An output as an array without Python objects, which are not passed on between processes."""
+    """An output as an array without Python objects, which cannot be passed between processes."""
     if not isinstance(value, np.ndarray):
         raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
     return value.astype(str) if value.dtype == object else value
 
 
 def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
-    """`optimise_offline` inside the worker process, or `optimise_as` by these settings."""
+    """`optimise_offline` inside the worker process, or with `settings` `optimise_as`."""
     open_session(_library(), path, _EXTENDED if settings is None else _settings(settings), optimised_path=output)
     return {}
 
@@ -112,8 +112,7 @@ def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[s
 def measure_here(
     path: str, shapes: Shapes, seed: int, settings: Any, first_that_fits: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
-    """`measure_sessions` inside the worker process: one session after another, each with an arena of its own; later
-    runs count too. `first_that_fits`: none is opened after one whose arena needed its first region alone."""
+    """`measure_sessions` inside the worker process: one session after another, each with a new arena."""
     library = _library()
     measured: dict[str, npt.NDArray[Any]] = {}
     for index, given in enumerate(settings):
@@ -127,7 +126,8 @@ def measure_here(
 
 
 def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> tuple[list[int], list[str]]:
-    """`_measure` of the load that took most, where ONNX Runtime orders nodes by itself, again at every load."""
+    """`_measure`. ONNX Runtime may order nodes differently each time it loads a file; where it does, this is the
+    largest measurement of several loads."""
     loads = 1 if settings.orders_nodes else _LOADS
     return max((_measure(library, path, shapes, seed, settings) for _ in range(loads)), key=lambda taken: taken[0][0])
 
@@ -135,7 +135,7 @@ def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionS
 def _measure(
     library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings
 ) -> tuple[list[int], list[str]]:
-    """(peak, persistent, live, held) bytes, and the names of the nodes in the order they ran."""
+    """(peak, persistent, live, held) bytes, and the names of the nodes in the order in which they ran."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(library, path, settings, profile_prefix=str(Path(folder) / "profile"))
         feeds = _feeds(session, shapes, seed)
@@ -158,15 +158,15 @@ def _measure(
 
 
 def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """`process_growth` inside the worker process: a child of it for each session. Each imports the library by itself:
-    pages of it that a parent had read would count as growth."""
+    """`process_growth` inside the worker process: each session runs in a child. The child imports the library: pages
+    that the parent had read already would otherwise count as growth."""
     grown = [_in_child(partial(_growth, path, shapes, seed, _settings(given))) for path, given in sessions]
     return {"bytes": np.asarray(grown, np.int64)}
 
 
 def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> int:
     library = _library()
-    with contextlib.suppress(OSError):  # where it cannot be set again the peak so far is that of the imports
+    with contextlib.suppress(OSError):  # resets VmHWM; where that fails, VmHWM includes the peak of the imports
         Path("/proc/self/clear_refs").write_text("5")
     before = _resident("VmRSS")
     session = open_session(library, path, settings)
@@ -178,7 +178,7 @@ def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> 
 
 
 def _in_child(ask: Callable[[], int]) -> int:
-    """The answer that `ask` gives in a child of this process; _UNKNOWN where that fails."""
+    """The result of `ask` in a child of this process; _UNKNOWN where it fails."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -195,7 +195,8 @@ def _in_child(ask: Callable[[], int]) -> int:
 
 
 def _resident(key: str) -> int | None:
-    """Bytes of this process that are resident (VmRSS), or were at most (VmHWM); None where the system does not tell."""
+    """Resident bytes of this process now (VmRSS) or at most so far (VmHWM); None where the system does not report
+    it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -206,8 +207,8 @@ def _resident(key: str) -> int | None:
 def time_here(
     sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, budget_s: float, rounds: tuple[int, int]
 ) -> dict[str, npt.NDArray[Any]]:
-    """`time_sessions` inside the worker process: all sessions are open at a time, and every round runs each of them
-    once, every other round backwards."""
+    """`session_seconds` inside the worker process. All sessions stay open. Every round runs each of them once, every
+    second round in reverse sequence."""
     library = _library()
     opened = [open_session(library, path, _settings(given)) for path, given in sessions]
     feeds = [_feeds(session, shapes, seed) for session in opened]

@@ -1,5 +1,5 @@
-"""Session settings carried out, and the same written as Python: both walk through the same lists, so what is measured
-is what is printed."""
+"""Opens sessions with given settings, and writes the same as Python code. Both read the same lists, so that the printed
+code does what was measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["onnxruntime_library", "open_session", "session_code"]
 
 
 def onnxruntime_library(what: str = "running .onnx files") -> Any:
-    """The onnxruntime module; it is told to send nothing home. Raises UnsupportedError that names the extra."""
+    """The onnxruntime module, with its telemetry switched off. Raises UnsupportedError that names the missing extra."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return optional_library("onnxruntime", what=what, extra="ort")
 
@@ -30,9 +30,9 @@ def open_session(
     profile_prefix: str | None = None,
     optimised_path: str | None = None,
 ) -> Any:
-    """An InferenceSession by these settings. A shared arena is registered again, so that this session has it alone.
-    `profile_prefix`: it records a profile. `optimised_path`: it writes the file there as it optimised it. Raises
-    UnsupportedError where ONNX Runtime cannot load the file."""
+    """An InferenceSession with these settings. If they have an arena, a new one is registered, so that no earlier
+    session shares it. With `profile_prefix` the session records a profile; with `optimised_path` it writes the
+    optimised file there. Raises UnsupportedError where ONNX Runtime cannot load the file."""
     if settings.arena:
         memory = library.OrtMemoryInfo(
             "Cpu", library.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, library.OrtMemType.DEFAULT
@@ -50,13 +50,12 @@ def open_session(
         options.optimized_model_filepath = optimised_path
     try:
         return library.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions share no base of their own
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
 
 def session_code(settings: SessionSettings) -> list[str]:
-    """Lines of Python that do what `open_session` does, with `ort` the library and `model` the path; they end with
-    `options` made and the arena registered."""
+    """Lines of Python that register the arena and make `options`, as `open_session` does; `ort` is the library."""
     lines = []
     if settings.arena:
         lines += [

@@ -1,4 +1,4 @@
-"""ONNX Runtime timed in turns with something else: a worker keeps the session, runs it when asked, and times it."""
+"""Single runs in ONNX Runtime, timed in turns with another executor: a worker keeps the session and times each run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ __all__ = ["timed_session"]
 
 _WORKER = "downset.runtimes.ort_timed"
 _OPEN: list[tuple[Any, dict[str, Any]]] = []
-"""The session and what it is fed, in the worker."""
+"""The session and its inputs, in the worker."""
 
 
 @contextmanager
 def timed_session(
     path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]], *, threads: int
 ) -> Iterator[Callable[[], float]]:
-    """Inside, each call runs the .onnx file at `path` once, by ONNX Runtime's defaults on so many threads, and returns
-    the seconds of the run alone. It was run before. Raises UnsupportedError where ONNX Runtime is missing, refuses the
-    file or these inputs, or crashes; LimitReached where a run takes too long. The calls do, too."""
+    """Yields a function. Each call of it runs the .onnx file at `path` once, with ONNX Runtime's defaults on `threads`
+    threads, and returns the seconds of that run alone. One run was done before. This and each call raise
+    UnsupportedError where ONNX Runtime is missing, refuses the file or these inputs, or crashes, and LimitReached where
+    a run takes too long."""
     with reusing():
         with saved([feeds]) as where:
             isolated(_WORKER, "open_here", {"path": os.fspath(path), "threads": threads, **where}, reuse=True)
@@ -55,6 +56,6 @@ def seconds_here() -> dict[str, npt.NDArray[Any]]:
     begin = time.perf_counter()
     try:
         session.run(None, feeds)
-    except Exception as error:  # its exceptions share no base of their own
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise UnsupportedError(f"ONNX Runtime does not run it: {brief(error, 160)}") from None
     return {"seconds": np.asarray(time.perf_counter() - begin)}

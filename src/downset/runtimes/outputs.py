@@ -1,9 +1,9 @@
 """Values that a file computes in a runtime on given inputs: its outputs in every run, and tensors inside it in the
-first.
+first run.
 
-Each function asks a process of its own. Tensors inside are seen in LiteRT, which then keeps them all, and in ONNX
-Runtime, where they are made outputs. TFLite Micro is asked for outputs alone: it can keep all tensors too, but then it
-leaves the offsets aside that a file carries, and it is these that are to be tested.
+Each function uses a worker process. LiteRT shows tensors inside by keeping all of them; in ONNX Runtime they are made
+outputs. TFLite Micro gives outputs only: it could keep all tensors, but would then ignore the offsets in the file,
+which are to be tested.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ Named = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """`outputs`: of each run, in the file's order. `inside`: other tensors by name, of the first run."""
+    """`outputs`: those of each run, in the file's order. `inside`: other tensors of the first run, by name."""
 
     outputs: Sequence[Sequence[Array]]
     inside: Mapping[str, Array]
 
 
 def in_litert(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
-    """Run after run in one interpreter, so that what a network keeps from run to run counts too. Reference kernels and
-    no delegates: the order of the file is the order of execution."""
-    del ordered  # it runs every file in its own order
+    """Run the file in LiteRT. All runs use one interpreter, so that states are kept from run to run. Reference kernels
+    without delegates: the order of the file is the order of execution."""
+    del ordered  # LiteRT runs every file in the file's order
     return _asked("litert_here", path, feeds, inside, {})
 
 
 def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
-    """Run after run in one interpreter."""
+    """Run the file in TFLite Micro. All runs use one interpreter, so that states are kept from run to run."""
     del inside, ordered
     return _asked("tflm_here", path, feeds, (), {})
 
 
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
-    """Run the file in ONNX Runtime on one thread. `ordered`: in the file's order, nothing optimised; otherwise as ONNX
-    Runtime does by default, with all of its optimisations."""
+    """Run the file in ONNX Runtime on one thread: with `ordered` in the file's order without optimisation, otherwise
+    with its default optimisations."""
     return _asked("ort_here", path, feeds, inside, {"ordered": ordered})
 
 
@@ -82,7 +82,7 @@ def _packed(outputs: Sequence[Sequence[Array]], inside: Mapping[int, Array]) -> 
 
 
 def litert_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
-    """`in_litert` inside the worker process. Inputs are given by position: names may be told twice."""
+    """`in_litert` inside the worker process. Inputs are given by position, since two may have the same name."""
     runs = unpacked(feeds, names)
     interpreter = open_interpreter(path, preserve=bool(inside))
     try:
@@ -144,7 +144,8 @@ def ort_here(path: str, feeds: str, names: list[list[str]], inside: list[str], o
 
 
 def _with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
-    """A copy whose inner tensors of these names are outputs too; ONNX Runtime infers their types."""
+    """Write a copy of the file into `folder` in which the tensors of these names are outputs, too; ONNX Runtime infers
+    their types."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
     model = onnx.load(str(path), load_external_data=False)
     for name in names:
@@ -159,13 +160,13 @@ def _run(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) 
     asked = list(names) if names is not None else [value.name for value in session.get_outputs()]
     try:
         values = session.run(asked, {name: value for name, value in feeds.items() if name in taken})
-    except Exception as error:  # its exceptions share no base of their own
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
     return [_plain(name, value) for name, value in zip(asked, values, strict=True)]
 
 
 def _plain(name: str, value: Any) -> Array:
-    """An output as an array without Python objects, which are not passed on between processes."""
+    """An output as an array without Python objects, which cannot be passed between processes."""
     if not isinstance(value, np.ndarray):
         raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
     return value.astype(str) if value.dtype == object else value

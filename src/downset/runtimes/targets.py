@@ -1,4 +1,5 @@
-"""Targets that a network can be fitted to: one row each, with the files that it runs and how it places and measures."""
+"""The targets that a network can be fitted for. A row for each states which files it runs, and how it places tensors
+and is measured."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Memory that a runtime reports for a file: bytes by part, of which `total_bytes` counts; and the names of the
-    operators in the order they ran, where it tells."""
+    """The memory that a runtime reports for a file. `nbytes`: bytes by part; candidates are compared by its entry
+    `total_bytes`. `executed`: the names of the operators in the order in which they ran, where the runtime reports
+    it."""
 
     nbytes: Mapping[str, int]
     executed: tuple[str, ...] = ()
@@ -37,12 +39,13 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """A runtime that opens a file by settings, which decide what it takes beside the file itself.
+    """A runtime whose memory depends on the file and on the settings of the session that opens it.
 
-    `default`: as a user opens a file who says nothing. `fitted`: how a written file may be opened, the first of them so
-    that it runs as written. `measure(path, settings, shapes=, seed=)`: what it takes by each of these.
-    `narrow(path, one, shapes=, seed=)`: that one with an arena of the size at which it holds least, and what it takes.
-    `processes` and `time`: of pairs of path and settings, the growth of a process and the latency against the first."""
+    `default`: the settings of a user who states none. `fitted`: settings with which a written file may be opened; with
+    the first of them it runs as written. `measure(path, settings, shapes=, seed=)`: the memory with each of these
+    settings. `narrow(path, settings, shapes=, seed=)`: these settings with the arena size at which the arena holds
+    least, and the memory with them. `processes` and `time`: for pairs of path and settings, the growth of a process
+    and the latency relative to the first pair."""
 
     default: SessionSettings
     fitted: tuple[SessionSettings, ...]
@@ -54,15 +57,15 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`suffixes`: of the files that it runs. `memory`: the model of what it keeps. `runners`: the runtimes in which the
-    outputs of two files are compared, asked in turn.
+    """`suffixes`: those of the files that the runtime runs. `memory`: its memory model. `runners`: the runtimes in
+    which the outputs of two files are compared, in the sequence in which they are tried.
 
-    `place(graph, steps, seconds)`: the arena as the runtime itself would place an order, where its planner is known.
-    `measure(path, shapes=, seed=)`: run a file and ask what it took; None where the runtime does not tell, or where
-    `sessions` say how it is asked.
-    `prepare(path, output, shapes)`: write the file that the runtime would execute instead, and say so in sentences.
-    `file_order`: a written file is run in its own order, without the runtime's optimisation. `offsets`: it places
-    tensors where a file says. `fixed_overhead`: what it takes beside the arena does not depend on the order."""
+    `place(graph, steps, seconds)`: the arena as the runtime places an order, where its planner is known.
+    `measure(path, shapes=, seed=)`: run a file and read the memory that it took; None where the runtime does not report
+    it, or where `sessions` measures it.
+    `prepare(path, output, shapes)`: write the file that the runtime would execute instead of `path`, and return notes.
+    `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
+    tensors at the offsets in a file. `fixed_overhead`: its memory beside the arena does not depend on the order."""
 
     name: TargetName
     suffixes: tuple[str, ...]
@@ -78,13 +81,13 @@ class Target:
 
     @property
     def measures(self) -> bool:
-        """Whether the runtime tells what a file takes."""
+        """Whether the runtime reports the memory that a file takes."""
         return self.measure is not None or self.sessions is not None
 
 
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
-    # Left to itself it gives every tensor a place of its own.
+    # Without offsets in the file, TFLite Micro gives every tensor a separate place.
     model = replace(memory_model("tflm"), rows_in_place=False)
     record_of = lifetimes(graph, steps, model).record_of
     rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
@@ -139,7 +142,7 @@ def _taken(peak: ort.PeakMeasurement) -> Taken:
 
 def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> list[str]:
     check_readable(path)
-    check_onnx(path, shapes=shapes)  # a bad file is our one-line error, not the runtime's
+    check_onnx(path, shapes=shapes)  # so that a bad file is a one-line error, not a failure of the runtime
     ort.optimise_offline(path, output, shapes=shapes)
     said = ["ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"]
     left_open = keep_open_sizes(path, output, shapes or {})
@@ -162,5 +165,5 @@ TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}
 
 
 def targets_of(suffix: str) -> tuple[Target, ...]:
-    """Those that run files of this suffix; the first is the default."""
+    """The targets that run files of this suffix; the first is the default."""
     return tuple(target for target in TARGETS.values() if suffix in target.suffixes)

@@ -1,4 +1,4 @@
-"""TFLite Micro, asked from a process of its own: what its arena took, and what the network computes there."""
+"""TFLite Micro in a worker process: the bytes that its arena took, outputs, and times."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from downset.runtimes.inputs import random_array
 __all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure", "time_runs"]
 
 ARENA_BYTES = 1 << 28
-"""Bytes of the arena that the measurement offers; pages that stay untouched cost nothing."""
+"""Bytes of the arena given to TFLite Micro here; pages that are never touched take no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """TFLite Micro's own figures. The head holds tensors and scratch, the tail what persists; the arena is both."""
+    """The figures that TFLite Micro prints. The head holds tensors and scratch, the tail persistent data; the total is
+    both. `outputs`: those of all runs, one after another."""
 
     head_bytes: int
     tail_bytes: int
@@ -35,14 +36,14 @@ class Measurement:
 
 
 _NODE_BYTES, _TENSOR_BYTES = (64, 32), (24, 12)
-"""Bytes of a node with its registration (eight pointers and sizes) and of an evaluation tensor (two pointers and a
-type): with pointers of eight bytes, and of four."""
+"""Bytes of a node with its registration (eight pointers and sizes), and of an evaluation tensor (two pointers and a
+type): each with pointers of eight bytes, then of four."""
 
 
 def on_cortex_m(tail_bytes: int, operators: int, tensors: int) -> int:
-    """An estimate of the tail where pointers have four bytes, from the one measured on this host: nodes and tensors
-    are half as large. What operators keep for themselves counts as here (per-channel multipliers and shifts do not
-    change, and are most of it), so the true tail is less."""
+    """An estimate of the tail on a processor with pointers of four bytes, from the tail measured on this host: nodes
+    and tensors are half as large. The persistent data of kernels counts as on this host; most of it is per-channel
+    multipliers and shifts, which do not change. So the true tail is smaller."""
     node, tensor = (wide - narrow for wide, narrow in (_NODE_BYTES, _TENSOR_BYTES))
     return tail_bytes - node * operators - tensor * tensors
 
@@ -50,7 +51,7 @@ def on_cortex_m(tail_bytes: int, operators: int, tensors: int) -> int:
 def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> Measurement:
     """Load the file in TFLite Micro, run it `steps` times on inputs drawn from the seed, and read its allocations.
 
-    Raises UnsupportedError where the tflite-micro wheel is missing, or naming the operator that it lacks.
+    Raises UnsupportedError where the tflite-micro wheel is missing or cannot run the file.
     """
     arrays, printed = isolated("downset.runtimes.tflm", "run_here", {"path": str(path), "seed": seed, "steps": steps})
     figures = {
@@ -67,8 +68,9 @@ def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> M
 def time_runs(
     paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 7, budget_s: float = 2.0
 ) -> list[float]:
-    """Seconds of one run of each file, medians of interleaved rounds: as many as begin within `budget_s`, the first
-    untimed unless it takes that long itself. Raises UnsupportedError as `measure` does."""
+    """Seconds of one run of each file: medians over rounds, each of which runs every file once. There are up to
+    `rounds` timed rounds, which begin within `budget_s` after an untimed one; if that takes longer, it is the one that
+    counts. Raises UnsupportedError as `measure` does."""
     given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
     arrays, _ = isolated("downset.runtimes.tflm", "time_here", given)
     return [float(value) for value in np.median(arrays["seconds"], axis=0)]
@@ -120,7 +122,8 @@ def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
 
 
 def count_of(details: Any) -> range:
-    """The wheel does not say how many inputs or outputs there are: ask until it refuses."""
+    """The indices of inputs or outputs. The wheel does not report their number, so `details` is called until it
+    fails."""
     for index in range(1024):
         try:
             details(index)

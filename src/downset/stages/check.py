@@ -1,4 +1,4 @@
-"""Checks a plan of stages against the graph it was made for. Imports no planner; what can merge, the executor says."""
+"""Checks a plan of stages against the graph that it was made for. Imports no planner."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
     """Raise InvalidPlan naming the first broken law, or return None.
 
     Laws: the units hold every operator once, except those that compute constants; the stages hold every unit once; what
-    an operator reads was made in an earlier stage, or earlier in its own group; a merged stage has one unit a group and
-    convolutions that can merge. O(operators · inputs).
+    an operator reads was made in an earlier stage, or earlier in the same group; a merged stage has one unit in each
+    group and convolutions that can merge. O(operators · inputs).
     """
     unit_of: dict[int, int] = {}
     if plan.threads < (1 if plan.device else 0):
@@ -60,8 +60,8 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
 
 
 def verify_schedule(problem: StageProblem, stages: Sequence[Stage]) -> None:
-    """Raise InvalidPlan naming the first broken law of stages of a bare problem: every unit once, after those that it
-    waits for, and merged only within a family. O(units²)."""
+    """Raise InvalidPlan naming the first law that stages of a bare problem break. Laws: the stages hold every unit
+    once; each unit runs after its predecessors; the units of a merged stage are of one family. O(units²)."""
     where = _places(stages, len(problem.predecessors))
     for index, stage in enumerate(stages):
         if stage.merged and not problem.can_merge(sum(1 << unit for unit in stage.units)):
@@ -76,11 +76,11 @@ def verify_schedule(problem: StageProblem, stages: Sequence[Stage]) -> None:
 
 
 Place = tuple[int, int, int]
-"""Stage, group in it, position in the group."""
+"""Index of a stage, of a group in it, and of a unit in the group."""
 
 
 def _places(stages: Sequence[Stage], count: int) -> dict[int, Place]:
-    """Where each of so many units runs. Raises InvalidPlan where one is missing or there twice."""
+    """The place of each of `count` units. Raises InvalidPlan if a unit is missing or stands twice."""
     where: dict[int, Place] = {}
     for index, stage in enumerate(stages):
         if not stage.groups or not all(stage.groups):
@@ -99,7 +99,7 @@ def _places(stages: Sequence[Stage], count: int) -> dict[int, Place]:
 
 
 def _runs_before(there: Place, here: Place) -> bool:
-    """Whether one place is in an earlier stage than another, or earlier in the same group."""
+    """Whether `there` is in an earlier stage than `here`, or earlier in the same group."""
     return there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])
 
 

@@ -1,4 +1,4 @@
-"""Endings: the stages that may come last in a downset. The specification of `native/stages/lattice.hpp`.
+"""Endings: the stages that may come last in a downset. This is the specification of `native/stages/lattice.hpp`.
 
 A subset S' of a downset S is an ending if no edge leads from S' to S − S'. Its groups are its connected components.
 IOS's published code enumerates fewer endings than its paper defines: only those in which every group is one operator
@@ -27,8 +27,8 @@ __all__ = ["ENDINGS", "PAIR_LIMIT", "EndingsName", "StageLattice", "stage_lattic
 EndingsName = Literal["all", "ios"]
 ENDINGS: tuple[EndingsName, ...] = get_args(EndingsName)
 PAIR_LIMIT = 6_000_000
-"""The most (downset, ending) pairs, some twenty bytes each: above the largest block of the paper's networks (3.6
-million)."""
+"""The most (downset, ending) pairs, about twenty bytes each. The largest block of the paper's networks has 3.6
+million."""
 
 
 def stage_lattice(
@@ -40,9 +40,11 @@ def stage_lattice(
     time_limit_s: float = 60.0,
     engine: EngineName = "native",
 ) -> Lattice:
-    """The lattice of stages of at most 64 units, compiled or (engine="python") as written below.
+    """All downsets and endings of at most 64 units, enumerated by compiled code or (engine="python") by `StageLattice`.
 
-    Raises UsageError for limits below one, unknown endings or engines. `complete()` is false where a limit ended it.
+    `predecessors[u]`: mask of the units that unit u waits for. `max_ops`, `max_groups`: the most units in a group and
+    groups in an ending. `complete()` of the result is false if `time_limit_s` or PAIR_LIMIT ended the enumeration.
+    Raises UsageError for more than 64 units, a limit below one, or an unknown choice of endings or engine.
     """
     if max_ops < 1 or max_groups < 1:
         raise UsageError(
@@ -60,7 +62,8 @@ def stage_lattice(
 
 
 class StageLattice:
-    """Downsets, their endings, and the cheapest chain over them, written to be read. O(pairs) memory."""
+    """Downsets, their endings, and the cheapest chain of endings; the readable twin of the compiled class. Memory:
+    O(pairs)."""
 
     def __init__(
         self,
@@ -118,11 +121,11 @@ class StageLattice:
         return self._complete
 
     def states(self) -> int:
-        """Downsets, the empty one included."""
+        """The number of downsets, with the empty one."""
         return len(self._downsets)
 
     def pairs(self) -> int:
-        """(S, S') with S' an ending of S, not empty."""
+        """The number of pairs (S, S') in which S' is an ending of S and not empty."""
         return sum(map(len, self._pairs.values()))
 
     def stages(self) -> list[int]:
@@ -130,7 +133,8 @@ class StageLattice:
         return list(self._index)
 
     def weigh(self, costs: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """By stage, for a cost of each unit: its dearest group, the sum of its groups, and how many they are."""
+        """Three lists with a value for each stage: the cost of its dearest group, the sum of the costs of its groups,
+        and the number of its groups. `costs` holds a cost for each unit."""
         weights: tuple[list[int], list[int], list[int]] = ([], [], [])
         for stage in self._index:
             sums = [sum(costs[unit] for unit in group) for group in groups_of(self._predecessors, stage)]
@@ -139,15 +143,15 @@ class StageLattice:
         return weights
 
     def schedules(self) -> tuple[int, int]:
-        """How many chains of stages there are, as (high, low) words of 64 bits."""
+        """The number of chains of stages, at most 2¹²⁸ − 1, as (high, low) words of 64 bits."""
         ways = {0: 1}
         for downset in self._downsets[1:]:
             ways[downset] = sum(ways[before] for _, before in self._pairs[downset])
         return divmod(min(ways[self._downsets[-1]], (1 << 128) - 1), 1 << 64)
 
     def solve(self, prices: Sequence[int]) -> tuple[list[int], int]:
-        """The cheapest chain, as stages by index from first to last, and its price. A price below zero forbids a
-        stage; no chain: ([], -1)."""
+        """The cheapest chain, as indices of stages from first to last, and its price. A price below zero forbids a
+        stage. Returns ([], -1) if the prices allow no chain."""
         best: dict[int, tuple[int, list[int]]] = {0: (0, [])}
         for downset in self._downsets[1:]:
             for stage, before in self._pairs[downset]:

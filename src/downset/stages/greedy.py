@@ -1,9 +1,9 @@
-"""Everything that is ready runs at once.
+"""Stages of all units that are ready: each stage runs every unit whose predecessors have been executed.
 
 Source: IOS §1 and §6.1, "greedy": Graphi's rule (Tang et al., 2018) as IOS compares against it.
 Names: ready = operators whose predecessors have all been executed.
 Complexity: O(V²) mask steps, one price per stage.
-Deviations: `max_groups` limits a stage to so many units, lowest index first; IOS knows no limit here.
+Deviations: `max_groups` limits the units of a stage, lowest index first; IOS has no limit here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The cheapest chain of stages, every stage priced.
+"""The cheapest chain of stages; every stage is priced.
 
 Source: IOS §4, Algorithm 1, with the pruning of §4.3.
 Names: S → downset; S' → ending, a stage; cost[S] → cost in `StageLattice.solve`; GenerateStage → the cheapest of
 `strategies_of`; r → max_ops, operators in a group; s → max_groups, groups in a stage; P → both limits.
 Complexity: O(C(n/d + 2, 2)^d) pairs of a downset and an ending for n units of width d; one price per different ending
 and strategy.
-Deviations: `endings="ios"` is the published code's narrower enumeration, the default is the paper's definition. Costs
-are added in whole nanoseconds. A tie between concurrent and merged goes to concurrent.
+Deviations: `endings="ios"` is the narrower enumeration of the published code; the default is the paper's definition.
+Costs are added in whole nanoseconds. Of equal prices, groups side by side are preferred to a merged operator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def nanoseconds(seconds: float) -> int:
 
 
 def strategies_of(problem: StageProblem, units: int, strategy: StrategyName) -> tuple[Stage, ...]:
-    """The ways in which these units may be one stage. `strategy="merge"`: nothing side by side unless merged."""
+    """The stages that these units may form: groups side by side, a merged operator, or both. `strategy="parallel"`
+    allows no merged operator, `"merge"` no groups side by side."""
     strategies = []
     concurrent = stage_of(problem, units)
     if strategy != "merge" or len(concurrent.groups) == 1:
@@ -54,7 +55,7 @@ def searched_lattice(
     time_limit_s: float,
     engine: EngineName,
 ) -> Lattice:
-    """All stages of the problem within the limits. Raises LimitReached where they cannot be enumerated in time,
+    """All stages of the problem within the limits. Raises LimitReached if the time or PAIR_LIMIT ends the enumeration,
     UsageError for an unknown strategy."""
     check_choice("strategy", strategy, STRATEGIES)
     lattice = stage_lattice(
@@ -84,8 +85,8 @@ def ios(
     time_limit_s: float = 60.0,
     engine: EngineName = "native",
 ) -> FoundStages:
-    """Optimal within the limits for the given prices. Raises LimitReached where the endings cannot be enumerated in
-    time: split the units into blocks."""
+    """The cheapest stages by the given prices, with at most `max_ops` units in a group and `max_groups` groups in a
+    stage. Raises LimitReached if the endings cannot be enumerated in time; then split the units into blocks."""
     lattice = searched_lattice(
         problem,
         strategy=strategy,

@@ -1,13 +1,14 @@
-"""The cheapest chain of stages with few of them priced: an optimistic search.
+"""The cheapest chain of stages, found by an optimistic search that prices few of them.
 
-Source: own; lazy search on the lattice of downsets (the idea of LazySP, Dellin & Srinivasa, 2016, with IOS's prices).
-Names: as in ios.py. optimistic price = lower bound of a stage whose price is unknown.
-Complexity: one pass over all (downset, ending) pairs a round; at most `budget` prices beside the single units.
-Deviations: not of a paper. First the price of every unit alone. A stage unknown so far costs at least `bound_share` of
-the longest of its groups, where a group costs the sum of its units (a merged stage: of its longest unit). Rounds: solve
-with known prices and bounds, then price the unknown stages of the best chain, until all of it is known: that chain is
-optimal if the bounds hold. Bounds alone would spend the budget on stages that turn out dear, so the first rounds use an
-estimate: the bound, or the share of the sum of its groups that stages priced so far took, whichever is more.
+Source: ours; lazy search on the lattice of downsets (the idea of LazySP, Dellin & Srinivasa, 2016, with IOS's prices).
+Names: as in ios.py. *Optimistic price*: a lower bound on the price of a stage that is not priced yet.
+Complexity: one pass over all (downset, ending) pairs in each round; at most `budget` prices beside the single units.
+Deviations: the method follows no paper step by step. First each unit is priced alone. A stage that is not priced yet
+costs at least `bound_share` of its longest group, where a group costs the sum of its units priced alone. A round
+computes the best chain by known prices and bounds, then prices the unknown stages of that chain. When all stages of the
+best chain are priced, it is optimal if the bounds hold. With bounds alone the search would spend the budget on stages
+that turn out dear. So the first rounds use an estimate in place of the bound: the larger of the bound and the sum of
+the stage's groups times the median share of that sum which the stages priced so far took.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NEVER = np.int64(1 << 60)
 
 
 class _Prices:
-    """Every way to run every stage: 2i side by side, 2i + 1 merged. Known prices, and what is assumed of the others."""
+    """Known and assumed prices of all ways to run a stage: way 2i runs stage i side by side, way 2i + 1 merged."""
 
     def __init__(
         self, problem: StageProblem, lattice: Lattice, price: Price, strategy: StrategyName, share: float
@@ -86,20 +87,20 @@ class _Prices:
         return self._with_measured(self._bounds)
 
     def estimates(self) -> Costs:
-        """By the median share of the sum of its groups that stages priced so far took: chains, side by side, merged."""
+        """Known prices, and estimates of the others: one median share each for chains, side by side and merged."""
         assumed: Costs = self._total.copy()
         merged = np.arange(len(assumed)) % 2 == 1
         for kind in (~self._several & ~merged & ~self._single, self._several & ~merged, merged):
             seen = [
                 self.nanoseconds_of[way] / max(int(self._total[way]), 1) for way in self.nanoseconds_of if kind[way]
             ]
-            # Nothing seen yet: as hopeful as the bound, so that each kind is tried.
+            # Until one of a kind is priced, its estimate is the bound, so that each kind is tried.
             share = median(seen) if seen else 0.0
             assumed[kind] = np.maximum(self._bounds[kind], (share * self._total[kind]).astype(np.int64))
         return self._with_measured(assumed)
 
     def solve(self, lattice: Lattice, costs: Costs) -> tuple[list[int], int]:
-        """The best chain as ways, and its cost."""
+        """The ways of the cheapest chain, and its cost."""
         beside, merged = costs[0::2], costs[1::2]
         best = np.minimum(beside, merged)
         chain, cost = lattice.solve(np.where(best >= _NEVER, -1, best).tolist())
@@ -124,11 +125,12 @@ def lazy(
     time_limit_s: float = 60.0,
     engine: EngineName = "native",
 ) -> FoundStages:
-    """Optimal within the limits if `proven`: the chain is all priced and no chain can be cheaper under the bounds.
+    """The cheapest chain of priced stages, with the optimistic bound. If `proven`, no chain within the limits costs
+    less, provided that every stage costs at least `bound_share` of its longest group.
 
-    `budget`: how many stages may be priced beside the single units and those that are `free` (known already). When it
-    or the time is spent, the best chain of priced stages is returned with the optimistic bound. Raises LimitReached as
-    `ios` does.
+    `budget`: how many stages may be priced beside the single units and those for which `free` is true (their prices are
+    known already). The search ends when the best chain is priced, or when the budget or the time is spent. Raises
+    LimitReached if the endings cannot be enumerated in time.
     """
     deadline = clock.now() + time_limit_s
     lattice = searched_lattice(

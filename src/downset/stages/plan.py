@@ -1,4 +1,4 @@
-"""Plan verified stages of a graph or a bare problem by prices. A method is a name from STAGERS, or a callable."""
+"""Plans stages of a graph or a bare problem by prices and verifies them. Methods are names in STAGERS, or callables."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def plan_stages(
 ) -> StagePlan:
     """Stages of low total price: which units run side by side or merged, stage after stage.
 
-    `price`: seconds of any stage (of units, for a graph those of `group_units`). Methods: sequential, greedy, ios (all
-    stages priced), lazy (few). `options`: the method's own, as max_ops, max_groups, endings, strategy, budget.
-    `work_limit`: states that a search looks at; the same limit and prices give the same stages under any load. At most
-    64 units: split larger problems with `downset.stages.unit_graph.search_blocks`. To measure on a device, choose and
-    run, see `downset.tuning.tune`.
+    `price`: a function from a stage to seconds; for a graph the units are those of `group_units`. Methods: sequential,
+    greedy, ios (prices all stages), lazy (prices few). `options`: options of the method, such as max_ops, max_groups,
+    endings, strategy and budget. `work_limit`: how many states a search may visit; the same limit and prices give the
+    same stages under any load. A search takes at most 64 units: split larger problems with
+    `downset.stages.unit_graph.search_blocks`. `downset.tuning.tune` measures stages on a device.
 
-    The plan's value is the sum of the prices, and its bound and proof are as good as they are; it names no device and
-    has `threads` 0. Of a bare problem the units are numbered, and no model is named. Raises UsageError for an unknown
-    method, option or choice, LimitReached where no plan was found in time.
+    The plan's value is the sum of the prices; its bound and its proof hold if the prices do. The plan names no device
+    and has `threads` 0. For a bare problem unit u of the plan is (u,), and no model is named. Raises UsageError for an
+    unknown method, option or choice, and LimitReached if no plan was found in time.
     """
     check_engine(engine)
     check_time_limit(time_limit_s)

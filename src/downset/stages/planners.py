@@ -1,5 +1,5 @@
-"""Planners of stages. Each is a function of a `StageProblem` and a price; adding one is a file, a line here and a
-README row. What it can do stands on that line (`Method`) and in its signature."""
+"""Planners of stages: functions of a `StageProblem` and a price. A new one takes a file, a line here and a row in the
+README. Its `Method` on that line says what it can do; its signature gives its options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTRACT = Contract("stages", problem=("problem", "price"), settings=("time_limi
 
 
 class StageOptions(TypedDict, total=False):
-    """The options that single methods have of their own."""
+    """Options that only some methods take."""
 
     max_ops: int
     max_groups: int | None

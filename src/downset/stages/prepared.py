@@ -1,4 +1,4 @@
-"""The graph that stages are measured and run on, prepared from a model's graph."""
+"""Prepares a model's graph: stages are planned, measured and run on the prepared graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["planned_graph", "prepare"]
 
 
 def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
-    """The graph that is staged and run: of this batch size, known values as constants, batch normalisation folded."""
+    """The graph with this batch size (None: the model's), known values as constants, and batch normalisation folded."""
     graph = with_known_values(graph, sized=False)
     if batch is not None:
         graph = rebatch(graph, batch)
@@ -22,7 +22,7 @@ def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
 
 
 def planned_graph(graph: Graph, plan: StagePlan) -> Graph:
-    """The variant of a prepared graph that the plan's units are of. Raises InvalidPlan for one that there is not."""
+    """The variant of a prepared graph that the plan names. Raises InvalidPlan for an unknown variant."""
     if plan.variant not in VARIANTS:
         raise InvalidPlan(f"the plan names variant {plan.variant!r}; known: {', '.join(map(repr, VARIANTS))}")
     return VARIANTS[plan.variant](graph)

@@ -1,7 +1,6 @@
-"""Prices of stages without a device: from a table, from arithmetic, from a simulated one. And the name of a stage.
+"""Prices of stages without a device: from a table, by formulas, or from a simulated device. Also signatures of stages.
 
-A price is any callable from a stage to seconds. The prices here are analytic or simulated, never measured; reports
-label them so.
+A price is a callable from a stage to seconds. The prices here are analytic or simulated, and reports label them so.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ __all__ = ["SimulatedDevice", "analytic", "signature", "simulated", "table"]
 
 
 def table(prices: Mapping[Stage, float]) -> Price:
-    """Known prices; KeyError for any other stage."""
+    """The prices of a table, in seconds. The price of a stage that is not in the table is a KeyError."""
     return prices.__getitem__
 
 
 def analytic(
     graph: Graph, units: UnitGraph, *, macs_per_s: float, bytes_per_s: float, launch_s: float = 0.0, lanes: int = 2
 ) -> Price:
-    """Analytic prices: a unit takes the longer of its arithmetic and its traffic, and a launch; a stage the longest of
-    its groups, or its work shared by `lanes` equal lanes, whichever is more; a merged stage its work and one launch."""
+    """Analytic prices in seconds. A unit takes the longer of MACs / macs_per_s and bytes moved / bytes_per_s, plus
+    `launch_s`. A stage takes the longer of its longest group and the sum of its groups divided by `lanes`. A merged
+    stage takes the sum of its units without launches divided by `lanes`, plus one `launch_s`."""
     seconds = []
     for ops in units.units:
         macs = sum(op_macs(graph, graph.ops[op]) for op in ops)
@@ -48,10 +48,10 @@ def analytic(
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDevice:
-    """A device that shares itself out. A unit that runs alone takes `seconds[u]` and occupies the share `occupancy[u]`
-    (above 0, at most 1) of the device; units side by side run at full speed while their shares add up to at most 1, and
-    all of them slow down in proportion beyond. A stage of several groups takes `fork_join_s` more. A merged stage takes
-    its work at full occupancy, at least its longest unit times `merged_share`."""
+    """A device whose units run side by side. Unit u alone takes `seconds[u]` and uses the share `occupancy[u]` of the
+    device (above 0, at most 1). Units side by side run at full speed while their shares add up to at most 1; beyond
+    that, all slow down in proportion. A stage of several groups takes `fork_join_s` more. A merged stage takes the
+    longer of the sum of seconds · occupancy and its longest unit times `merged_share`."""
 
     seconds: Sequence[float]
     occupancy: Sequence[float]
@@ -60,7 +60,7 @@ class SimulatedDevice:
 
 
 def simulated(device: SimulatedDevice) -> Price:
-    """Simulated prices: events are the ends of units, between them every group runs at one common speed. O(units²)."""
+    """Simulated prices in seconds. Between two ends of units all groups run at one common speed. O(units²)."""
 
     def price(stage: Stage) -> float:
         if stage.merged:
@@ -89,8 +89,8 @@ def simulated(device: SimulatedDevice) -> Price:
 
 
 def signature(graph: Graph, units: UnitGraph, stage: Stage) -> str:
-    """A name that stages share if they are the same up to names: the sorted groups, each its operators' kinds,
-    attributes, shapes and inner edges, in order. 32 hexadecimal digits."""
+    """32 hexadecimal digits, equal for stages that differ only in names. They are a hash of the sorted groups: kinds,
+    attributes, shapes and inner edges of the operators in order."""
     producers: dict[int, tuple[int, int]] = {}
     groups = []
     outside: dict[int, int] = {}
@@ -109,7 +109,7 @@ def signature(graph: Graph, units: UnitGraph, stage: Stage) -> str:
                     elif tensor in graph.constants:
                         sources.append((graph.tensors[tensor].shape, graph.tensors[tensor].dtype))
                     else:
-                        # Which of several groups read the same tensor matters to a merged stage only.
+                        # Only for a merged stage does it matter which groups read the same tensor.
                         same = outside.setdefault(tensor, len(outside)) if stage.merged else -1
                         sources.append((graph.tensors[tensor].shape, graph.tensors[tensor].dtype, same))
                 for position, tensor in enumerate(op.outputs):

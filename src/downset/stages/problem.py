@@ -1,5 +1,5 @@
-"""The problem that a planner of stages solves: which unit waits for which, which sets may merge, and a price for each
-stage."""
+"""The problem that a planner of stages solves: which unit waits for which, which sets of units may merge, and the price
+of each stage."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["FoundStages", "Price", "Stage", "StageProblem", "groups_of", "stage_
 
 
 Price = Callable[[Stage], float]
-"""Latency of a stage in seconds."""
+"""A function from a stage to its latency in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageProblem:
-    """`predecessors[u]`: mask of the units that unit u waits for, all of them below u. `families`: disjoint masks of
-    units of which any two or more may become one operator."""
+    """`predecessors[u]`: mask of the units that unit u waits for, all below u. `families`: disjoint masks of units; any
+    two or more units of a family may be merged into one operator."""
 
     predecessors: tuple[int, ...]
     families: tuple[int, ...] = ()
@@ -31,8 +31,8 @@ class StageProblem:
 
 @dataclass(frozen=True, slots=True)
 class FoundStages:
-    """`cost_s`: sum of the prices of the stages. `bound_s` holds for every schedule within the same limits if it holds
-    for the prices. `timings`: how many different stages were priced."""
+    """`cost_s`: the sum of the prices of the stages. `bound_s`: a lower bound on the cost of every schedule within the
+    same limits. `timings`: how many different stages were priced."""
 
     stages: tuple[Stage, ...]
     cost_s: float
@@ -42,7 +42,7 @@ class FoundStages:
 
 
 def groups_of(predecessors: Iterable[int], units: int) -> tuple[tuple[int, ...], ...]:
-    """The connected components of a set of units, by their lowest unit; the units of each ascending. O(V)."""
+    """The connected components of a set of units, sorted by their lowest unit; the units of each ascend. O(V)."""
     before = list(predecessors)
     groups: list[int] = []
     for unit in bits(units):
@@ -58,7 +58,7 @@ def groups_of(predecessors: Iterable[int], units: int) -> tuple[tuple[int, ...],
 
 
 def stage_of(problem: StageProblem, units: int, *, merged: bool = False) -> Stage:
-    """The stage in which exactly these units run: side by side by groups, or merged."""
+    """The stage of exactly these units: their connected components side by side, or all merged."""
     if merged:
         return Stage(tuple((unit,) for unit in bits(units)), merged=True)
     return Stage(groups_of(problem.predecessors, units))

@@ -1,4 +1,4 @@
-"""One unit after another, in the given order.
+"""Stages of one unit each, in the given order.
 
 Source: IOS §1 and §6.1, "sequential".
 Names: unit = operator of the computation graph.

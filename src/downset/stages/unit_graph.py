@@ -1,4 +1,4 @@
-"""Schedule units: what a planner of stages treats as one operator. Planners see the unit graph only."""
+"""Units: operators that are always run together. Planners of stages see the graph of units only."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ PATTERNS: tuple[Pattern, ...] = (
     # a concatenation with the sums of its parts
     ("Add|Sum", "Concat"),
 )
-"""Kinds from first to last; alternatives by |, and of convolutions .depthwise or .pointwise. IOS's units are Conv-ReLU
-and ReLU-SepConv (Table 2), in its published networks also ReLU-Conv and the sums in front of a ReLU-SepConv or of a
-concatenation. Beyond it: a sum in front of any ReLU-Conv, and Clip, LeakyRelu, HardSwish, Sigmoid behind a convolution.
+"""The kinds of a unit's operators from first to last. `|` separates alternatives; `.depthwise` and `.pointwise` name
+forms of a convolution. IOS's units are Conv-ReLU and ReLU-SepConv (Table 2); its published networks also have ReLU-Conv
+and the sums in front of a ReLU-SepConv or of a concatenation. Ours are further: a sum in front of any ReLU-Conv, and
+Clip, LeakyRelu, HardSwish or Sigmoid behind a convolution.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class UnitGraph:
-    """`units[u]`: the operators of unit u, ascending. `predecessors[u]`: mask of those it waits for, all below u."""
+    """`units[u]`: operators of unit u, ascending. `predecessors[u]`: mask of the units it waits for, all below u."""
 
     units: tuple[tuple[int, ...], ...]
     predecessors: tuple[int, ...]
 
 
 def group_units(graph: Graph, patterns: Sequence[Pattern] = PATTERNS) -> UnitGraph:
-    """Each operator in exactly one unit; constants' operators (computed before any run) in none.
+    """The unit graph of a network. Each operator is in one unit, except operators whose results are constants.
 
-    A pattern is matched backwards from its last operator: each earlier one must make an input of the one behind it that
-    nobody else reads. Earlier patterns win, then earlier operators. Several parts may match one step (the sums of a
-    concatenation). O(patterns · operators · inputs).
+    A pattern is matched backwards from its last operator: each earlier operator must make a tensor that only the
+    operator behind it reads. Earlier patterns are matched first, and within a pattern earlier operators. Several
+    operators may match one step, such as the sums of a concatenation. O(patterns · operators · inputs).
     """
     made_by, read_by = graph.producers(), graph.consumers()
     outputs = set(graph.outputs)
@@ -105,9 +106,9 @@ def _matches(graph: Graph, op: Op, step: str) -> bool:
 
 
 def _numbered(graph: Graph, members: list[list[int]]) -> UnitGraph:
-    """Units in a topological order, near the order of their first operators, and their edges."""
+    """The units in a topological order near that of their last operators, and their edges."""
     ordered = sorted((tuple(ops) for ops in members), key=lambda ops: ops[-1])
-    # Where operators write what others read, two units may each wait for a part of the other: such are taken apart.
+    # Where operators write what others read, two units may wait for each other: such a unit is taken apart.
     while tangled := [unit for unit in _tangled(unit_predecessors(graph, ordered)) if len(ordered[unit]) > 1]:
         apart = [(op,) for op in ordered.pop(tangled[0])]
         ordered = sorted((*ordered, *apart), key=lambda ops: ops[-1])
@@ -117,7 +118,7 @@ def _numbered(graph: Graph, members: list[list[int]]) -> UnitGraph:
 
 
 def _tangled(predecessors: Sequence[int]) -> list[int]:
-    """Those on cycles, or between two."""
+    """The units that lie on cycles, or on paths between two cycles."""
     left = (1 << len(predecessors)) - 1
     while True:
         waited = 0
@@ -130,7 +131,7 @@ def _tangled(predecessors: Sequence[int]) -> list[int]:
 
 
 def unit_predecessors(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """By unit: the mask of the units that it directly waits for. Operators in no unit are done before."""
+    """The mask of the units that each unit directly waits for. Operators in no unit count as computed."""
     unit_of = {op: unit for unit, ops in enumerate(units) for op in ops}
     masks = [0] * len(units)
     for index, before in enumerate(graph.predecessors()):
@@ -143,11 +144,11 @@ def unit_predecessors(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[int
 
 
 def search_blocks(predecessors: Sequence[int], *, largest: int = 40) -> tuple[tuple[int, ...], ...]:
-    """Consecutive sets of units, each to be scheduled by itself: a chain of downsets, as differences.
+    """Consecutive blocks of units, each to be searched by itself: the differences of a chain of downsets.
 
-    Cut behind every unit that is ordered with all others (then nothing is lost: a stage across the cut could only be a
-    chain). Parts above `largest` are cut further, behind the units that are unordered with the fewest others: stages
-    across such a cut are given up. IOS cuts by hand. O(V²) mask steps.
+    There is a cut behind every unit that is ordered with all others. It loses nothing, because a stage across it could
+    only be a chain. Blocks of more than `largest` units are cut further, behind the units that are unordered with the
+    fewest others; stages across such a cut are lost. IOS cuts by hand. O(V²) mask steps.
     """
     count = len(predecessors)
     above, below = ancestors(predecessors), descendants(predecessors)

@@ -1,6 +1,6 @@
-"""The same network with some operators merged before any stage is planned: other graphs for the same search.
+"""Variants: rewrites that are applied to a prepared graph before its stages are planned.
 
-A variant is named in the plan, and made again from the graph when the plan is run.
+A plan names its variant; running the plan makes the variant from the prepared graph again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def _as_it_is(graph: Graph) -> Graph:
 
 
 def separables_merged(graph: Graph) -> Graph:
-    """Separable convolutions of equal shape side by side as one depthwise convolution and one grouped convolution:
-    the largest disjoint sets whose kernels need no zeros. IOS cannot merge these (its section 6.1)."""
+    """The graph in which separable convolutions of equal shape side by side are one depthwise and one grouped
+    convolution. The largest sets come first, and only those that add no MACs. IOS cannot merge these (section 6.1)."""
     sites = [site for site in merge_sites(graph) if site.kind == "separables" and site.macs_after == site.macs_before]
     chosen: list[tuple[int, ...]] = []
     taken: set[int] = set()
@@ -38,4 +38,5 @@ VARIANTS: Mapping[str, Callable[[Graph], Graph]] = {
     "pools swapped": swap_merging_pools,
     "separables merged": separables_merged,
 }
-"""`pools swapped`: a 1x1 convolution behind an average pool before it, where it can then merge with others."""
+"""The variants by name. `pools swapped`: a 1x1 convolution behind an average pool moves in front of the pool, if it can
+merge with others there."""

@@ -1,1 +1,1 @@
-"""Stages chosen by measurement: search, timings, kept profiles."""
+"""Chooses stages by measurement: searches them, times candidates and keeps the timings."""

@@ -1,4 +1,4 @@
-"""Whole candidates timed end to end on the device, interleaved, and the choice among them."""
+"""Times whole candidates end to end on the device, in interleaved rounds, and chooses one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from downset.tuning.search import Progress, Variant
 __all__ = ["Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
 
 _WINS = 0.8
-"""The share of interleaved rounds that a candidate must win against sequential to be taken instead."""
+"""The share of interleaved rounds in which a candidate must be faster than sequential to be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Candidates with their latencies, sequential first. `best`: the name of the best beside it, and `pairs` fresh
-    rounds of the two, (sequential, best): a winner among several would be judged too kindly by the rounds that it was
-    chosen in. `notes`: candidates that this device cannot run, or that gave other outputs than sequential."""
+    """Candidates with their latencies, sequential first. `best`: the name of the fastest other candidate. `pairs`:
+    seconds (sequential, best) of further rounds of these two, because the rounds in which `best` won among several
+    flatter it. `notes`: candidates that were left out, because the device cannot run them or their outputs differ from
+    sequential's."""
 
     candidates: tuple[StageCandidate, ...]
     best: str = ""
@@ -46,8 +47,8 @@ def timed_candidates(
     runs: int,
     progress: Progress,
 ) -> Timed:
-    """Raises UnsupportedError where not even the first, sequential, can be run. Every other runs once before it is
-    timed: no schedule is taken whose outputs are not sequential's."""
+    """Time the candidates in `runs` interleaved rounds; the first must be sequential. Each other candidate runs once
+    before and is left out if its outputs differ from sequential's. Raises UnsupportedError if sequential cannot run."""
     ready: dict[str, StageCandidate] = {}
     engines: dict[str, Any] = {}
     notes = []
@@ -100,14 +101,14 @@ def timed_candidates(
 
 
 def _close(engine: Any) -> None:
-    """An engine of threads ends them."""
+    """End the threads of an engine, if it has any."""
     close = getattr(engine, "close", None)
     if close is not None:
         close()
 
 
 def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
-    """(chosen, its speed-up over sequential, what decided)."""
+    """(the chosen candidate, its speed-up over sequential, the reason for the choice as text)."""
     sequential = timed.candidates[0]
     if not timed.pairs:
         return sequential, 1.0, "there is no other schedule"
@@ -129,7 +130,7 @@ def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
 
 
 def noise(timed: Timed) -> str | None:
-    """A warning where timings spread too far for small differences to mean anything; None where they do not."""
+    """A warning if the timings spread too far to show small differences, else None."""
     sequential = timed.candidates[0]
     if is_steady(sequential.seconds):
         return None
@@ -141,7 +142,7 @@ def noise(timed: Timed) -> str | None:
 
 
 def work(graph: Graph, units: UnitGraph, alone: Sequence[float]) -> float:
-    """All multiply-adds at the highest rate that any unit alone reached."""
+    """Seconds for all MACs of the network at the highest rate that a unit alone reached."""
     macs = [sum(op_macs(graph, graph.ops[op]) for op in ops) for ops in units.units]
     rate = max(count / seconds if seconds else 0.0 for count, seconds in zip(macs, alone, strict=True))
     return sum(macs) / rate if rate else 0.0

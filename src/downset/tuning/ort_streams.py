@@ -1,7 +1,7 @@
-"""Branches as streams of ONNX Runtime: the file of its option `session.node_partition_config_file`.
+"""Writes branches of a network as streams of ONNX Runtime, for its option `session.node_partition_config_file`.
 
-The option takes effect in sessions of ORT_PARALLEL only; a stream is a thread's list of nodes. Streams name the nodes
-as ONNX Runtime has them once it has optimised the model, so such a file is for one model, one version of ONNX Runtime
+The option takes effect in sessions of ORT_PARALLEL only. A stream is the list of nodes that one thread runs. Streams
+name the nodes of the model that ONNX Runtime has optimised, so the file is for one model, one version of ONNX Runtime
 and one kind of processor.
 """
 
@@ -33,16 +33,17 @@ from downset.stages.unit_graph import UnitGraph
 __all__ = ["StreamsTimed", "stream_names", "streams_file", "time_streams"]
 
 _WINS = 0.8
-"""The share of rounds that streams must win against the sequential session."""
+"""The share of rounds in which streams must be faster than the sequential session."""
 _ALLOWED = 1e-3
 OPTION = "session.node_partition_config_file"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsTimed:
-    """`streams`: names of nodes by stream; one where no branches were found, and then nothing was timed. `threads`: of
-    a kernel, and `lanes` beside each other, in the fastest session with streams; `seconds`: of (sequential, streams) in
-    each round, measured. `difference`: between their outputs, as a share of the largest value."""
+    """`streams`: names of nodes by stream. With one stream the network has no branches, and nothing was timed.
+    `threads` and `lanes`: threads of a kernel, and streams side by side, in the fastest session with streams.
+    `seconds`: measured seconds (sequential, streams) of each round. `difference`: the largest difference of their
+    outputs, as a share of the largest value."""
 
     streams: tuple[tuple[str, ...], ...]
     threads: int = 0
@@ -60,7 +61,7 @@ class StreamsTimed:
 
     @property
     def kept(self) -> bool:
-        """Whether the file is worth writing: the outputs are the same, and streams were faster beyond the spread."""
+        """Whether to write the file: the outputs agree, and streams were faster beyond the spread."""
         return self.steady and self.wins >= _WINS * len(self.seconds) and self.difference <= _ALLOWED
 
     def content(self) -> bytes:
@@ -86,9 +87,9 @@ class StreamsTimed:
 
 
 def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...]:
-    """Names of an ONNX graph's nodes, given in an order in which they can run, on at most so many streams: branches as
-    the greedy stages have them, each stream in the order of its steps. Raises UnsupportedError where a name is missing
-    or names two nodes."""
+    """The names of an ONNX graph's nodes, divided into at most `lanes` streams by greedy stages. `nodes` must be in an
+    order in which they can run; each stream keeps that order. Raises UnsupportedError if a name is missing or names two
+    nodes."""
     if len({node.name for node in nodes} - {""}) < len(nodes):
         raise UnsupportedError("ONNX Runtime's streams are lists of names, and not every node has one of its own")
     made_by = {name: place for place, node in enumerate(nodes) for name in node.output if name}
@@ -106,7 +107,7 @@ def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...
 
 
 def streams_file(streams: Sequence[Sequence[str]]) -> bytes:
-    """The content that ONNX Runtime reads: streams of node names, and the device of each, 0 for a CPU."""
+    """The content of the file that ONNX Runtime reads: the node names of each stream, and its device, 0 for the CPU."""
     content: dict[str, Any] = {
         "type": "DeviceBasedPartitioner",
         "streams": [list(names) for names in streams],
@@ -123,9 +124,10 @@ def time_streams(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
 ) -> StreamsTimed:
-    """Lay the branches of a .onnx file on streams of ONNX Runtime, and time sessions with them against its default on
-    so many threads: one thread a kernel and all of them, then the faster of the two in `runs` fresh rounds that take
-    turns. Raises UnsupportedError where ONNX Runtime refuses the file, or nodes have no names."""
+    """Divide the branches of a .onnx file into streams of ONNX Runtime, and time sessions with them against the default
+    session on `threads` threads. Sessions with one thread for each kernel and with all threads are tried; the faster
+    one takes turns with the default in `runs` further rounds. Raises UnsupportedError if ONNX Runtime refuses the file
+    or nodes have no names."""
     sequential = SessionSettings("sequential", {"intra_op_num_threads": threads})
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         optimised, config = Path(folder) / "optimised.onnx", Path(folder) / "streams.json"
@@ -135,7 +137,7 @@ def time_streams(
         if len(streams) < 2:
             return StreamsTimed(streams)
         config.write_bytes(streams_file(streams))
-        # With as many threads as streams ONNX Runtime runs all of them on one.
+        # If there are as many threads as streams, ONNX Runtime runs all streams on one thread.
         sessions = [
             SessionSettings("streams", {
                 "execution_mode": "ExecutionMode.ORT_PARALLEL", "intra_op_num_threads": each,
@@ -146,7 +148,7 @@ def time_streams(
         apart = ort.outputs_apart(path, [sequential, *sessions], shapes=shapes, seed=seed)
         tried = _seconds(path, [sequential, *sessions], runs, shapes, seed)
         best = min(range(len(sessions)), key=lambda index: float(np.median(tried[:, index + 1])))
-        # The faster of two would be judged too kindly by the rounds that it was chosen in.
+        # Further rounds, because those in which the faster of two was chosen flatter it.
         fresh = _seconds(path, [sequential, sessions[best]], runs, shapes, seed)
     pairs = tuple((float(one), float(other)) for one, other in fresh)
     each = int(sessions[best].options["intra_op_num_threads"])

@@ -1,4 +1,4 @@
-"""Other runtimes on the same machine beside a plan of stages, in the same interleaved rounds."""
+"""Times other runtimes on the same machine in the same interleaved rounds as a plan of stages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Call = Callable[[Sequence[Any]], Any]
 def time_peers(
     loaded: Graph, graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any], *, runs: int
 ) -> tuple[dict[str, tuple[float, ...]], list[str]]:
-    """Seconds of each run by runtime, ours among them, and what was not timed and why. Measured. `loaded`: the graph of
-    the file; `graph`: prepared from it, as the plan was made for."""
+    """(measured seconds of each run by runtime, with the plan's; notes on runtimes that were not timed). `loaded`: the
+    graph of the file. `graph`: the graph prepared from it for which the plan was made."""
     if device.kind != "cpu":
         return {}, ["no other runtime was timed: on a GPU `python -m experiments.ios.gpu` does so"]
     notes: list[str] = []

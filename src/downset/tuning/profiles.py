@@ -1,6 +1,6 @@
-"""Measured latencies, kept from one session to the next: a SQLite file in the user's cache folder.
+"""Keeps measured latencies of stages for later runs, in a SQLite file in the user's cache folder.
 
-Several processes may read and write it at once. A damaged file is moved aside, never repaired and never fatal.
+Several processes may read and write it at once. A damaged file is moved aside and a new one is begun.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ SELECT 1 FROM timings WHERE typeof(device) != 'text' OR typeof(versions) != 'tex
     typeof(batch) != 'integer' OR typeof(signature) != 'text' OR typeof(seconds) != 'real' OR seconds > 1e9 OR
     typeof(taken_at) != 'real' OR taken_at NOT BETWEEN 0 AND 1e11 LIMIT 1
 """
-"""SQLite keeps values of other types than a column's; no calendar has some moments."""
+"""Finds damaged rows: SQLite stores values of any type in a column, and times may be out of range."""
 _FOREIGN = "SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR tbl_name != 'timings' LIMIT 1"
-"""A view in place of the table may have rows without end."""
+"""Finds views and triggers: a view in place of the table could have rows without end."""
 _WAIT_S = 10.0
 _Answer = TypeVar("_Answer")
 
 
 class Key(NamedTuple):
-    """The conditions of a timing: another device, element type, batch or version, of libraries and of downset, is
-    another timing."""
+    """The conditions of a timing. `versions`: of the libraries and of downset. `signature`: names the stage."""
 
     device: str
     versions: str
@@ -49,15 +48,15 @@ class Key(NamedTuple):
 
 
 def cache_folder(what: str, *, extra: str) -> Path:
-    """`$DOWNSET_CACHE`, or downset in the user's cache folder; `what` needs it, and `extra` brings what finds it.
-    Raises UsageError for a user who has no home folder: it would be a folder called ~ in the current one."""
+    """`$DOWNSET_CACHE`, or the folder `downset` in the user's cache folder. `what`, for messages, says who needs it;
+    `extra` is the extra that installs platformdirs, which finds it. Raises UsageError if the user has no home."""
     chosen = os.environ.get("DOWNSET_CACHE")
     if chosen:
         return Path(chosen)
     platformdirs = optional_library("platformdirs", what=what, extra=extra)
     try:
         folder = Path(platformdirs.user_cache_dir("downset", appauthor=False))
-    except RuntimeError:  # of newer versions, older ones leave the ~
+    except RuntimeError:  # newer Pythons raise this without a home; older ones leave the ~
         folder = Path("~")
     if not folder.is_absolute():
         raise UsageError(f"{what} needs a folder, and this user has no home: set DOWNSET_CACHE to one")
@@ -65,24 +64,24 @@ def cache_folder(what: str, *, extra: str) -> Path:
 
 
 def default_path() -> Path:
-    """The file of timings in the cache folder."""
+    """The path of the file of timings."""
     return cache_folder("keeping measurements", extra="torch") / "profiles.sqlite"
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the error says that the file is damaged; a file that is locked or cannot be written is sound."""
-    if isinstance(error, UnicodeDecodeError):  # what the file says of itself is not text
+    """Whether the error means that the file is damaged. A file that is locked or read-only is not damaged."""
+    if isinstance(error, UnicodeDecodeError):  # names in the file are not UTF-8
         return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return isinstance(error, sqlite3.OperationalError)  # text that is none
-    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):  # what is above says more closely which
+        return isinstance(error, sqlite3.OperationalError)  # text in a row is not UTF-8
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):  # the higher bits give details
         return True
-    return bool(code == sqlite3.SQLITE_ERROR)  # another schema: no such column
+    return bool(code == sqlite3.SQLITE_ERROR)  # another schema, such as a missing column
 
 
 class Profiles:
-    """Timings by key. `notes` says what happened to the file, if anything did."""
+    """Timings by key, in the file at `path`. `notes` says if the file was damaged and moved."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = default_path() if path is None else Path(path)
@@ -119,14 +118,14 @@ class Profiles:
             self.path.replace(aside)
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
                 connection.execute(_SCHEMA)
-        except FileNotFoundError:  # another process was first, and begins a new one
+        except FileNotFoundError:  # another process moved it first, and begins a new one
             return
         except (OSError, sqlite3.Error, UnicodeDecodeError) as worse:
             raise self._unusable(worse) from None
         self.notes.append(f"{self.path} was damaged ({why}); it was moved to {aside.name}, and a new one was begun")
 
     def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
-        """Damage that shows only now moves the file aside too, and the new one is asked the same."""
+        """The answer of the file. If the file turns out to be damaged, it is moved aside and a new one is asked."""
         for again in (False, True):
             try:
                 with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
@@ -139,30 +138,31 @@ class Profiles:
         raise AssertionError("asked twice, and neither answered nor refused")
 
     def get(self, key: Key) -> float | None:
-        """Seconds, or None where nothing is known."""
+        """The seconds kept for a key, or None."""
         text = "SELECT seconds FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
         row = self._ask(lambda connection: connection.execute(text, key).fetchone())
         return None if row is None else float(row[0])
 
     def matching(self, device: str, versions: str, dtype: str, batch: int) -> dict[str, float]:
-        """Seconds by signature."""
+        """The seconds of every stage under these conditions, by signature."""
         text = "SELECT signature, seconds FROM timings WHERE (device, versions, dtype, batch) = (?, ?, ?, ?)"
         rows = self._ask(lambda connection: connection.execute(text, (device, versions, dtype, batch)).fetchall())
         return {str(signature): float(seconds) for signature, seconds in rows}
 
     def put(self, timings: Sequence[tuple[Key, float]]) -> None:
-        """Keep these; what was known under the same key is replaced."""
+        """Keep these timings; a timing of the same key is replaced."""
         rows = [(*key, seconds, time.time()) for key, seconds in timings]
         text = "INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._ask(lambda connection: connection.executemany(text, rows))
 
     def forget(self, keys: Sequence[Key]) -> int:
-        """Remove these; how many of them there were."""
+        """Remove the timings of these keys; returns how many there were."""
         text = "DELETE FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
         return self._ask(lambda connection: max(0, connection.executemany(text, keys).rowcount) if keys else 0)
 
     def summary(self) -> list[tuple[str, str, str, int, int, float]]:
-        """By device, versions, dtype and batch: how many timings, and when the last was taken."""
+        """(device, versions, dtype, batch, number of timings, time of the last one in seconds since 1970), a tuple for
+        each combination."""
         text = (
             "SELECT device, versions, dtype, batch, count(*), max(taken_at) FROM timings "
             "GROUP BY device, versions, dtype, batch ORDER BY device, versions, dtype, batch"
@@ -170,5 +170,5 @@ class Profiles:
         return [tuple(row) for row in self._ask(lambda connection: connection.execute(text).fetchall())]
 
     def clear(self) -> int:
-        """Forget everything; how many timings that were."""
+        """Remove all timings; returns how many there were."""
         return self._ask(lambda connection: connection.execute("DELETE FROM timings").rowcount)

@@ -1,4 +1,4 @@
-"""The search for stages of one network: block by block, every strategy on one budget of timings."""
+"""Searches stages of one network block by block; all strategies share one budget of timings."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Progress = Callable[[str, int, int], None]
 
 
 _LARGEST = 2**31 - 1
-"""The largest number that the native search takes."""
+"""The largest limit that the compiled search takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Limits of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of
-    stages, `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates
-    built and timed, whatever it takes). `work`: states that the search of a block looks at (None: any); the same
-    number and timings give the same candidates under any load. `patterns`: of the operators that are one unit."""
+    """Limits of the search: `max_ops` units in a group, `max_groups` groups in a stage, `timings` of stages, `seconds`
+    for each block, and `all_seconds` for all blocks and strategies. The seconds do not bound the timing of single units
+    and of whole candidates. `work`: how many states the search of a block may visit (None: any number); the same number
+    and timings give the same candidates under any load. `patterns`: which operators form a unit."""
 
     max_ops: int = 3
     max_groups: int = 8
@@ -62,7 +62,7 @@ class StageLimits:
 
 @dataclass(slots=True)
 class StageSearch:
-    """Chains of stages by strategy, block by block, with one budget for all."""
+    """Finds chains of stages for each strategy, block by block, with one budget for all."""
 
     units: UnitGraph
     families: tuple[int, ...]
@@ -96,14 +96,14 @@ class StageSearch:
         return tuple(stages)
 
     def _cut(self, unit: int, pieces: Sequence[Sequence[int]], why: str) -> None:
-        """Cut a block into pieces, for all strategies from here on."""
+        """Replace a block by the pieces it is cut into, for this and all later strategies."""
         block = self.parts[unit]
         self.parts[unit : unit + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
         sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
         self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
 
     def _block(self, problem: StageProblem, block: Sequence[int], strategy: StrategyName, share: int) -> FoundStages:
-        """Raises LimitReached where the block is too large, or there is no time left."""
+        """Search one block. Raises LimitReached if the block is too large or no time is left."""
 
         def price(stage: Stage) -> float:
             return self.timer(renamed([stage], block)[0])
@@ -138,7 +138,7 @@ class StageSearch:
 
 
 class Variant:
-    """One graph to stage, ready to be timed and searched."""
+    """A variant of the prepared graph, with its units and what times them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Prices of stages measured on a device, and the problems of a network's blocks."""
+"""Measures prices of stages on a device, and makes the problems of a network's blocks."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from downset.stages.unit_graph import UnitGraph
 from downset.tuning.profiles import Key, Profiles
 
 _NEVER_S = 1e6
-"""The price of a stage that this device cannot run: more than any that it can."""
+"""The price, in seconds, of a stage that the device cannot run; no real stage takes as long."""
 _APART = 2.0
 _CALL_S = 5e-4
-"""Units alone take about what the whole network takes, and each what a call costs beside its kernels. A sum further
-above that was measured under load."""
+"""The sum of units timed alone is about the time of the whole network plus a call's overhead for each unit. A larger
+sum was measured under load."""
 
 __all__ = ["StageTimer", "block_problem", "merge_families", "renamed"]
 
 
 def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
-    """Masks of units of which any two or more can run as one convolution."""
+    """Disjoint masks of units; any two or more units of a mask can be merged into one convolution."""
     by_input: dict[int, list[int]] = {}
     for unit, ops in enumerate(units.units):
         if kind_of(graph.ops[ops[0]].kind).category == "convolution":
@@ -51,10 +51,10 @@ def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
 
 
 class StageTimer:
-    """Prices of stages, measured on the device. Stages that are the same up to names are measured once.
+    """Prices of stages in seconds, measured on the device. Stages that differ only in names are measured once.
 
-    Timings are kept in `profiles` only by `settle`, when the whole network was timed too: what a loaded machine took is
-    not used again.
+    Only `settle` keeps timings in `profiles`, once the whole network has been timed too. So timings of a loaded machine
+    are not used again.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StageTimer:
     ) -> None:
         self._graph, self._units, self._device, self._binder = graph, units, device, binder
         self._profiles, self._batch = profiles, batch_or_one(graph)
-        # Timers of variants of one network share what is known and count together.
+        # Timers of variants of one network share known timings and the count of timings.
         self._shared = shared
         self.seconds_of: dict[str, float] = {} if shared is None else shared.seconds_of
         self._versions = f"{device.versions}, downset {version('downset')}"
@@ -83,7 +83,7 @@ class StageTimer:
 
     @property
     def used(self) -> int:
-        """How many stages were measured."""
+        """The number of stages measured so far."""
         return self._used if self._shared is None else self._shared.used
 
     def _count(self) -> None:
@@ -108,7 +108,7 @@ class StageTimer:
             except UnsupportedError as error:
                 if len(stage.units) == 1:
                     raise
-                # Side by side or merged it takes more than alone: memory, kernels of another shape.
+                # A stage may fail whose units run alone: it takes more memory, or kernels of another shape.
                 self.seconds_of[name] = _NEVER_S
                 self.notes.append(f"a stage of {len(stage.units)} units was left out: {error}")
             self._count()
@@ -117,8 +117,9 @@ class StageTimer:
         return self.seconds_of[name]
 
     def settle(self, units: Sequence[float], whole_s: float, *, quiet: bool) -> None:
-        """Keep what was measured where the machine was `quiet` and `units` alone sum to about the whole network's
-        seconds. Where they do not, forget what was kept of them: another run measures them again."""
+        """Keep the timings of this run if the machine was `quiet` and the seconds of `units` alone sum to about
+        `whole_s`, those of the whole network. If the sum is too large, also remove older timings of single units, so
+        that a later run measures them again."""
         if self._profiles is None:
             return
         if sum(units) > _APART * whole_s + _CALL_S * len(units):
@@ -158,7 +159,7 @@ class StageTimer:
 
 
 def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
-    """The problem of one block, its units renumbered from 0; what lies before it is done."""
+    """The problem of one block: its units are renumbered from 0, and units of earlier blocks count as computed."""
     number = {unit: position for position, unit in enumerate(block)}
 
     def inside(mask: int) -> int:
@@ -169,5 +170,5 @@ def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int
 
 
 def renamed(stages: Sequence[Stage], block: Sequence[int]) -> list[Stage]:
-    """Stages of a block's problem in the units of the network."""
+    """Stages of a block's problem, with the numbers that its units have in the network."""
     return [replace(stage, groups=tuple(tuple(block[u] for u in group) for group in stage.groups)) for stage in stages]

@@ -1,7 +1,7 @@
-"""Stages for one network on one device: search with few measurements, then time whole candidates and keep the best.
+"""Chooses stages for one network on one device: searches with few measurements, then times whole candidates.
 
-Sequential execution of the same kernels is among the candidates and is left only for a win beyond the measured spread,
-so the chosen schedule is never slower than running the same kernels one after another, as far as measuring can tell.
+Sequential execution of the same kernels is among the candidates. Another candidate is chosen only if it is faster
+beyond the measured spread. So the chosen plan is not slower than sequential execution, as far as measurements show.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def tune_stages(
     progress: Progress | None = None,
     peers: bool = False,
 ) -> StageResult:
-    """Search stages for a network on a device, time whole candidates end to end, interleaved, and choose.
+    """Search stages for a network on a device, time whole candidates end to end in interleaved rounds, and choose one.
 
-    The graph is prepared first (`prepare`), for `batch` samples where that is given. `device`: from `open_device`, or
-    the name of a kind, "cpu" or "cuda". `runs`: rounds in which each candidate runs once (at least 15 where the choice
-    shall mean something). `profiles` keeps timings of stages from one call to the next. `progress` is told what is
-    done, how much of it, and of how many. Times are measured, in seconds, on inputs drawn from `seed`. The plan is
-    verified. `peers`: on a CPU also time PyTorch, operator by operator, and for a .onnx file ONNX Runtime, in turns
-    with the chosen plan.
+    The graph is prepared first (`prepare`), for `batch` samples if given. `device`: from `open_device`, or a kind,
+    "cpu" or "cuda". `runs`: rounds in which each candidate runs once; fewer than 15 make the choice unreliable.
+    `profiles` keeps timings of stages from one call to the next. `progress` is called with what is done, how much of it
+    is done, and how much there is. Times are measured, in seconds, on inputs drawn from `seed`. The plan is verified.
+    `peers`: also time other runtimes in turns with the chosen plan, on a CPU only: PyTorch, operator by operator, and
+    for a .onnx file ONNX Runtime.
 
     Raises UnsupportedError for an operator without a kernel or a graph with nothing to run, UsageError for bad limits.
     """
@@ -97,8 +97,7 @@ def tune_stages(
     for candidate in offered:
         sequential = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
         single = all(len(stage.units) == 1 for stage in candidate.stages)
-        # Chains of groups one after another are the same program with barriers and without, and those of single units
-        # are sequential, in whatever order blocks have them.
+        # If every stage is one group, barriers change nothing; if every stage is one unit, the chain is sequential.
         stages = () if single else candidate.stages
         candidates.setdefault((candidate.variant, stages, candidate.barriers and not sequential), candidate)
     values = seeded_inputs(graph, seed=seed)
@@ -106,7 +105,7 @@ def tune_stages(
     chosen, speedup, why = choose(timed)
     plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
-    # Units timed alone, at another moment, can come out above the whole: that is not a bound.
+    # Units were timed alone, at another moment. A sum above the time of the whole network is not a bound.
     fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
     proven = bound <= fastest
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
@@ -137,6 +136,6 @@ def tune_stages(
 
 
 def _unit_names(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[str, ...]:
-    """Each unit by its first operator, and its last where it has more than one."""
+    """A name for each unit: its first operator, and its last one if it has several."""
     ends = [dict.fromkeys((graph.ops[unit[0]].name, graph.ops[unit[-1]].name)) for unit in units]
     return tuple(" … ".join(names) for names in ends)

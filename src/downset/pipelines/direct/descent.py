@@ -1,10 +1,10 @@
-"""Coordinate descent on a draft of direct hand-over, against the loads that its neighbours really make.
+"""Coordinate descent on a draft of direct hand-over, priced by the loads that it makes.
 
-Source: ours. One change at a time is kept where the loads, the largest first, become less: a boundary between two
-devices moves (in all blocks of the stage alike), a stage is parted into two blocks or two blocks are joined, a cut
-between two stages moves, a device changes its stage or two devices change places, another device has the frame or the
-results. The stages of the busiest devices first.
-Complexity: one price (O(tasks)) for each change tried; until none helps or the deadline.
+Source: ours. One change at a time is kept if the loads, sorted from the largest, become less. A boundary between two
+devices moves (alike in all blocks of the stage); a block is divided into two or two blocks are joined; a cut between
+two stages moves; a device changes its stage, or two devices change places; another device becomes the entry or the
+exit. Stages of the busiest devices are changed first.
+Complexity: one price (O(tasks)) for each change tried, until no change helps or the deadline.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["descended"]
 
 _CLOSE = 1e-9
 _SHIFTS = (1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 0.0)
-"""By how much of a stage's rows a boundary moves; 0: by one row."""
+"""The shares of a stage's rows by which a boundary moves; 0: by one row."""
 
 
 def descended(drafts: Drafted, priced: DirectDrafts, *, at_least_s: float, deadline: float) -> Drafted:
-    """The drafts after all changes that helped. It ends where the loads are down to `at_least_s`."""
+    """The drafts after all changes that helped. The descent ends early when the loads are down to `at_least_s`."""
     best = priced.loads(drafts)
     while best.bound_s > at_least_s * (1 + _CLOSE):
         changed_drafts = None
@@ -53,7 +53,7 @@ def _less(one: Loads, two: Loads) -> bool:
 
 
 def _changes(drafts: Drafted, priced: DirectDrafts, loads: Loads) -> Iterator[Drafted]:
-    """All changes, those of the busiest stages first, small ones before large ones."""
+    """All changes, those of the busiest stages first, and small ones before large ones."""
 
     def busiest(stage: StageDraft) -> float:
         return max(loads.by_device.get(tile.device, 0.0) for split in stage.splits for tile in split.tiles)
@@ -99,7 +99,7 @@ def _shifted(stage: StageDraft, priced: DirectDrafts, shift: float) -> Iterator[
 
 
 def _bounds(split: Split, devices: Sequence[int]) -> list[int] | None:
-    """Boundaries of a block's rows by device, in their order; None where its strips lie otherwise."""
+    """Boundaries of a block's rows, by device in the given order; None if its strips lie in another order."""
     own = {tile.device: (tile.start, tile.stop) for tile in split.tiles}
     bounds = [0]
     for device in devices:
@@ -111,7 +111,7 @@ def _bounds(split: Split, devices: Sequence[int]) -> list[int] | None:
 
 
 def _blocks(stage: StageDraft, priced: DirectDrafts) -> Iterator[StageDraft]:
-    """One block parted in two whose rows lie alike, or two joined."""
+    """The stage with one block divided in two of the same rows, or with two blocks joined."""
     devices = sorted(_members(stage), key=priced.order.index)
     if len(devices) < 2:
         return
@@ -146,7 +146,7 @@ def _ends(drafts: Drafted, place: int, priced: DirectDrafts) -> Iterator[StageDr
 
 
 def _cuts(drafts: Drafted, priced: DirectDrafts) -> Iterator[Drafted]:
-    """The cut between two stages moved, both of one block then."""
+    """The drafts with a cut between two stages moved; both stages are then one block."""
     for place, (one, two) in enumerate(pairwise(drafts)):
         start, cut, stop = one.splits[0].start, two.splits[0].start, two.splits[-1].stop
         for away in (1, -1, 2, -2):
@@ -159,7 +159,8 @@ def _cuts(drafts: Drafted, priced: DirectDrafts) -> Iterator[Drafted]:
 
 
 def _devices(drafts: Drafted, priced: DirectDrafts, order: Sequence[int]) -> Iterator[Drafted]:
-    """A device that is idle, or that another stage can spare, joins; two change places; one is left out."""
+    """The drafts with a device changed: an idle device, or one of another stage, joins; two devices change places; one
+    is left out."""
     members = [_members(stage) for stage in drafts]
     used = {device for own in members for device in own}
     idle = [device for device in priced.order if device not in used]

@@ -1,13 +1,15 @@
-"""The least period that no pipeline of row strips goes below, handed over directly or through leaders.
+"""Lower bounds on the period of all pipelines of row strips, with direct hand-over or with leaders.
 
-Source: ours. Devices of neighbouring stages are apart, so every row that a strip reads comes over the network and
-every row that it alone makes for others leaves over it: computing + fetching + sending of each device is at most P,
-which devices meet that take rows greedily (`reach`). On a shared network the medium carries every fetched byte.
-Names: state → multiset of devices used so far; label → what is left to the stages behind, of it.
-Two spaces: stages of one fused block; and of any number of blocks, of which only sums over a stage are known.
-A guide asks the same of equal strips, and that the devices of a stage have time to send what those behind fetch with
-their halos: it bounds nothing, and what it finds is near to what neighbours make of each other.
-Complexity: a period is tried in O(cuts² · (rows + pairs of disjoint multisets)); some twenty are tried.
+Source: ours. Devices of neighbouring stages are different, so every row that a strip reads comes over the network, and
+every row that it alone makes for others leaves over it. So the computing, fetching and sending of each device must sum
+to at most P. Whether devices can meet this is decided by taking rows greedily (`reach`). On a shared network the medium
+carries every fetched byte.
+Names: state → multiset of devices used so far; label → how much of a limited quantity is left for later stages.
+There are two spaces: stages of one fused block; and stages of any number of blocks, of which only sums over a stage are
+known.
+A guide asks the same for equal strips, and also that the devices of a stage have time to send the rows that later
+stages fetch with their halos. It is not a bound; the plans that it finds are close to what neighbours really cause.
+Complexity: a period is tried in O(cuts² · (rows + pairs of disjoint multisets)); about twenty are tried.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ from downset.pipelines.problem import SplitProblem
 __all__ = ["Asked", "DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
 
 _STATES = 700
-"""Multisets of devices; of more, devices of like speed count as all as fast as the fastest."""
+"""The most multisets of devices. With more, devices of similar speed count as equal, all as fast as the fastest."""
 _SLACK = 1e-11
-"""Above a period that is tried: rounding never makes a bound too high."""
+"""The share by which a tried period is enlarged, so that rounding never makes a bound too high."""
 
 Stages = tuple[tuple[int, int, tuple[int, ...]], ...]
-"""(first cut, last cut, devices of each type)."""
+"""(first cut, last cut, number of devices of each type)."""
 Asked = Literal["one block", "any blocks", "guide"]
 
 
 @dataclass(frozen=True)
 class DirectSpace:
-    """The space of plans whose period is bounded. `types[t]`: devices (of the cluster) taken as alike."""
+    """The space of plans whose period is bounded. `types[t]`: devices of the cluster that are taken as alike."""
 
     cuts: int
     types: tuple[tuple[int, ...], ...]
@@ -53,14 +55,15 @@ class DirectSpace:
     sums: SegmentSums
     guide: EqualStrips
     medium_s: npt.NDArray[np.float64] | None
-    """By start, stop and multiset: seconds of the medium at least, where it is shared."""
+    """A lower bound on the seconds of a shared medium, by start, stop and multiset."""
 
     @property
     def counts(self) -> tuple[int, ...]:
         return self.pairs.counts
 
     def stages(self, period: float, asked: Asked) -> Stages | None:
-        """Stages whose every device is within the period, as far as is asked; None: no plan is."""
+        """Stages in which every device is within the period, as far as the tables decide; None: no plan of the space
+        is."""
         return _ReachableCuts(self, period * (1 + _SLACK), asked).stages()
 
 
@@ -87,7 +90,7 @@ def _batches(
     problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads,
     accounting: Accounting, forbidden: frozenset[tuple[int, int, int]],
 ) -> tuple[Batch, ...]:  # fmt: skip
-    """All segments, those together whose devices may have the same roles."""
+    """All segments, in batches of segments whose devices may have the same roles."""
     source, sink = accounting.source, accounting.sink
     groups: dict[int, list[tuple[int, int]]] = {}
     for start in range(problem.cuts):
@@ -119,8 +122,8 @@ def _members(form: Canonical) -> tuple[tuple[int, ...], ...]:
 
 
 class _ReachableCuts:
-    """Which multisets of devices get to which cut within a period. The label is the more the better: the guide's are
-    the seconds that a state's last stage can send; on a shared network, those that the medium was busy, negative."""
+    """The multisets of devices that reach each cut within a period. A larger label is better: for the guide it is the
+    seconds that the last stage can still send; on a shared network minus the busy seconds of the medium."""
 
     def __init__(self, space: DirectSpace, period: float, asked: Asked) -> None:
         self.space, self.period, self.asked = space, period, asked
@@ -143,7 +146,8 @@ class _ReachableCuts:
         self, labels: npt.NDArray[np.float64], tables: _Tables, stop: int, before: npt.NDArray[np.int64],
         added: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.float64]:  # fmt: skip
-        """By start and pair of states: the label behind a stage of the devices `added`; minus infinity: none."""
+        """The label behind a stage of the devices `added`, by start and pair of states; minus infinity if there is
+        none."""
         left = labels[:stop][:, before] - tables.needs[:stop, stop][:, added]
         fits = (left >= self.least_label) & tables.able[:stop, stop][:, added]
         return np.where(fits, left if self.shared else tables.offers[:stop, stop][:, added], -math.inf)
@@ -172,7 +176,7 @@ class _ReachableCuts:
         return _Tables(able, offers, needs)
 
     def traced(self, labels: npt.NDArray[np.float64], tables: _Tables) -> Stages:
-        """The stages that lead to the best state behind the last cut, of equals the first."""
+        """The stages that lead to the best state behind the last cut; of equal states the first."""
         pairs = self.space.pairs
         stop, state = self.space.cuts, int(labels[self.space.cuts].argmax())
         ends = [*pairs.firsts[1:], len(pairs.before)]
@@ -189,8 +193,8 @@ class _ReachableCuts:
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """By start, stop and multiset: whether it computes the segment; what it can send; what it makes those before send,
-    or how long it keeps the medium busy."""
+    """Tables by start, stop and multiset: whether it computes the segment; the seconds that it can send; and the
+    seconds that it makes earlier stages send, or keeps the medium busy."""
 
     able: npt.NDArray[np.bool_]
     offers: npt.NDArray[np.float64]
@@ -199,7 +203,7 @@ class _Tables:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Disjoint multisets `before` and `added`, by what they are together (`firsts`: where each of these begins)."""
+    """Pairs of disjoint multisets `before` and `added`, sorted by their union; `firsts`: where each union begins."""
 
     counts: tuple[int, ...]
     states: int
@@ -220,15 +224,15 @@ def pairs_of(counts: Sequence[int]) -> Pairs:
     for state in range(states):
         parts = np.flatnonzero((sets <= sets[state]).all(axis=1))
         before.append(parts)
-        added.append(state - parts)  # numbers of multisets add up as the multisets do
+        added.append(state - parts)  # the number of a union is the sum of the numbers
     firsts = np.concatenate(([0], np.cumsum([len(part) for part in before])[:-1]))
     return Pairs(tuple(counts), states, np.concatenate(before), np.concatenate(added), firsts)
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """The result of the relaxation: no plan of the space has a period below `bound_s`. `tried`: periods asked with
-    stages within them, the shortest last."""
+    """The result of the relaxation: no plan of the space has a period below `bound_s`. `tried`: the periods for which
+    there were stages, with these stages; the shortest last."""
 
     bound_s: float
     tried: tuple[tuple[float, Stages], ...]
@@ -239,8 +243,8 @@ class Relaxed:
 def least_period(
     ask: Callable[[float], Stages | None], *, at_least_s: float, at_most_s: float, close: float, deadline: float
 ) -> Relaxed:
-    """Bisection down to a bound that is `close` to a period with stages within it, or until the deadline (of
-    `clock.now`). Between `at_least_s`, a bound already, and `at_most_s`, which some plan has."""
+    """Bisect to a bound that is `close` to a period with stages within it, or until the deadline (a time of
+    `clock.now`). `at_least_s` is a known bound, `at_most_s` the period of a plan."""
     low, high, asked = at_least_s, at_most_s, 0
     tried: list[tuple[float, Stages]] = []
     while low < high * (1 - close):

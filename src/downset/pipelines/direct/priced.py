@@ -1,7 +1,7 @@
-"""Stages of direct hand-over as drafts: devices for their types, rows in balance, and what a draft loads.
+"""Makes drafts of direct hand-over: devices for types, balanced rows, and the loads of a draft.
 
-Names: load → seconds of a resource for a frame.
-Complexity: O(devices · log rows) for each of some forty trials of a balance.
+Names: load → seconds of a resource for one frame.
+Complexity: O(devices · log rows) for each of about forty trials of a balance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ __all__ = ["DirectDrafts", "Loads", "directly"]
 
 
 def directly(drafts: Drafted) -> Drafted | None:
-    """The same strips handed over without leaders, who keep the frame and the results; None for tiles with columns."""
+    """The same strips handed over directly; the leaders of the first and last stage become entry and exit. None for
+    tiles with columns."""
     if any(tile.columns is not None for stage in drafts for split in stage.splits for tile in split.tiles):
         return None
     return tuple(
@@ -51,7 +52,7 @@ def _ends(stage: StageDraft) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """Seconds that a frame takes of every resource, the most first; `by_device`: the most among a device's own."""
+    """Seconds of every resource for one frame, the largest first. `by_device`: the largest of a device."""
 
     bound_s: float
     sorted_s: tuple[float, ...]
@@ -60,13 +61,13 @@ class Loads:
 
 @dataclass
 class DirectDrafts:
-    """Makes drafts of stages, and prices them by their loads."""
+    """Makes drafts of stages and prices them by their loads."""
 
     problem: SplitProblem
     cluster: Cluster
     accounting: Accounting
     order: tuple[int, ...]
-    """Devices in the order that strips lie in."""
+    """Devices in the order in which strips lie."""
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
     loads_of: dict[Drafted, Loads] = field(default_factory=dict)
     halo_blocks: HaloBlocks = field(default_factory=dict)
@@ -96,12 +97,12 @@ class DirectDrafts:
         return self.loads_of[drafts]
 
     def alone_s(self) -> float:
-        """The load of the best device by itself."""
+        """The load, in seconds, of the best device by itself."""
         cuts = self.problem.cuts
         return min(self.loads((self.stage(0, cuts, [device]),)).bound_s for device in self.kinds)
 
     def allowed(self, drafts: Drafted) -> bool:
-        """Whether no stage of theirs is forbidden."""
+        """Whether no stage of the drafts is forbidden."""
         return not any(
             (stage.splits[0].start, stage.splits[-1].stop, tile.device) in self.forbidden
             for stage in drafts
@@ -110,7 +111,8 @@ class DirectDrafts:
         )
 
     def draft(self, types: Sequence[Sequence[int]], stages: Stages) -> Drafted | None:
-        """Devices for the types of the stages, with balanced rows; None where those left are all forbidden."""
+        """Drafts with devices for the types of the stages and with balanced rows; None if all devices left are
+        forbidden."""
         free = [list(members) for members in types]
         drafts_found = []
         for start, stop, counts in stages:
@@ -126,7 +128,8 @@ class DirectDrafts:
         return tuple(drafts_found)
 
     def stage(self, start: int, stop: int, devices: Sequence[int]) -> StageDraft:
-        """One fused block on the devices, rows in balance as far as each device's own work tells."""
+        """One fused block on the devices. The rows are balanced by each device's own work, without that of its
+        neighbours."""
         devices = sorted(devices, key=self.order.index)
         rows = self.problem.segment(start, stop).rows
         entry = exit_ = -1
@@ -155,7 +158,8 @@ class DirectDrafts:
 
 
 def balanced(limits: Sequence[Sequence[Limit]], rows: int) -> list[int]:
-    """Boundaries of least maximum over all limits of all devices in order, nearly: bisection, filling greedily."""
+    """Boundaries of nearly least maximum over the limits of all devices in order: bisection on the maximum, filling
+    greedily."""
     high = max(_seconds(limit, 0, rows, rows) for limit in limits[0])
     low, best = 0.0, [0] + [rows] * len(limits)
     for _ in range(40):

@@ -1,8 +1,9 @@
-"""How far down the rows of every segment a set of devices gets within a period, all segments and sets at once.
+"""Computes how many rows of every segment a set of devices can take within a period, for all segments and sets at once.
 
-Names: states → multisets of device types; reach → the row behind the last one that a set can compute, from the top,
-every device as far as it can go (greedy: limits only loosen with a lower first row, so farther is never worse).
-Rows of all segments lie one behind the other: a row is a place in one array.
+Names: states → multisets of device types; reach → the row behind the last one that a set can compute, starting at the
+top, when each device takes as many rows as it can. Greedy is right because a strip that begins lower reaches at least
+as far.
+The rows of all segments lie one behind the other in one array.
 Complexity: O(types · rows · log rows) and O(states) for each segment.
 """
 
@@ -25,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _SegmentLimits:
-    """One limit of all segments of a batch. `upper` never falls within a segment."""
+    """One limit, for all segments of a batch. `upper` never falls within a segment."""
 
     upper: Floats
     lower: Floats
@@ -36,9 +37,9 @@ class _SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Segments between the same kinds of ends. `limits[role][type]`: of a device that scatters the frame (ENTRY),
-    gathers the results (EXIT), both or neither; None where no device of the type may. `needed`: roles that some device
-    must have."""
+    """Segments between ends of the same kind. `limits[role][type]`: limits of a device that scatters the frame (ENTRY),
+    gathers the results (EXIT), does both or neither; None if no device of the type may have the role. `needed`: roles
+    that some device must have."""
 
     segments: tuple[tuple[int, int], ...]
     first: Ints
@@ -53,8 +54,8 @@ def batch_of(
     cluster: Cluster, kinds: Sequence[DeviceType], segments: Sequence[tuple[int, int]], tables: Sequence[SegmentBytes],
     roles: Mapping[int, Sequence[bool]], needed: Sequence[int], banned: frozenset[tuple[int, int, int]],
 ) -> Batch:  # fmt: skip
-    """`roles`: by role, which types have a device that may have it. `banned`: (start, stop, device) that no
-    stage may be."""
+    """The batch of these segments. `roles`: by role, the types that have a device which may have it. `banned`: (start,
+    stop, device) that are forbidden."""
     rows = np.array([table.rows for table in tables], np.int64)
     first = np.concatenate(([0], np.cumsum(rows + 1)))[:-1].astype(np.int64)
     segment_of = np.repeat(np.arange(len(tables)), rows + 1)
@@ -74,7 +75,7 @@ def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_SegmentL
     joined = []
     for many in zip(*limits, strict=True):
         uppers = [one.upper for one in many]
-        if falls:  # the last row within a limit is the last one from which on the least is within it
+        if falls:  # if the table falls, take the last row from which all later values are within the limit
             uppers = [np.append(np.minimum.accumulate(one[-2::-1])[::-1], one[-1]) for one in uppers]
         joined.append(
             _SegmentLimits(
@@ -87,7 +88,7 @@ def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_SegmentL
 
 
 def reached(batch: Batch, counts: Sequence[int], period: float) -> npt.NDArray[np.bool_]:
-    """By segment and state: whether the set computes the segment within the period."""
+    """Whether each set can compute each segment within the period, by segment and state."""
     steps = {role: [_step(batch, kind, role, period) for kind in range(len(counts))] for role in batch.limits}
     top = batch.first[:, None]
     layers = {mask: (top if mask == 0 else np.full_like(top, -1)) for mask in sorted(batch.limits)}
@@ -103,7 +104,7 @@ def reached(batch: Batch, counts: Sequence[int], period: float) -> npt.NDArray[n
 
 
 def _one_more(layers: dict[int, Ints], steps: dict[int, Ints | None]) -> dict[int, Ints]:
-    """One more device, which may take a role that none has yet."""
+    """The layers with one more device, which may take a role that no device has yet."""
     extended = {}
     for mask in layers:
         best = np.full_like(layers[0], -1)
@@ -116,7 +117,8 @@ def _one_more(layers: dict[int, Ints], steps: dict[int, Ints | None]) -> dict[in
 
 
 def _step(batch: Batch, kind: int, role: int, period: float) -> Ints | None:
-    """By row: how far one device gets from there; -1 where it cannot have the role at all."""
+    """How far one device gets from each row; -1 where it exceeds the limits of its role. None if no device of the type
+    may have the role."""
     limits = batch.limits[role][kind]
     if limits is None:
         return None
@@ -138,7 +140,7 @@ def _step(batch: Batch, kind: int, role: int, period: float) -> Ints | None:
     if role:
         idle = np.logical_and.reduce([(period >= limit.idle)[batch.segment_of] for limit in limits])
         reachable = np.where(idle | (reachable > places), reachable, -1)
-        # A strip that begins higher may reach farther: those above may be computed twice.
+        # A strip that begins higher may reach farther; the rows above it are then computed twice.
         base = batch.segment_of * (len(places) + 1)
         reachable = np.maximum.accumulate(reachable + base) - base
         reachable = np.where(reachable >= 0, np.maximum(reachable, places), -1)

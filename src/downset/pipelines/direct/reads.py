@@ -1,4 +1,4 @@
-"""Rows that somebody reads in any plan: by tensor and reader, and those that come into a segment or leave it."""
+"""The rows that are read in any plan: by tensor and reader, and those that cross the ends of a segment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Reads"]
 
 
 class Reads:
-    """`rows[tensor]`: which rows somebody reads on the way to a result; all of what nobody reads, which is computed.
-    `by[tensor]`: (unit, which rows it reads)."""
+    """`rows[tensor]`: the rows that are read on the way to a result; all rows of a tensor without readers, because it
+    is computed anyway. `by[tensor]`: pairs (unit, the rows that it reads)."""
 
     def __init__(self, problem: SplitProblem) -> None:
         self.problem = problem
@@ -33,27 +33,28 @@ class Reads:
                     self.by.setdefault(tensor, []).append((place, rows))
 
     def made(self, op: int) -> Mask:
-        """Which rows an operator must make; known when its readers are. If it is computed whole: those of its first
-        output, all or none."""
+        """The rows that an operator must make, once its readers are known. If it is computed whole: all rows of its
+        first output, or none."""
         described = self.problem.ops[op]
         read = [self.rows[tensor] for tensor in described.outputs]
-        if described.whole:  # its outputs may differ in height
+        if described.whole:  # the heights of its outputs may differ
             of_all = any(self.problem.count(rows) for rows in read)
             return self.problem.rows_of(described.outputs[0], of_all=of_all)
         return either(read)
 
     def read_by(self, op: int, position: int) -> Mask:
-        """Which rows of an input it reads for them."""
+        """The rows of an input that an operator reads to make its rows."""
         return self._read_for(op, position, self.made(op))
 
     def _read_for(self, op: int, position: int, output_mask: Mask) -> Mask:
-        """Which rows of an input it reads to make these."""
+        """The rows of an input that an operator reads to make the rows `output_mask`."""
         described = self.problem.ops[op]
         rows = self.problem.tensors[described.inputs[position]].rows
         return self.problem.rows_read(described.first[position], described.last[position], output_mask, rows)
 
     def moved(self, op: int) -> list[tuple[int, float]]:
-        """(tensor, share of its rows) of what an operator writes, then of what it reads, for them."""
+        """(tensor, share of its rows) for each tensor that an operator writes, then for each that it reads, to make its
+        rows."""
         described, output = self.problem.ops[op], self.made(op)
         share = self._share(output)
         written = [(tensor, share) for tensor in described.outputs]
@@ -66,11 +67,11 @@ class Reads:
         return self.problem.count(rows) / len(rows)
 
     def moved_bytes(self, op: int) -> int:
-        """Bytes that the operator reads and writes for these rows."""
+        """The bytes that an operator reads and writes to make its rows."""
         return round(sum(share * self.problem.tensors[tensor].nbytes for tensor, share in self.moved(op)))
 
     def came(self, start: int, stop: int, *, left_out: Collection[int] = ()) -> int:
-        """Bytes of rows made before units [start, stop), or given, that these read."""
+        """The bytes of rows that units [start, stop) read and that earlier units make or the network is given."""
         total = 0
         for tensor in self.problem.crossing(start):
             inside = [rows for unit, rows in self.by.get(tensor, ()) if start <= unit < stop]
@@ -79,7 +80,8 @@ class Reads:
         return total
 
     def goes(self, start: int, stop: int, *, left_out: Collection[int] = ()) -> int:
-        """Bytes of rows that units [start, stop) make and later ones read, or that are results (all but `left_out`)."""
+        """The bytes of rows that units [start, stop) make and that later units read or that are results, without
+        `left_out`."""
         total = 0
         results = {
             tensor for unit in self.problem.units[start:stop] for op in unit for tensor in self.problem.ops[op].outputs

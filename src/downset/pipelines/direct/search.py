@@ -1,11 +1,12 @@
-"""Pipelines whose stages hand rows over directly, of least period: bounded first, worked out where bounds leave a plan.
+"""Searches pipelines of least period with direct hand-over: first bounds, then plans where the bounds allow a better
+one.
 
 Source: ours.
-Names: incumbent → a plan known before, here the best with leaders (which no baseline is below).
-Bounds are of all plans of row strips (`bound`); plans begin as what the bounds' search and its guide found, and as the
-strips of the leaders' plan and of every baseline, handed over directly. Each descends (`descent`) by its loads, those
-of the least load first; what is left is scheduled, and the least period is taken.
-Complexity: three bisections of some twenty periods; for each beginning as many prices as the descent takes.
+Names: incumbent → a plan that is known before; here the best with leaders, which is at least as good as every baseline.
+Bounds hold for all plans of row strips (`bound`). Plans begin as the stages that the search for bounds and its guide
+found, and as the strips of the leaders' plan and of every baseline, handed over directly. Each beginning descends
+(`descent`) by its loads, the least load first; the results are scheduled, and the least period is taken.
+Complexity: three bisections of about twenty periods; for each beginning as many prices as the descent takes.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ __all__ = ["DirectLimits", "direct"]
 
 _CLOSE = 1e-9
 _NEAR = 1e-4
-"""Bounds are this close at first, and closer where a plan is."""
+"""How close bounds are to a period with stages: at first, and when a plan is near."""
 _SHARE = 1 / 3
-"""The share of the remaining time that one descent has."""
+"""The share of the remaining time for one descent."""
 _VAIN = 3
-"""After this many beginnings in a row without a better plan, the rest, of higher loads, is not tried."""
-_STRIPS = "stages of consecutive units on devices apart, row strips from the fastest device down, "
+"""The search ends after this many beginnings in a row without a better plan; later ones have higher loads."""
+_STRIPS = "stages of consecutive units on disjoint sets of devices, row strips from the fastest device down, "
 Space = Literal["one block", "any blocks", "all"]
 _SPACES: Mapping[Space, str] = {
     "one block": _STRIPS + "one fused block a stage, with leaders or handed over directly",
@@ -46,7 +47,7 @@ _SPACES: Mapping[Space, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DirectLimits:
-    """`deadline` of `clock.now`. `forbidden`: (start, stop, device) that no stage may be."""
+    """`deadline`: a time of `clock.now`. `forbidden`: (start, stop, device) that no stage may be."""
 
     deadline: float
     max_latency_s: float = math.inf
@@ -60,11 +61,12 @@ def direct(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: DirectLimits, *, total_bound_s: float,
     led_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:  # fmt: skip
-    """The best plan found until the deadline, no worse than the incumbent; None where there is none within the limits.
-    `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound."""
+    """The best plan found until the deadline, at least as good as the incumbent; None if there is none within the
+    limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound on the
+    period of all pipelines."""
     best = _Best(problem, cluster, accounting, limits)
     if incumbent is not None:
-        alike = directly(incumbent.stages)  # of equals the one without leaders
+        alike = directly(incumbent.stages)  # of equal plans the one without leaders
         if alike is not None:
             best.offer(alike)
         best.offer(incumbent.stages, incumbent.judged)
@@ -98,7 +100,7 @@ def direct(
 def _beginnings(
     priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], led_drafts: Iterable[Drafted]
 ) -> Iterator[Drafted]:
-    """Drafts to begin with, each once, those of the least load first."""
+    """Drafts to begin with, without repetitions, the least load first."""
     beginnings: dict[Drafted, None] = {}
     for _, stages in (one for many in relaxed for one in many.tried):
         drafts = priced.draft(space.types, stages)
@@ -113,7 +115,7 @@ def _beginnings(
 
 @dataclass
 class _Bounds:
-    """Known bounds of the least period, by the plans that they speak of."""
+    """The known bounds on the period, by the space of plans for which they hold."""
 
     space: DirectSpace
     total_s: float
@@ -137,7 +139,7 @@ class _Bounds:
 
 @dataclass
 class _Best:
-    """The plan of least period so far, within the limits."""
+    """The plan of least period so far within the limits."""
 
     problem: SplitProblem
     cluster: Cluster
@@ -157,14 +159,14 @@ class _Best:
             self.drafts, self.kept, self.period_s = drafts, judgement, judgement.period_s
 
     def unproven(self, total_bound_s: float) -> FoundPipeline | None:
-        """The plan without a search, of which only the bound on all pipelines is known."""
+        """The plan without a search; only the bound on all pipelines is known."""
         if self.kept is None:
             return None
         bound = min(total_bound_s, self.period_s)
         return FoundPipeline(self.drafts, bound, stopped=True, judged=self.kept, space=_SPACES["all"])
 
     def proven_by(self, bounds: _Bounds, form: Canonical) -> FoundPipeline | None:
-        """The plan with the bound of the least space that it is in, or of a larger one that it meets."""
+        """The plan with the bound of the smallest space that contains it, or of a larger space whose bound it meets."""
         if self.kept is None:
             return None
         spaces = _spaces(self.drafts, form)
@@ -185,7 +187,7 @@ class _Best:
 
 
 def _spaces(drafts: Drafted, form: Canonical) -> list[Literal["one block", "any blocks"]]:
-    """The spaces that a plan is in, the smallest first."""
+    """The spaces that contain a plan, the smallest first."""
     place = {device: form.type[k] for k, device in enumerate(form.order)}
     for split in (split for stage in drafts for split in stage.splits):
         if any(tile.columns is not None for tile in split.tiles):

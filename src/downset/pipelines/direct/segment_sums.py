@@ -1,6 +1,7 @@
-"""Work and bytes of all devices of a stage together: at least, in any blocks, and as equal strips of one block.
+"""Work and bytes of all devices of a stage together: lower bounds for any blocks, and values for equal strips of one
+block.
 
-Names: n strips → upper, lower and final tables of a segment summed over n strips, one behind the other.
+Names: n strips → the upper, lower and final tables of a segment, summed over n strips one behind the other.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ __all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]
 
 
 class SegmentSums:
-    """By segment: MACs that somebody reads (with the bytes moved by operators without MACs, where every device takes a
-    byte in the time of a MAC), bytes that come from other stages, bytes that go to others. Of the first stage nothing
-    comes, of the last nothing goes: it may be there already."""
+    """By segment: MACs whose rows are read (plus moved bytes, if on every device a byte takes as long as a MAC), bytes
+    from other stages, and bytes for other stages. The input of the first stage and the output of the last count 0,
+    because they may be in place already."""
 
     def __init__(
         self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads, accounting: Accounting
@@ -54,14 +55,14 @@ class SegmentSums:
 
 
 def sums_suffice(sums: SegmentSums, segments: Sequence[tuple[int, int]], period: float) -> npt.NDArray[np.bool_]:
-    """By segment and multiset of devices: whether their time is enough for the sums."""
+    """Whether the time of the devices is enough for the sums, by segment and multiset of devices."""
     counts = [len(kind.devices) for kind in sums.kinds]
     states = np.array(list(product(*(range(count + 1) for count in counts))), np.int64)
     work, came, goes = (
         np.array([table[ends] for ends in segments])[:, None] for table in (sums.work, sums.came, sums.goes)
     )
     speeds = [kind.mac_per_s for kind in sums.kinds]
-    whole = states @ np.array(speeds) * period  # MACs of all devices computing all the time
+    whole = states @ np.array(speeds) * period  # MACs of all devices that compute all the time
     per_byte = min(kind.per_byte for kind in sums.kinds)
     if sums.network.overlap:
         enough = work <= whole
@@ -72,7 +73,7 @@ def sums_suffice(sums: SegmentSums, segments: Sequence[tuple[int, int]], period:
             enough &= per_byte * moved <= ports
         return np.asarray(enough)
     left, capacity = per_byte * (came + goes), np.broadcast_to(whole, (len(segments), len(states))).copy()
-    for kind in sorted(range(len(counts)), key=lambda one: speeds[one]):  # the slowest lose least by moving
+    for kind in sorted(range(len(counts)), key=lambda one: speeds[one]):  # the slowest lose least
         taken = np.minimum(left, states[:, kind] * period)
         left = left - taken
         capacity -= taken * speeds[kind]
@@ -82,8 +83,8 @@ def sums_suffice(sums: SegmentSums, segments: Sequence[tuple[int, int]], period:
 def least_fetched_s(
     problem: SplitProblem, cluster: Cluster, many: npt.NDArray[np.int64], accounting: Accounting
 ) -> npt.NDArray[np.float64]:
-    """By start, stop and multiset (of so many devices): seconds of a medium for what its strips fetch, or fewer or more
-    strips of those that can be."""
+    """A lower bound on the seconds of a shared medium for what the strips of a multiset of devices fetch, by start,
+    stop and multiset. `many`: the number of devices of each multiset."""
     most, cuts = int(many.max()), problem.cuts
     fetched = np.zeros((cuts + 1, cuts + 1, most + 1))
     frame = set(problem.crossing(0)) if accounting.source is not None else set()
@@ -93,13 +94,13 @@ def least_fetched_s(
                 t for unit in problem.units[start:stop] for op in unit for t in problem.ops[op].inputs
             ):
                 fetched[start, stop] = _least_of_strips(problem.segment(start, stop), most)
-    least = np.minimum.accumulate(fetched[..., ::-1], axis=2)[..., ::-1]  # as many strips, or more
-    least = np.maximum.accumulate(np.where(np.isfinite(least), least, -np.inf), axis=2)  # some devices without rows
+    least = np.minimum.accumulate(fetched[..., ::-1], axis=2)[..., ::-1]  # that many strips, or more
+    least = np.maximum.accumulate(np.where(np.isfinite(least), least, -np.inf), axis=2)  # at most one a row
     return np.asarray(least[..., many] / cluster.network.occupied.bytes_per_s)
 
 
 def _least_of_strips(segment: SegmentPrices, most: int) -> npt.NDArray[np.float64]:
-    """By number of strips, none empty: the fewest bytes in; infinite for more strips than rows."""
+    """The fewest bytes that n strips fetch, none of them empty, by n; infinite for more strips than rows."""
     upper, lower, final = (table[1].astype(np.float64) for table in (segment.upper, segment.lower, segment.final))
     least = np.full(most + 1, np.inf)
     least[0], least[1:2] = 0.0, final[0]
@@ -111,8 +112,8 @@ def _least_of_strips(segment: SegmentPrices, most: int) -> npt.NDArray[np.float6
 
 
 class EqualStrips:
-    """By start, stop and number of strips of equal height: what they compute, what they fetch, and what of it the last
-    unit before made, which its stage sends. A guide to plans, no bound."""
+    """Figures of equal strips, by start, stop and number of strips: what they compute, what they fetch, and the part of
+    it that the previous unit made, which the previous stage sends. A guide to plans, not a bound."""
 
     def __init__(
         self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], accounting: Accounting
@@ -134,19 +135,20 @@ class EqualStrips:
                 if start:
                     before = {tensor for op in problem.units[start - 1] for tensor in problem.ops[op].outputs}
                     self.sent[start, stop] = _of_equal_strips(sweep.read_bytes(before.intersection(read)), most)
-                elif accounting.source is None:  # the entry has its rows, and sends what the others receive
+                elif accounting.source is None:  # the entry has its rows and sends the others'
                     self.fetched[start, stop] *= 2 * (1 - 1 / np.maximum(np.arange(most + 1), 1))
 
     def fetched_s(self) -> npt.NDArray[np.float64]:
-        """By start, stop and multiset: seconds of a medium."""
+        """Seconds of the medium, by start, stop and multiset."""
         least = np.where(np.isfinite(self.fetched), self.fetched, 0.0)
         return np.asarray(least[..., self.many] / self.network.bytes_per_s)
 
     def sending_s(
         self, period: float
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """By start, stop and multiset, each of its devices with a strip: seconds that they have to send; seconds that
-        those before must send; whether there are so many strips, and time to compute them."""
+        """Three tables by start, stop and multiset, each device with a strip: the seconds that its devices have left to
+        send; the seconds that the previous stage must send; and whether the segment has that many strips and the
+        devices time to compute them."""
         per_byte = min(kind.per_byte for kind in self.kinds)
         work, fetched, sent = (table[..., self.many] for table in (self.work, self.fetched, self.sent))
         exists = np.isfinite(work)
@@ -157,7 +159,7 @@ class EqualStrips:
         if not self.network.overlap:
             left = np.where(exists, work, 0.0)
             for kind in sorted(range(len(self.kinds)), key=lambda one: -self.kinds[one].mac_per_s):
-                speed = self.kinds[kind].mac_per_s  # the fastest spend least on it
+                speed = self.kinds[kind].mac_per_s  # the fastest devices spend least on it
                 taken = np.minimum(left, self.sets[:, kind] * period * speed)
                 offers -= taken / speed
                 left = left - taken

@@ -1,9 +1,9 @@
-"""Lower bounds of a strip's cost where stages hand over directly, as tables over the rows of every segment.
+"""Lower bounds of a strip's cost under direct hand-over, as tables over the rows of every segment.
 
-Names: limit → a constraint `upper[hi] - lower[lo] <= P` on a strip [lo, hi) in seconds, `final[lo]` where the strip is
-the last; out → bytes of rows that this strip alone makes and that somebody else reads: they are sent at least once.
-A strip of a first stage reads the frame where it appears, at the entry; so one device of that stage, the entry, sends
-what the others read instead of fetching its own rows. One device of the last stage, the exit, likewise.
+Names: limit → a constraint `upper[hi] - lower[lo] <= P` on a strip [lo, hi) in seconds, with `final[lo]` for the last
+strip; out → bytes of rows that only this strip makes and that other stages read: they are sent at least once.
+The strips of a first stage read the frame where it appears, at the entry. So the entry, a device of that stage, sends
+what the others read and does not fetch its own rows. The exit, a device of the last stage, is treated alike.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ENTRY, EXIT = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class DeviceType:
-    """Devices that are alike, or the fastest in everything of those taken as alike. `per_byte` and `latency`: of the
-    best link that one has."""
+    """Devices that are alike, or that are taken as alike with the best value of each property. `per_byte` and
+    `latency`: of the best link of any of them."""
 
     devices: tuple[int, ...]
     mac_per_s: float
@@ -38,7 +38,7 @@ class DeviceType:
 
 
 def device_types(cluster: Cluster, types: Sequence[Sequence[int]]) -> tuple[DeviceType, ...]:
-    """The best of each list of devices."""
+    """The types of these lists of devices, each with the best values of its devices."""
     return tuple(_best_of(cluster, tuple(devices)) for devices in types)
 
 
@@ -66,14 +66,15 @@ class SegmentBytes:
     fetched: tuple[Floats, Floats, Floats]
     sent: tuple[Floats, Floats, Floats]
     came: float
-    """Bytes that all strips together must have."""
+    """The bytes that all strips together must fetch."""
 
 
 def segment_bytes(
     problem: SplitProblem, start: int, stop: int, reads: Reads, *, frame_is_held: bool, results_are_held: bool,
 ) -> SegmentBytes:  # fmt: skip
-    """`frame_is_held`: a device of a later stage may have the frame already (it is the source); `results_are_held`: one
-    of an earlier stage may keep results (it is the sink). What such devices move is then left out."""
+    """The tables of units [start, stop). `frame_is_held`: a device of a later stage may hold the frame already, as the
+    source. `results_are_held`: a device of an earlier stage may keep results, as the sink. The bytes of such devices
+    are left out."""
     segment = problem.segment(start, stop)
     tables = [
         tuple(table[quantity].astype(np.float64) for table in (segment.upper, segment.lower, segment.final))
@@ -93,8 +94,8 @@ def _reads_frame(problem: SplitProblem, start: int, stop: int) -> bool:
 def _sent(
     problem: SplitProblem, start: int, stop: int, reads: Reads, *, results_are_held: bool
 ) -> tuple[Floats, Floats, Floats]:
-    """Own rows of tensors that one strip makes alone: no reader inside (its halo would be made twice), no operator that
-    makes all rows or none."""
+    """Tables of the rows that one strip alone makes: of tensors without a reader inside (its halo would be made twice),
+    and of operators that can make some of their rows."""
     rows = problem.segment(start, stop).rows
     frame = np.arange(rows + 1, dtype=np.int64)
     upper, lower, final = (np.zeros(rows + 1) for _ in range(3))
@@ -121,8 +122,8 @@ def _sent(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Seconds of a strip as tables, beside `fixed` ones that do not depend on its rows. `idle`: those of a device that
-    has the role and no rows."""
+    """Seconds of a strip as tables, plus `fixed` seconds that do not depend on its rows. `idle`: the seconds of a
+    device that has the role and no rows."""
 
     upper: Floats
     lower: Floats
@@ -132,11 +133,11 @@ class Limit:
 
 
 def limits_of(cluster: Cluster, kind: DeviceType, tables: SegmentBytes, role: int) -> list[Limit]:
-    """The quantities of a strip on such a device that must each be at most P, in its `role`: 0, ENTRY, EXIT or both."""
+    """The limits of a strip on such a device in its `role` (0, ENTRY, EXIT or both); each must be at most P."""
     network = cluster.network
     fetched, sent = tables.fetched, tables.sent
     computing = _sum((1 / kind.mac_per_s, tables.macs), (1 / kind.moved_per_s, tables.moved))
-    # The entry sends what the others read: all but its own rows. The exit receives what the others make.
+    # The entry sends the rows that others read, the exit receives the rows that others make.
     receive = _sum((kind.per_byte * (not role & ENTRY), fetched), (-kind.per_byte * bool(role & EXIT), sent))
     send = _sum((kind.per_byte * (not role & EXIT), sent), (-kind.per_byte * bool(role & ENTRY), fetched))
     gathered = float(sent[2][0]) * kind.per_byte if role & EXIT else 0.0
@@ -159,6 +160,6 @@ def _sum(*parts: tuple[float, tuple[Floats, Floats, Floats]]) -> tuple[Floats, F
 
 
 def _always(tables: tuple[Floats, Floats, Floats]) -> bool:
-    """Whether every strip has some of it."""
+    """Whether the quantity is above 0 for every strip."""
     upper, lower, final = tables
     return bool((upper[1:-1] > lower[:-2]).all() and (final[:-1] > 0).all())

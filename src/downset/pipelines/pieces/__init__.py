@@ -1,1 +1,1 @@
-"""Algorithm 1 of PICO: a network as a chain of pieces with the least redundant work in the worst one."""
+"""Algorithm 1 of PICO: divides a network into a chain of pieces whose worst one has the least redundant work."""

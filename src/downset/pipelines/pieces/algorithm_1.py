@@ -1,4 +1,4 @@
-"""Algorithm 1 as printed, and what its pieces cost: the specification of the native search of `pieces`.
+"""Algorithm 1 as printed, and the costs of its pieces: the specification of the native search of `pieces`.
 
 Source: PICO, section 4.3, Algorithm 1. Names, complexity and deviations: see `search`.
 """
@@ -16,7 +16,7 @@ __all__ = ["PiecePrices", "partition_graph_into_pieces"]
 
 
 class PiecePrices:
-    """Costs of pieces, vertex by vertex from the end; the specification of the native search."""
+    """Costs of pieces, computed vertex by vertex from the end; the specification of the native search."""
 
     def __init__(self, problem: PieceProblem, strips: int) -> None:
         self.problem, self.strips = problem, strips
@@ -32,7 +32,7 @@ class PiecePrices:
         self._read_by = read
 
     def cost(self, left: int, piece: int) -> int:
-        """Redundant MACs of a piece that is taken from the end of what is left."""
+        """Redundant MACs of a piece that is taken from the end of the state `left`."""
         form, wanted = self.problem.form, {}
         for tensor, maker in self._made_by.items():
             readers = self._read_by.get(tensor, 0)
@@ -63,7 +63,7 @@ class PiecePrices:
         return max(spent, 0) * op.macs_per_row
 
     def length(self, piece: int) -> int:
-        """Layers on a longest path."""
+        """The number of layers on a longest path of a piece."""
         lengths: dict[int, int] = {}
         for v in reversed(list(bits(piece))):
             longest = max((lengths[later] for later in bits(self.after[v] & piece)), default=0)
@@ -74,9 +74,11 @@ class PiecePrices:
 def partition_graph_into_pieces(
     problem: PieceProblem, *, strips: int = 2, diameter: int = 5, ties: Ties = "sum", state_limit: int = 100_000
 ) -> PieceChain:
-    """Algorithm 1 as printed, on states instead of hashes: every ending piece of every state. For small networks.
+    """Algorithm 1 as printed, on states in place of hashes: it tries every ending piece of every state. For small
+    networks.
 
-    Raises LimitReached past `state_limit` states, or pieces of one state.
+    Raises LimitReached if there are more than `state_limit` states, or pieces of one state, and InfeasibleError if no
+    chain keeps the diameter.
     """
     began = time.perf_counter()
     pricing = PiecePrices(problem, strips)
@@ -118,8 +120,8 @@ def partition_graph_into_pieces(
 
 
 def _endings(problem: PieceProblem, pricing: PiecePrices, left: int, diameter: int, most: int) -> list[int]:
-    """The pieces that may be taken from the end of what is left, small to large: closed under successors, with what is
-    forced."""
+    """The pieces that may be taken from the end of the state `left`, small to large. They are closed under successors
+    and hold the forced part."""
     forced = 0
     for v in bits(((1 << len(problem.vertices)) - 1) & ~left):
         forced |= problem.predecessors[v] & left
@@ -130,7 +132,7 @@ def _endings(problem: PieceProblem, pricing: PiecePrices, left: int, diameter: i
     while opened:
         piece = opened.pop()
         if pricing.length(piece) > diameter:
-            continue  # so are all larger ones
+            continue  # all larger ones are too long as well
         if piece:
             endings.append(piece)
         if len(endings) > most:

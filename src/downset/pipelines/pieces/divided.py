@@ -21,13 +21,13 @@ __all__ = ["divided_pieces"]
 def divided_pieces(
     problem: PieceProblem, *, parts: int = 8, strips: int = 2, diameter: int = 5, seconds: float = 60.0
 ) -> PieceChain:
-    """The paper's divide and conquer (section 6.2.3): a part from the front, without its last pieces.
+    """The paper's divide and conquer (section 6.2.3): Algorithm 1 on one part after another, from the front.
 
-    A part is the first vertices of what is left, in their order, cut where few results are read behind it ("roughly
-    partitions it into 8 parts"), behind the last piece that was kept, which stays as it
-    is: that keeps the pieces of different parts in one chain. A part's last two pieces go back to the rest, and as many
-    more as are read from behind the part. Of the whole nothing is proven: the bound is 0. Raises LimitReached out of
-    time, InfeasibleError if a part has no chain.
+    A part holds the first vertices that are left, in their order, cut where later vertices read few results ("roughly
+    partitions it into 8 parts"). It begins behind the last piece that was kept; that piece takes part in the search and
+    stays as it is, so that the pieces of different parts form one chain. A part's last two pieces go back to the rest,
+    and so do further ones that vertices behind the part read. Nothing is proven of the whole chain: its bound is 0.
+    Raises LimitReached out of time, InfeasibleError if a part has no chain.
     """
     begin, began = time.perf_counter(), clock.now()
     total = len(problem.vertices)
@@ -48,12 +48,13 @@ def divided_pieces(
         if number < parts:
             del kept[-2:]
             while any(after[v] >> reach for piece in kept[:-1] for v in piece):
-                kept.pop()  # only the last piece may be read by what is not decided
+                kept.pop()  # only the last kept piece may be read by vertices that are left
     return PieceChain(tuple(kept), _costs(problem, kept, strips), 0, False, states, time.perf_counter() - begin)
 
 
 def _narrow(after: Sequence[int], target: int, slack: int) -> int:
-    """A position not far before the target where the fewest vertices are read from behind it; the last of equals."""
+    """A position near the target, at or before it, behind which the fewest earlier vertices are read; the last of
+    equals."""
 
     def crossing(cut: int) -> int:
         return sum(1 for v in range(cut) if after[v] >> cut)
@@ -71,7 +72,8 @@ def _costs(problem: PieceProblem, chain: Sequence[Sequence[int]], strips: int) -
 
 
 def _part(problem: PieceProblem, before: Sequence[int], chosen: Sequence[int], diameter: int) -> PieceProblem:
-    """Some vertices alone; `before` as one vertex so long that no layer behind it fits into its piece."""
+    """The problem of some vertices alone. The vertices `before` are one vertex that is so long that no layer behind it
+    fits into its piece."""
     groups = [tuple(before), *((v,) for v in chosen)] if before else [(v,) for v in chosen]
     number = {v: place for place, group in enumerate(groups) for v in group}
     vertices = tuple(tuple(sorted(op for v in group for op in problem.vertices[v])) for group in groups)

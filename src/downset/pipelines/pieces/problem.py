@@ -1,4 +1,4 @@
-"""The input of Algorithm 1, vertices and the rows that they read, and its result: a chain of pieces."""
+"""The problem of Algorithm 1, vertices and the rows that they read, and its result, a chain of pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Ties = Literal["sum", "first"]
 
 @dataclass(frozen=True, slots=True)
 class PieceProblem:
-    """Vertices in a topological order. `vertices[v]`: its operators in the graph; `layers[v]`: 1 if it is a layer."""
+    """Vertices in a topological order. `vertices[v]`: its operators in the graph. `layers[v]`: 1 if it is a layer, else
+    0."""
 
     form: RowForm
     vertices: tuple[tuple[int, ...], ...]
@@ -31,8 +32,9 @@ class PieceProblem:
 
 @dataclass(frozen=True, slots=True)
 class PieceChain:
-    """`pieces[i]`: the vertices of piece i; `costs[i]` its redundant MACs. `bound_macs` ≤ the least possible max;
-    `refined`: ties were settled as asked for (otherwise the chain is the first that was found)."""
+    """`pieces[i]`: the vertices of piece i; `costs[i]`: its redundant MACs. `bound_macs`: a lower bound on the largest
+    cost of every chain. `refined`: whether ties were settled as asked for; otherwise the chain is the first that was
+    found."""
 
     pieces: tuple[tuple[int, ...], ...]
     costs: tuple[int, ...]
@@ -50,17 +52,17 @@ class PieceChain:
         return self.bound_macs == self.max_macs
 
     def operators(self, problem: PieceProblem) -> tuple[tuple[int, ...], ...]:
-        """By piece: the operators of the graph, in its order."""
+        """The operators of each piece, in the graph's order."""
         return tuple(tuple(sorted(op for v in piece for op in problem.vertices[v])) for piece in self.pieces)
 
 
 def piece_problem(graph: Graph, *, axis: int = 0, halos_required: bool = True) -> PieceProblem:
     """The vertices that Algorithm 1 groups, with halos along rows (axis 0) or columns (1). Raises UnsupportedError for
-    a kind whose halo is not known (if `halos_required`)."""
+    an operator kind whose halo is not known, if `halos_required`."""
     form = row_form(graph, axis=axis, halos_required=halos_required)
     made_by, read_by = graph.producers(), graph.consumers()
     vertex_of: dict[int, int] = {}
-    waiting: dict[int, list[int]] = {}  # by tensor: operators that go with its one reader, the last makes it
+    waiting: dict[int, list[int]] = {}  # by tensor: operators that go with its only reader, its maker last
     members: list[list[int]] = []
     layers: list[int] = []
     for index, op in enumerate(graph.ops):
@@ -68,13 +70,13 @@ def piece_problem(graph: Graph, *, axis: int = 0, halos_required: bool = True) -
         before = [earlier for tensor in op.inputs for earlier in waiting.pop(tensor, ())]
         outputs = form.ops[index].outputs
         if outputs and all(graph.tensors[tensor].role != "activation" for tensor in outputs):
-            waiting[outputs[0]] = [*before, index]  # computes weights: with the first that reads them
+            waiting[outputs[0]] = [*before, index]  # computes weights: goes with their first reader
             continue
         layer = kind_of(op.kind).convolves_or_pools
         one_reader = len(outputs) == 1 and len(read_by[outputs[0]]) == 1 and outputs[0] not in graph.outputs
         moved = len(read) == 1 and (made_by[read[0]] in before or len(read_by[read[0]]) > 1)
         if not layer and one_reader and moved:
-            # Kept with its reader, so that a cut in between carries one tensor and not one for each reader.
+            # It stays with its reader, so that a cut before them carries one tensor.
             waiting[outputs[0]] = [*before, index]
             continue
         sources = {vertex_of[made_by[tensor]] for tensor in read if made_by[tensor] in vertex_of}

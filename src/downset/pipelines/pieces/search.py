@@ -1,24 +1,27 @@
-"""A network as a chain of pieces with the least redundant work in the worst one.
+"""Divides a network into a chain of pieces so that the worst piece has the least redundant work.
 
 Source: PICO, section 4.3, Algorithm 1 and equation 13; section 6.2.3 for the divide and conquer of large networks.
 Names: the graph 𝔾 that is left → a *state*, a downset of vertices; ending piece M_E → the next piece, from the end;
-    C(M) → `cost`, in MACs; F(𝔾) → the least `max_macs`; the constraint of lines 5-7 → the *forced* part of a piece;
-    d → `diameter`; n → `layers`.
+C(M) → `cost`, in MACs; F(𝔾) → the least `max_macs`; the constraint of lines 5-7 → the *forced* part of a piece; d →
+`diameter`; n → `layers`.
 Complexity: as printed, O(w·d·(n·d/w)^w). Here each threshold visits a state once; states are the cuts that the chain
-    constraint leaves, 20 to 83 for networks of chains and blocks.
-Deviations: a state is what is left alone: what feeds the part already taken is forced, so line 7's M'_E adds nothing.
-    Instead of the full recursion, a search for the least threshold: is there a chain whose pieces all cost at most T?
-    A state from which there is none is remembered with its T.
-    Vertices are convolutions and pools (the layers, which n and the diameter count), and operators that join tensors
-    (Add, Concat, Mul: they count in neither; without them ResNet34 has no chain at all). Every other operator belongs
-    to the vertex whose result it reads, the classifier to the last; where others read that result too, to its reader.
-    C(M) is not defined to the letter ("the difference of required FLOPs for the two input"): here, each vertex's MACs
-    for `strips` equal row strips of the piece's sinks, clipped at the borders, less its MACs for the whole, summed;
-    less than nothing (rows that a stride skips) counts as nothing. The sinks of a piece are fixed by the state, so this
-    is a sum that only grows with the piece, and leaving out all that contains a piece over the threshold loses nothing.
-    Ties: ties="sum" takes the least max C, then the least sum of C, then the most pieces; ties="first" keeps at each
-    state the first piece of least max C, as line 12 does, from small pieces to large (the paper names no order).
-    The diameter is the number of layers on a longest path within the piece, at most 5.
+constraint leaves, 20 to 83 for networks of chains and blocks.
+Deviations:
+- A state is only the vertices that are left. The vertices that feed the part already taken are forced, so line 7's M'_E
+  adds nothing.
+- In place of the full recursion there is a search for the least threshold T such that some chain has only pieces of
+  cost at most T. A state without such a chain is remembered with its T.
+- Vertices are convolutions and pools (the layers, which n and the diameter count), and operators that join tensors
+  (Add, Concat, Mul), which neither counts; without these ResNet34 has no chain. Every other operator belongs to the
+  vertex whose result it reads, or, if other operators read that result too, to its reader; the classifier belongs to
+  the last vertex.
+- The paper does not define C(M) exactly ("the difference of required FLOPs for the two input"). Here it is the sum over
+  the piece's vertices of their MACs for `strips` equal row strips of the piece's sinks, clipped at the borders, less
+  their MACs for the whole; a negative difference (a stride skips rows) counts as 0. The state determines the sinks of a
+  piece, so the sum only grows with the piece, and all pieces that contain one above the threshold can be left out.
+- Ties: ties="sum" takes the least max C, then the least sum of C, then the most pieces. ties="first" keeps at each
+  state the first piece of least max C, as line 12 does, from small pieces to large (the paper names no order).
+- The diameter is the number of layers on a longest path within the piece, at most 5.
 """
 
 from __future__ import annotations
@@ -51,10 +54,10 @@ def pieces(
     ties: Ties = "sum",
     engine: EngineName = "native",
 ) -> PieceChain:
-    """The chain of least max C, ties as asked for, or the best found within the limits with its bound.
+    """The chain of least max C with ties settled as asked for, or the best found within the limits, with its bound.
 
     Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
-    than one strip or a diameter below one layer.
+    than one strip, a diameter below one layer or too many vertices.
     """
     check_engine(engine)
     if strips < 1 or diameter < 1:
@@ -73,7 +76,7 @@ def pieces(
         left = seconds - (clock.now() - began)
         if left <= 0:
             break
-        # What cannot be settled must not cost the whole budget; a threshold at the bound is the easiest to refute.
+        # Ties that cannot be settled must not take the whole time. A threshold at the bound is refuted soonest.
         allowed_s, _ = clock.compiled_limits(left if threshold == _NONE - 1 else left / 4, state_limit)
         before = search.pairs()
         outcome, allowed = search.within(threshold, allowed_s)
@@ -92,7 +95,7 @@ def pieces(
     if result is None:
         raise LimitReached(f"no chain of pieces within {clock.told(seconds)}; give it more, or divide the network")
     spent = clock.now() - began
-    left = min(seconds - spent, max(spent, 1.0))  # settling ties is worth as much as the search was
+    left = min(seconds - spent, max(spent, 1.0))  # at most as long for ties as for the search
     refined = left > 0 and search.refine(best, ties == "first", clock.compiled_limits(left, state_limit)[0])
     if refined:
         result = tuple(map(tuple, search.pieces())), tuple(search.costs())

@@ -1,1 +1,1 @@
-"""Cyclic schedules of tasks that hold resources: their event graph, period, load bound, and the orders themselves."""
+"""Cyclic schedules of tasks that hold resources: event graph, period, load bound and orders."""

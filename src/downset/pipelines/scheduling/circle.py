@@ -1,4 +1,4 @@
-"""A circle of one period's length for every resource, and the arcs that are taken on it."""
+"""A circle with the length of a period for every resource, and the arcs taken on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Circle"]
 
 
 class Circle:
-    """Taken arcs of each resource, apart and in order, on circles of `length`. An arc may run past the end."""
+    """The taken arcs of each resource, disjoint and sorted, on circles of `length`. An arc may run past the end."""
 
     def __init__(self, resources: int, length: float) -> None:
         self.length = length
@@ -18,8 +18,8 @@ class Circle:
         self._stops: list[list[float]] = [[] for _ in range(resources)]
 
     def first_free(self, resources: Iterable[int], seconds: float, wanted: float) -> float | None:
-        """The first place at or behind `wanted` (going round once) at which the arc is free on all resources; as a
-        place in [wanted, wanted + length). None: there is none."""
+        """The first place, at or behind `wanted` and at most once round, where an arc of `seconds` is free on all
+        resources. It is in [wanted, wanted + length). None if there is no such place."""
         if seconds > self.length + self._slack:
             return None
         start_s, wanted_resources = wanted, tuple(resources)
@@ -31,7 +31,7 @@ class Circle:
         return None
 
     def take(self, resources: Iterable[int], seconds: float, start_s: float) -> float:
-        """Takes the arc; its place in [0, length)."""
+        """Take the arc; returns its place in [0, length)."""
         phase = start_s % self.length
         if phase >= self.length - self._slack:
             phase = 0.0
@@ -51,7 +51,8 @@ class Circle:
         return [(phase, self.length), (0.0, stop - self.length)]
 
     def _clash(self, resource: int, start_s: float, seconds: float) -> float:
-        """How much later the arc must begin to be free of the last taken arc that it meets; 0: it is free."""
+        """The seconds by which the arc must begin later to be free of the last taken arc that it meets; 0 if it is
+        free."""
         starts, stops = self._starts[resource], self._stops[resource]
         phase = start_s % self.length
         later = 0.0

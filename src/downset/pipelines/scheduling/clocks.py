@@ -1,9 +1,10 @@
-"""Which tasks of which frames come before which in every run of a schedule, and how long a frame takes alone.
+"""Computes which tasks of which frames come before which in every run of a schedule, and how long a frame takes alone.
 
 Source: vector clocks (Fidge, Mattern, 1988), read backwards. A resource does one task at a time in a cyclic order, so
-that of all its turns that come behind a task only the first has to be known.
-Names: turn → the place of (task, frame) in the endless order of its resource; clock → by resource that first turn.
-Complexity: O(arcs · resources) for each pass, a few passes more than frames are inside; O(tasks²) for what is read off.
+it is enough to know the first of its turns that come behind a task.
+Names: turn → the place of (task, frame) in the endless order of its resource; clock → the first such turn of each
+resource.
+Complexity: O(arcs · resources) for each pass, with a few passes more than frames are inside; O(tasks²) for the result.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _FAR = 1 << 40
 def frames_between(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = ()
 ) -> npt.NDArray[np.int64]:
-    """[u, v]: the least f such that in every run task u of a frame is done before task v of the f-th frame behind it
+    """[u, v]: the least f such that, in every run, task u of a frame is done before task v of the f-th frame behind it
     begins (0: of the same frame, -1: of the frame before it).
 
-    Every task holds a resource, and the orders do not deadlock."""
+    Every task must hold a resource, and the orders must not deadlock."""
     return _frames_between(tasks, schedule, buffers)[0]
 
 
 def _frames_between(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """`frames_between`, and the same with "occupies its resources no longer" in place of "is done"."""
+    """`frames_between`, and the same table with "no longer occupies its resources" in place of "is done"."""
     buffers = tuple(buffers)
     place = np.zeros(len(tasks), np.int64)
     behind = np.zeros(len(tasks), np.int64)
@@ -48,10 +49,10 @@ def _frames_between(
         return np.asarray(-((place[None, :] - first[:, resource]) // lengths[resource][None, :]) - behind[None, :])
 
     free = frames(clocks[: len(tasks)])
-    np.fill_diagonal(free, 1)  # a task comes before itself one frame later, by the order of its resource
+    np.fill_diagonal(free, 1)  # by the order of its resource a task comes before itself one frame later
     done = free.copy()
     late = [index for index, task in enumerate(tasks) if task.delay_s > 0]
-    if late:  # turns of its own resources do not wait for it to be done
+    if late:  # turns of a resource do not wait until a late task is done
         done[late] = frames(_behind(event_graph(tasks, Schedule((), schedule.window), buffers), clocks, lengths))[late]
     return done, free
 
@@ -66,8 +67,8 @@ def _behind(graph: EventGraph, clocks: npt.NDArray[np.int64], lengths: npt.NDArr
 def _clocks(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """[node, resource]: the first turn of the resource that comes behind the start of frame 0's node, a task's own turn
-    included."""
+    """[node, resource]: the first turn of the resource that comes at or behind the start of the node in frame 0. A
+    task's own turn counts."""
     graph = event_graph(tasks, schedule, buffers)
     clocks = np.full((graph.nodes, len(schedule.orders)), _FAR, np.int64)
     for number, order in enumerate(schedule.orders):
@@ -84,7 +85,7 @@ def _clocks(
     moved = True
     while moved:
         moved = False
-        for tail, own, later in reversed(arcs):  # tasks are listed as a frame can do them
+        for tail, own, later in reversed(arcs):  # tasks are listed in an order that a frame can do
             first = (clocks[own] + later).min(axis=0)
             if (first < clocks[tail]).any():
                 np.minimum(clocks[tail], first, out=clocks[tail])
@@ -93,12 +94,12 @@ def _clocks(
 
 
 def lone_latency_s(tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = ()) -> float:
-    """How long a frame takes while all others take no time: what the orders, the window and the slots make it wait for
-    of its own tasks, through other frames' turns too."""
+    """Seconds that a frame takes while all other frames take no time. They contain what the orders, the window and the
+    slots make the frame wait for of its own tasks, also through turns of other frames."""
     done, free = (frames <= 0 for frames in _frames_between(tasks, schedule, buffers))
     seconds, lasts = (np.array(each) for each in zip(*((task.seconds, task.lasts_s) for task in tasks), strict=True))
     start = np.zeros(len(tasks))
-    # What comes before is transitive: who has fewer tasks before itself comes first.
+    # Coming before is transitive, so tasks with fewer tasks before them are visited first.
     for index in np.argsort(free.sum(axis=0), kind="stable").tolist():
         waits = (start + lasts)[done[:, index]].max(initial=0.0), (start + seconds)[free[:, index]].max(initial=0.0)
         start[index] = max(waits)

@@ -1,12 +1,12 @@
-"""The event graph of a cyclic schedule: when every task of every frame can start, and the period that this settles at.
+"""The event graph of a cyclic schedule: when each task of each frame can start, and the period at which that settles.
 
-Source: marked graphs (Commoner et al., 1971); maximum cycle ratio by Newton's method on the ratio (Dinkelbach), each
-step a longest-path search that ends in a cycle above the ratio tried, or in none.
+Source: marked graphs (Commoner et al., 1971); maximum cycle ratio by Newton's method on the ratio (Dinkelbach). Each
+step is a longest-path search that ends with a cycle above the ratio tried, or with none.
 Names: node → a task's start, and two more: a frame begins, a frame is done; frames → the tokens of an arc.
 Complexity: O(nodes · arcs) for each step; a few steps.
-Every arc (tail, head, seconds, frames) says: head of frame k starts `seconds` or more after tail of frame k - frames
-does. Frames below 0 do not exist, and nobody waits for them. `frames` may be negative: a resource may take a later
-frame first.
+An arc (tail, head, seconds, frames) means: the head of frame k starts at least `seconds` after the tail of frame k -
+frames. Frames below 0 do not exist, and no node waits for them. `frames` may be negative, because a resource may take a
+later frame first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Arc = tuple[int, int, float, int]
 
 
 class Deadlock(Exception):
-    """The orders wait for each other in a circle. `nodes` are on it, in order."""
+    """The orders make nodes wait for each other. `nodes`: those of one cycle, in order."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         super().__init__(f"tasks {', '.join(map(str, nodes))} wait for each other")
@@ -53,8 +53,8 @@ class Deadlock(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TimedTask:
-    """Work that every frame needs once: it occupies all its resources for `seconds`, after other tasks of its frame. It
-    is done `delay_s` later, in which it occupies none."""
+    """Work that every frame needs once. It occupies all its `resources` for `seconds`, after other tasks of its frame,
+    and is done `delay_s` later; in that time it occupies none."""
 
     seconds: float
     resources: tuple[int, ...]
@@ -69,7 +69,7 @@ class TimedTask:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`orders[r]`: what resource r does in every round, each of its tasks once. At most `window` frames are inside."""
+    """`orders[r]`: the tasks of resource r in every round, each once. At most `window` frames are inside."""
 
     orders: tuple[tuple[Turn, ...], ...]
     window: int
@@ -77,8 +77,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class TimedBuffer:
-    """Room that a frame takes from the start of the first of its `writers` to the end of the last of its `readers`.
-    With `slots` (None: without limit) a writer waits until fewer frames than that are in it."""
+    """Room that a frame takes from the start of the first of its `writers` to the end of the last of its `readers`. A
+    writer waits until fewer than `slots` frames are in it (None: without limit)."""
 
     nbytes: int
     writers: tuple[int, ...]
@@ -88,7 +88,7 @@ class TimedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class EventGraph:
-    """Nodes 0 … tasks - 1 are starts of tasks, node `tasks` begins a frame, node `tasks + 1` ends it."""
+    """Nodes 0 … tasks - 1 are the starts of tasks; node `tasks` begins a frame, node `tasks + 1` ends it."""
 
     tasks: int
     tails: npt.NDArray[np.int64]
@@ -104,8 +104,9 @@ class EventGraph:
 def event_graph(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[TimedBuffer] = (), *, window: bool = True
 ) -> EventGraph:
-    """The graph of what each start waits for: its frame's earlier tasks, its resources' turn before, a slot, and the
-    window. The next turn of a resource waits until a task occupies it no longer, all else until the task is done."""
+    """The graph of what each start waits for: earlier tasks of its frame, the turn before on its resources, a slot, and
+    the window. The next turn of a resource waits until a task no longer occupies it; all else waits until the task is
+    done."""
     begin, end = len(tasks), len(tasks) + 1
     arcs: list[Arc] = []
     for index, task in enumerate(tasks):
@@ -115,7 +116,7 @@ def event_graph(
     for order in schedule.orders:
         for first, second in pairwise(order):
             arcs.append((first.task, second.task, tasks[first.task].seconds, first.behind - second.behind))
-        if order:  # the next round begins behind the last turn; a task alone waits for its frame before
+        if order:  # the next round begins behind the last turn; a task alone waits for its previous frame
             last, first = order[-1], order[0]
             arcs.append((last.task, first.task, tasks[last.task].seconds, 1 + last.behind - first.behind))
     for buffer in buffers:
@@ -131,7 +132,7 @@ def event_graph(
 
 
 def _graph(tasks: int, arcs: Sequence[Arc]) -> EventGraph:
-    """Arcs sorted by head: the latest of a head's arcs is then one reduction."""
+    """The graph with arcs sorted by head, so that the latest arc of each head is one reduction."""
     arcs = sorted(arcs, key=lambda arc: arc[1])
     tails, heads, seconds, frames = zip(*arcs, strict=True)
     return EventGraph(
@@ -140,8 +141,8 @@ def _graph(tasks: int, arcs: Sequence[Arc]) -> EventGraph:
 
 
 def check_live(graph: EventGraph) -> None:
-    """Raise Deadlock where tasks wait for each other within one frame, or for later ones, all round a circle."""
-    # A circle of at most `nodes` arcs has no frame in it exactly where these weights sum to more than 0.
+    """Raise Deadlock if tasks on a cycle wait for each other within one frame, or for later frames."""
+    # These weights sum to more than 0 exactly on cycles of at most `nodes` arcs whose frames sum to 0 or less.
     weights = 1.0 - graph.frames.astype(np.float64) * (graph.nodes + 1)
     cycle = positive_cycle(graph, weights, np.zeros(graph.nodes), 0.5)
     if cycle is not None:
@@ -149,8 +150,8 @@ def check_live(graph: EventGraph) -> None:
 
 
 def period_s(graph: EventGraph, *, at_least: float = 0.0) -> float:
-    """Seconds between two frames for ever: the largest sum of seconds over sum of frames of any circle, or `at_least`;
-    infinity where the orders deadlock."""
+    """Seconds between two frames in the long run: the largest ratio of seconds to frames of any cycle, or `at_least`;
+    infinity if the orders deadlock."""
     try:
         check_live(graph)
     except Deadlock:
@@ -168,10 +169,11 @@ def period_s(graph: EventGraph, *, at_least: float = 0.0) -> float:
 
 
 def earliest_starts(graph: EventGraph, period: float) -> npt.NDArray[np.float64]:
-    """Start of every node of frame 0, all frames `period` seconds apart, none earlier than it must; begin is at 0.
+    """The start of every node of frame 0, as early as possible, if all frames are `period` seconds apart. The begin of
+    the frame is at 0.
 
-    `period` is at least the graph's."""
-    for slack in (0.0, 1e-12, 1e-10, 1e-9):  # circles of the period itself may gain by rounding
+    `period` must be at least the period of the graph."""
+    for slack in (0.0, 1e-12, 1e-10, 1e-9):  # cycles of the period itself may gain by rounding
         starts = np.full(graph.nodes, -math.inf)
         starts[graph.tasks] = 0.0
         longer = period * (1 + slack)
@@ -184,12 +186,12 @@ def window_needed(
     tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[TimedBuffer] = (), *,
     deadline: float = math.inf,
 ) -> int:  # fmt: skip
-    """The least window with which the schedule has this period (which it must have with some); past the deadline (of
-    `clock.now`) one that is large enough."""
+    """The least window with which the schedule has this period, which it must have with some window. After the deadline
+    (a time of `clock.now`) a window that is large enough."""
     graph = event_graph(tasks, schedule, buffers, window=False)
     longest = float(earliest_starts(graph, period)[graph.tasks + 1])
     window = max(1, math.ceil(longest / period - 1e-9)) if period > 0 else 1
-    # Tasks of no length may still need their frames inside.
+    # Tasks of length 0 may still need their frames inside.
     while not _reaches(tasks, schedule, period, buffers, window):
         window += 1
     while window > 1 and clock.now() < deadline and _reaches(tasks, schedule, period, buffers, window - 1):
@@ -205,16 +207,16 @@ def _reaches(
 
 
 def _about(graph: EventGraph, ratio: float) -> float:
-    """Gains below it are rounding."""
+    """Smaller gains are rounding errors."""
     return 1e-12 * max(ratio, float(graph.seconds.max(initial=0.0)), 1e-300)
 
 
 def positive_cycle(
     graph: EventGraph, weights: npt.NDArray[np.float64], distance: npt.NDArray[np.float64], least: float
 ) -> npt.NDArray[np.int64] | None:
-    """The arcs of a circle with a sum of weights above 0, the one of largest gain for a frame of those met first; None
-    where there is none. `distance` then holds the longest ones from where it was finite. Compiled where that is built,
-    else by `positive_cycle_python`, which specifies it."""
+    """The arcs of a cycle whose weights sum to more than 0, of the cycles found first the one with the largest gain for
+    each frame; None if there is none. Then `distance` holds the longest paths from nodes where it was finite. Compiled
+    if the native module is built, else `positive_cycle_python`, which specifies it."""
     try:
         compiled = native.compiled
     except UnsupportedError:
@@ -226,7 +228,7 @@ def positive_cycle(
 def positive_cycle_python(
     graph: EventGraph, weights: npt.NDArray[np.float64], distance: npt.NDArray[np.float64], least: float
 ) -> npt.NDArray[np.int64] | None:
-    """The specification of native/pipelines/event_graph.hpp. Which of several circles is met first may differ."""
+    """The specification of native/pipelines/event_graph.hpp. Which of several cycles is found first may differ."""
     firsts = np.flatnonzero(np.r_[True, graph.heads[1:] != graph.heads[:-1]])
     targets = graph.heads[firsts]
     lengths = np.diff(np.r_[firsts, len(graph.heads)])
@@ -246,11 +248,11 @@ def positive_cycle_python(
             gains = [(gain, cycle) for gain, cycle in gains if gain > 0]
             if gains:
                 return max(gains, key=lambda item: item[0] / max(1, int(graph.frames[item[1]].sum())))[1]
-    return None  # gains of rounding alone
+    return None  # only gains by rounding
 
 
 def _parent_cycles(graph: EventGraph, parent: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """The circles among the arcs that gave each node its distance."""
+    """The cycles among the arcs that gave each node its distance."""
     seen = [0] * graph.nodes
     cycles = []
     arcs, tails = parent.tolist(), graph.tails

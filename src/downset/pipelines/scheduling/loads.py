@@ -1,9 +1,9 @@
-"""Lower bounds of the period of cyclic schedules: the busiest resource, and odd sets of ends.
+"""Lower bounds on the period of cyclic schedules: the busiest resource, and odd sets of ends.
 
-Source: the bounds of weighted edge colouring (Edmonds' matching polytope). Of an odd set S of ends at most
-(|S| - 1) / 2 transfers between its members run at once, so that their sum over that number bounds the period.
-Complexity: O(2^n · n) for n ends of one component left after leaves are taken off; above `_MOST` ends only sets of
-three are asked.
+Source: the bounds of weighted edge colouring (Edmonds' matching polytope). Within an odd set S of ends at most (|S| -
+1) / 2 transfers run at once, so the sum of their seconds divided by that number is a bound.
+Complexity: O(2^n · n) for n ends of one component without its leaves; above `_MOST` ends only sets of three are
+checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 16
 
 
 def loads_s(tasks: Sequence[TimedTask], resources: int) -> list[float]:
-    """By resource: the seconds of its work for one frame."""
+    """Seconds of each resource's work for one frame."""
     loads = [0.0] * resources
     for task in tasks:
         for resource in task.resources:
@@ -30,14 +30,16 @@ def loads_s(tasks: Sequence[TimedTask], resources: int) -> list[float]:
 
 
 def load_bound_s(tasks: Sequence[TimedTask], resources: int) -> float:
-    """A lower bound of the period of every schedule of these tasks."""
+    """A lower bound, in seconds, on the period of every schedule of these tasks."""
     return max([0.0, odd_set_bound_s(tasks), *loads_s(tasks, resources)])
 
 
 def odd_set_bound_s(tasks: Sequence[TimedTask]) -> float:
-    """The largest sum of tasks inside an odd set of at least three resources over (size - 1) / 2.
+    """The largest value, over odd sets of at least three resources, of the seconds of tasks inside the set divided by
+    (size - 1) / 2.
 
-    A task with more than two resources (both ends and the medium) is left out: the medium's load is never below."""
+    A task with more than two resources (two ends and the medium) is left out, because the load of the medium is at
+    least as large."""
     between: dict[tuple[int, int], float] = {}
     for task in tasks:
         if len(task.resources) == 2:
@@ -51,7 +53,8 @@ def odd_set_bound_s(tasks: Sequence[TimedTask]) -> float:
 
 
 def _without_leaves(between: dict[tuple[int, int], float]) -> list[tuple[int, int]]:
-    """Pairs on circles or between them: an end with one partner is in no set that its own load does not outdo."""
+    """The pairs on cycles or between them. An end with one partner is left out: its own load is a bound at least as
+    large as that of any set with it."""
     pairs = [pair for pair, seconds in between.items() if seconds > 0]
     while True:
         partners: dict[int, int] = {}
@@ -72,7 +75,7 @@ def _components(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
 
 
 def _of_sets(ends: Sequence[int], inside: dict[tuple[int, int], float]) -> float:
-    """Over every odd set, by summing over subsets."""
+    """The largest value over all odd sets, by summing over subsets."""
     place = {end: index for index, end in enumerate(ends)}
     sums = np.zeros(1 << len(ends))
     for (first, second), seconds in inside.items():

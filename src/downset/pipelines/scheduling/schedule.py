@@ -1,12 +1,13 @@
 """Cyclic schedules of least period: the order in which every resource does its work, round after round.
 
 Source: modulo scheduling (Rau, MICRO 1994), and for ends that form trees the colouring of their edges on a circle.
-Names: P → the period tried; phase → a task's start modulo P; behind → how many rounds late a frame gets there.
-With frames enough inside, what a task waits for in its frame only says in which round it is done: any phases at which
-no resource is taken twice make a schedule of period P. Where transfers form a tree of ends, a walk over it that puts
-the arcs of an end one behind the other always finds such phases at the load bound: the first arc that an end has leaves
-one free arc, in which all its others fit. Elsewhere periods above the bound are tried one after another.
-Complexity: O(tasks² · log tasks) for each period and rule tried, beside the period of the orders found.
+Names: P → the period tried; phase → a task's start modulo P; behind → the number of rounds by which a frame gets to a
+task late.
+If enough frames may be inside, what a task waits for in its frame only decides in which round it runs. So any phases at
+which no resource is taken twice are a schedule of period P. If transfers form a tree of ends, a walk over the tree that
+puts the arcs of an end one behind the other always finds such phases at the load bound: the first arc of an end leaves
+one free arc, into which all its other arcs fit. Otherwise periods above the bound are tried one after another.
+Complexity: O(tasks² · log tasks) for each period and rule tried, beside computing the period of the orders found.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from downset.plans import Turn
 __all__ = ["Scheduled", "cyclic_schedule", "lone_frame_s", "one_at_a_time", "sequence"]
 
 _STEPS = (0.0, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-"""How much above the load bound periods are tried."""
+"""By how much the tried periods are above the load bound."""
 _WALKED = 4
-"""Walks along trees need some frames inside: with smaller windows they are not tried."""
+"""Walks along trees need several frames inside; with a smaller window they are not tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SchedulingProblem:
-    """The tasks, the order in which a frame can do them, and the medium, which all transfers hold beside both ends."""
+    """The tasks, an order in which a frame can do them, and the medium, which all transfers hold beside both ends."""
 
     tasks: Sequence[TimedTask]
     resources: int
@@ -58,7 +59,8 @@ class _SchedulingProblem:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """`period_s` is what the orders reach with the window; `bound_s` the load bound that no orders go below."""
+    """`period_s`: the period that the orders reach with the window. `bound_s`: the load bound, a lower bound for all
+    orders."""
 
     schedule: Schedule
     period_s: float
@@ -73,10 +75,10 @@ def cyclic_schedule(
     tasks: Sequence[TimedTask], resources: int, *, medium: int | None = None, window: int | None = None,
     deadline: float = math.inf,
 ) -> Scheduled:  # fmt: skip
-    """The best orders found with at most `window` frames inside (None: as many as help), of those the ones that need
-    the fewest. A larger window never makes the period longer. `medium`: the resource that transfers hold beside both
-    ends, if there is one. Past the deadline (of `clock.now`) the best orders so far, at worst one frame after
-    another."""
+    """The best orders found with at most `window` frames inside (None: as many as help); of equal periods the orders
+    that need the fewest frames. A larger window never gives a longer period. `medium`: the resource that transfers hold
+    beside both ends, if there is one. After the deadline (a time of `clock.now`) the best orders so far, at worst one
+    frame after another."""
     order = sequence(tasks)
     work = _SchedulingProblem(tasks, resources, order, medium, window, deadline)
     bound = load_bound_s(tasks, resources)
@@ -100,7 +102,7 @@ def cyclic_schedule(
 
 
 def _candidates(work: _SchedulingProblem, period: float, *, exact: bool) -> Iterator[list[float]]:
-    """Phases to judge. What is tried with a window is tried with all larger ones too."""
+    """Phases to judge. The candidates of a window are candidates of all larger windows too."""
     yield from _as_ready(work, period)
     yield from _longest_first(work, period)
     if exact and (work.window is None or work.window >= _WALKED):
@@ -108,7 +110,7 @@ def _candidates(work: _SchedulingProblem, period: float, *, exact: bool) -> Iter
 
 
 def _rank(schedule: Scheduled) -> tuple[float, int]:
-    """Shorter periods first, as far as rounding tells, then fewer frames inside."""
+    """The key by which shorter periods come first, up to rounding, then fewer frames inside."""
     return (float(f"{schedule.period_s:.9g}"), schedule.schedule.window)
 
 
@@ -123,7 +125,8 @@ def _judged(work: _SchedulingProblem, schedule: Schedule, bound: float) -> Sched
 
 
 def sequence(tasks: Sequence[TimedTask]) -> list[int]:
-    """The tasks in an order in which a frame can do them: the one that can start earliest next, then by number."""
+    """The tasks in an order in which a frame can do them: next is the task that can start earliest, of equals the
+    lowest."""
     done_s = [0.0] * len(tasks)
     waiting = [len(set(task.after)) for task in tasks]
     followers: list[list[int]] = [[] for _ in tasks]
@@ -160,8 +163,8 @@ def sequence(tasks: Sequence[TimedTask]) -> list[int]:
 
 
 def one_at_a_time(tasks: Sequence[TimedTask], resources: int, order: Sequence[int]) -> Schedule:
-    """Every resource does a frame's work in the order given, before the next frame's: nothing is behind. With a window
-    of 1 it is one frame after another."""
+    """Orders in which every resource does all work of a frame, in the order given, before that of the next. With a
+    window of 1 one frame follows another."""
     orders = tuple(
         tuple(Turn(index, 0) for index in order if resource in tasks[index].resources) for resource in range(resources)
     )
@@ -169,7 +172,7 @@ def one_at_a_time(tasks: Sequence[TimedTask], resources: int, order: Sequence[in
 
 
 def lone_frame_s(tasks: Sequence[TimedTask], schedule: Schedule) -> float:
-    """How long a frame takes that meets no other, each resource doing its tasks in the order of the schedule."""
+    """Seconds of a frame that meets no other frame, if each resource does its tasks in the order of the schedule."""
     turn_before: list[list[int]] = [[] for _ in tasks]
     for turns in schedule.orders:
         own = [turn.task for turn in sorted(turns, key=lambda turn: turn.behind)]
@@ -186,7 +189,7 @@ def lone_frame_s(tasks: Sequence[TimedTask], schedule: Schedule) -> float:
 
 
 def _from_phases(work: _SchedulingProblem, phases: Sequence[float], period: float) -> Schedule | None:
-    """Orders by phase; each task so many rounds behind as what it waits for asks."""
+    """The orders by phase. Each task is behind by as many rounds as the tasks that it waits for require."""
     tasks, grid = work.tasks, 1e-9 * period
     ticks = [round(phase / grid) % round(period / grid) * grid for phase in phases]
     place = {index: number for number, index in enumerate(work.order)}
@@ -208,7 +211,7 @@ def _from_phases(work: _SchedulingProblem, phases: Sequence[float], period: floa
 
 
 def _as_ready(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
-    """Each task as soon as what it waits for is done (modulo scheduling): few frames are inside."""
+    """Each task as soon as the tasks that it waits for are done (modulo scheduling), so that few frames are inside."""
     circle = Circle(work.resources, period)
     starts = [0.0] * len(work.tasks)
     for index in work.order:
@@ -223,7 +226,7 @@ def _as_ready(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
 
 
 def _longest_first(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
-    """Tasks with most resources and the busiest ones first, wherever there is room."""
+    """Tasks with most resources first, then those of the busiest resources, wherever there is room."""
     loads = loads_s(work.tasks, work.resources)
     place = {index: number for number, index in enumerate(work.order)}
 
@@ -243,8 +246,8 @@ def _longest_first(work: _SchedulingProblem, period: float) -> Iterator[list[flo
 
 
 def _along_trees(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
-    """Walks from end to end, the tasks of each pair and each end one behind the other: from the busiest end and from
-    both far ends, along the order of a frame and against it."""
+    """Walks from end to end that put the tasks of each pair and each end one behind the other: from the busiest end and
+    from both far ends, along the order of a frame and against it."""
     loads = loads_s(work.tasks, work.resources)
     ends = [resource for resource in range(work.resources) if loads[resource] > 0 and resource != work.medium]
     partners: dict[int, list[int]] = {end: [] for end in ends}
@@ -259,7 +262,7 @@ def _along_trees(work: _SchedulingProblem, period: float) -> Iterator[list[float
 
 
 def _roots(ends: Sequence[int], partners: dict[int, list[int]], loads: Sequence[float]) -> list[int]:
-    """The busiest end, and the two ends of a longest way through a tree."""
+    """The busiest end, and the two ends of a longest path through a tree."""
 
     def farthest(start: int) -> int:
         reached = [start]
@@ -274,7 +277,7 @@ def _roots(ends: Sequence[int], partners: dict[int, list[int]], loads: Sequence[
 
 
 class _PhaseSearch:
-    """One walk over the ends, taking arcs on the way."""
+    """One walk over the ends that takes arcs on the way."""
 
     def __init__(
         self, work: _SchedulingProblem, order: Sequence[int], partners: dict[int, list[int]], period: float
@@ -284,7 +287,7 @@ class _PhaseSearch:
         self.placed: dict[int, float] = {}
 
     def phases(self, root: int) -> list[float] | None:
-        """The phases of all tasks; None where one found no room."""
+        """The phases of all tasks; None if a task found no room."""
         seen: set[int] = set()
         for first in (root, *self.partners):
             stack = [(first, 0.0)]
@@ -297,7 +300,7 @@ class _PhaseSearch:
                 if reached is None:
                     return None
                 stack += reached
-        for index in self.order:  # what holds one resource, behind what it waits for
+        for index in self.order:  # tasks with one resource, behind those that they wait for
             before = max(
                 (self.done(other) for other in self.work.tasks[index].after if other in self.placed), default=0.0
             )
@@ -306,14 +309,15 @@ class _PhaseSearch:
         return [self.placed[index] for index in range(len(self.work.tasks))]
 
     def transfers_of(self, end: int, wanted: float) -> list[tuple[int, float]] | None:
-        """Places an end's transfers from `wanted` on; its partners, each with where to go on. None: no room."""
+        """Place the transfers of an end from `wanted` on. Returns its partners, each with the place where to go on;
+        None if there is no room."""
         own: dict[int, list[int]] = {}
         for index in self.order:
             ends = self.work.ends(index)
             if end in ends and len(ends) > 1 and index not in self.placed:
                 own.setdefault(next(other for other in ends if other != end), []).append(index)
         following = []
-        # Partners that have no other first: what the walk goes on with then begins where this ends.
+        # Partners without other partners come first, so that the walk goes on where this end's arcs end.
         for partner in sorted(own, key=lambda one: len(set(self.partners[one])) > 1):
             for index in own[partner]:
                 stop = self.put(index, wanted)

@@ -1,7 +1,7 @@
-"""How many frames every buffer must hold at once, and which buffers may lie in the same bytes.
+"""Computes how many frames every buffer must hold at once, and which buffers may share bytes.
 
-A buffer with n slots makes its writers wait until fewer than n frames are in it: an arc with n frames in the event
-graph. So what a plan states holds for any run of it, with whatever delays, and not for the planned times alone.
+A buffer with n slots makes its writers wait until fewer than n frames are in it: an arc of n frames in the event graph.
+So the slots hold for every run of the plan, with any delays, and not only for the planned times.
 Complexity: O(arcs) for each step of each slot that is tried; O(buffers²) for the pairs.
 """
 
@@ -35,15 +35,15 @@ def fewest_slots(
     tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[TimedBuffer], *,
     deadline: float = math.inf,
 ) -> tuple[TimedBuffer, ...]:  # fmt: skip
-    """The buffers with slots that keep the period, none of which can be one less by itself.
+    """The buffers with slots that keep the period. No single buffer can have one slot less.
 
-    First as many as frames are in it where every task starts as early as it can, then less as far as the period stays,
-    the largest buffers first, until the deadline (of `clock.now`)."""
+    Each buffer first has as many slots as frames are in it if every task starts as early as it can. Then slots are
+    taken away while the period stays, from the largest buffers first, until the deadline (a time of `clock.now`)."""
     starts = earliest_starts(event_graph(tasks, schedule), period)
     slots = [_occupancy(tasks, starts, period, buffer, schedule.window) for buffer in buffers]
     counted = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
     if period_s(event_graph(tasks, schedule, counted), at_least=period) > period * (1 + 1e-12):
-        # Tasks of no length wait for each other: with a slot for each frame inside buffers hold nothing back.
+        # Tasks of length 0 may wait for each other: with a slot for each frame inside, no buffer makes a task wait.
         slots = [schedule.window] * len(buffers)
     fewer = _Fewer(tasks, schedule, period, buffers, slots)
     for place in sorted(range(len(buffers)), key=lambda one: (-buffers[one].nbytes, one)):
@@ -53,7 +53,7 @@ def fewest_slots(
 
 
 class _Fewer:
-    """Whether the period stays with one slot less. From the starts found so far only what moves is followed."""
+    """Whether the period stays with one slot less. From the known starts only nodes that move are followed."""
 
     def __init__(
         self, tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[TimedBuffer],
@@ -80,7 +80,7 @@ class _Fewer:
         )
         self.least = 1e-12 * max(period, float(seconds.max(initial=0.0)), 1e-300)
         self.instant = not all(task.seconds for task in tasks)
-        for slack in (0.0, 1e-12, 1e-10, 1e-9):  # circles of the period itself may gain by rounding
+        for slack in (0.0, 1e-12, 1e-10, 1e-9):  # cycles of the period itself may gain by rounding
             self.period = period * (1 + slack)
             self.starts = np.full(plain.nodes, -math.inf)
             self.starts[plain.tasks] = 0.0
@@ -88,7 +88,7 @@ class _Fewer:
                 break
 
     def keeps(self, place: int) -> bool:
-        """Takes one slot of the buffer, if the period stays."""
+        """Take one slot from the buffer if the period stays; whether it does."""
         fewer = replace(self.graph, frames=self.graph.frames - (self.owner == place))
         starts = self.starts.copy()
         if not self._settles(fewer, starts) or (self.instant and not _live(fewer)):
@@ -118,8 +118,8 @@ def _occupancy(
 
 
 def conflicts(buffers: Sequence[TimedBuffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Pairs (first < second) of buffers that are in use at once in some run, for whatever frames; all others may lie in
-    the same bytes. `between`: the `frames_between` of tasks, under the buffers' slots."""
+    """Pairs (first < second) of buffers that are in use at once in some run, for any two frames; all other pairs may
+    share bytes. `between`: `frames_between` of the tasks with the buffers' slots."""
     if not buffers:
         return []
     readers = {tasks: place for place, tasks in enumerate(dict.fromkeys(buffer.readers for buffer in buffers))}

@@ -1,1 +1,1 @@
-"""Concatenations taken apart (SERENITY's graph rewriting): what reads them is computed part by part."""
+"""Concatenations taken apart (SERENITY's graph rewriting): their readers are computed part by part."""

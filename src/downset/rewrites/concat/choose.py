@@ -1,11 +1,12 @@
-"""Which concatenations to take apart: only those whose rewriting lowers the peak of the best order.
+"""The search for concatenations to take apart: those whose rewriting lowers the peak of the best order.
 
-Source: "Ordering Chaos", section 3.3, applies every rewriting it finds; this search is ours.
+Source: "Ordering Chaos", section 3.3, applies every rewriting that it finds; this search is ours.
 Names: a *site* is a concatenation that `partition_sites` lists.
-Complexity: one exact order search for each set of sites that is tried: all 2^n sets of a few sites; otherwise sets that
-    grow by the sites alive where the peak is, so that their number is that of the peaks met.
-Deviations: rewriting costs memory too (an accumulator beside each part, where the runtime has no sum in place) and
-    time, so what does not lower the peak is taken back.
+Complexity: one exact search for an order for each set of sites that is tried. Of a few sites all 2^n sets are tried;
+    otherwise sets that grow by the sites whose tensors are live at the peak, so that there are about as many sets as
+    peaks.
+Deviations: rewriting also costs time, and memory where the runtime does not sum in place (an accumulator beside each
+    part). So sites that do not lower the peak are left as they are.
 """
 
 from __future__ import annotations
@@ -20,26 +21,28 @@ from downset.graph.kinds import FUSED_CONV
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
-from downset.plans import Order, Rewrite
+from downset.plans import Order
+from downset.results import Rewrite
 from downset.rewrites.concat.partition import Accumulate, Partitioned, PartitionedReader, partition, partition_sites
 from downset.rewrites.concat.rules import moves_behind
 
 __all__ = ["ChosenRewrites", "accumulation", "choose_rewrites"]
 
 _FEW = 4
-"""Up to so many sites every set of them is tried."""
+"""The most sites of which every set is tried."""
 
 
 _SET_STATES = 2**16
 """States of one order search under a work limit. Searches that finish take hundreds or thousands."""
 
 _MANY = 24
-"""Up to so many sites all at once are tried in any case."""
+"""The most sites of which the set of all is always tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenRewrites:
-    """The rewritten graph (the original where nothing pays), its order, and what was done. `before`: the original's."""
+    """The rewritten graph (the original where no rewriting lowers the peak), its order, and the rewrites. `before`: the
+    order of the original graph."""
 
     graph: Graph
     order: Order
@@ -48,7 +51,7 @@ class ChosenRewrites:
 
 
 def accumulation(memory: MemoryName | MemoryModel) -> Accumulate:
-    """How the runtime of a memory model adds partial results up with least memory."""
+    """The way of adding up partial results that takes the least memory under a memory model."""
     model = memory_model(memory)
     if model.accumulates:
         return "sum"
@@ -63,11 +66,12 @@ def choose_rewrites(
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
 ) -> ChosenRewrites:
-    """The set of sites whose rewriting gives the least peak found under the memory model, and no site more than needed.
+    """The set of sites whose rewriting gives the least peak found under the memory model, without sites that are not
+    needed for it. The peak is never higher than that of the original's order.
 
-    Deterministic unless the time runs out; then the best so far. Never a higher peak than the original's best order.
-    `work_limit`: states of all order searches; each set of sites gets so many of them at most that it gets the same
-    under any larger limit, so that a larger one never gives a higher peak.
+    The result is deterministic unless the time runs out; it is then the best so far. `work_limit`: states of all order
+    searches. The states for one set of sites are limited too, so that a larger `work_limit` repeats the same searches
+    first and never gives a higher peak.
     """
     search = _RewriteSearch(
         graph, memory_model(memory), inexact, time.perf_counter() + time_limit_s, time_limit_s, work_limit
@@ -139,7 +143,7 @@ class _RewriteSearch:
         return partition(self.graph, sorted(sites), accumulate=accumulation(self.model), inexact=self.inexact)
 
     def judge(self, sites: frozenset[int]) -> _Tried:
-        """The same in its best order."""
+        """The graph with these sites taken apart, in its best order."""
         if sites not in self.tried:
             judged = self.made(sites)
             left = max(min(self.deadline - time.perf_counter(), 0.25 * self.time_limit_s), 0.01)
@@ -153,7 +157,8 @@ class _RewriteSearch:
         return self.tried[sites]
 
     def best(self) -> frozenset[int]:
-        """The least peak; among equals the fewest sites, then the first in the file."""
+        """The set tried with the least peak; of equals the one with the fewest sites, then with the first in the
+        file."""
         self.judge(frozenset())
         return min(self.tried, key=lambda sites: (self.tried[sites].peak_bytes, len(sites), sorted(sites)))
 
@@ -164,9 +169,9 @@ class _RewriteSearch:
             self.judge(sites)
 
     def follow_the_peak(self, sites: tuple[int, ...]) -> None:
-        """Grow the set by the sites that are alive at the peak, as long as that does not rise; then try all sites, for
-        another of the best orders may have its peak elsewhere (many at once only if nothing was gained: a graph in
-        pieces is slow to search)."""
+        """Grow the set by the sites that are live at the peak, as long as the peak does not rise. Then try the set of
+        all sites, since another order of equal peak may have it elsewhere. Where there are many sites this is done only
+        if nothing was gained, since a graph with all of them taken apart is slow to search."""
         current: frozenset[int] = frozenset()
         self.judge(current)
         while not self.over():
@@ -182,7 +187,8 @@ class _RewriteSearch:
             self.judge(frozenset(sites))
 
     def take_back(self) -> None:
-        """Drop what the best set does not need: halves of it, then ever fewer, as long as the peak stays."""
+        """Drop sites that the best set does not need: all, then halves and smaller parts, where the peak does not
+        rise."""
         while not self.over():
             best = self.best()
             count = len(best)
@@ -196,14 +202,15 @@ class _RewriteSearch:
                 return
 
     def gain(self, best: frozenset[int], site: int) -> int:
-        """By how much the peak rises without the site; against the original's where the time is over."""
+        """By how many bytes the peak is higher without the site; if a limit was reached and that was not tried, by how
+        many it is higher without any site."""
         without = self.tried.get(best - {site}) or (
             self.tried[frozenset()] if self.over() else self.judge(best - {site})
         )
         return without.peak_bytes - self.tried[best].peak_bytes
 
     def _alive(self, current: frozenset[int], sites: tuple[int, ...]) -> frozenset[int]:
-        """Sites whose concatenation, or what it could move behind, lives at a step of greatest need."""
+        """Sites of which a tensor (see `_region`) is live at a step with the largest transient."""
         now = self.tried[current]
         steps = now.order.steps
         needs = profile(order_problem(now.graph, self.model), steps)
@@ -218,7 +225,7 @@ class _RewriteSearch:
         return frozenset(site for site in sites if site not in current and names & self._region(site))
 
     def _region(self, site: int) -> frozenset[str]:
-        """Names of what exists because the concatenation does: its result, and what it could move behind, at most."""
+        """Names of the concatenation's result and of the results of all operators that it could move behind."""
         if site not in self.regions:
             stack = [self.graph.ops[site].outputs[0]]
             region = set(stack)
@@ -227,7 +234,7 @@ class _RewriteSearch:
                     op = self.graph.ops[reader]
                     results = {tensor for tensor in op.outputs if tensor >= 0} - region
                     region |= results if moves_behind(op) else set()
-                    # The parts go on into another concatenation, which is a site of its own.
+                    # Another concatenation joins the parts again; it is a separate site.
                     stack += sorted(results) if moves_behind(op) and op.kind != "Concat" else []
             self.regions[site] = frozenset(self.graph.tensors[tensor].name for tensor in region)
         return self.regions[site]

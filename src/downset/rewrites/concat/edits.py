@@ -1,7 +1,7 @@
-"""The edits that split one reader of a concatenation over its parts; `partition_rules` says where each is lawful.
+"""The edits that split one reader of a concatenation over its parts; `rules` decides where each may be applied.
 
-Those of kind "kernel-wise" compute every element as before and leave a concatenation behind the reader; those of kind
-"channel-wise" add partial results up, which is equal up to the rounding of the sums.
+Edits of kind "kernel-wise" compute every element as before and leave a concatenation behind the reader. Edits of kind
+"channel-wise" add up partial results, which are equal up to the rounding of the sums.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def flatten(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
 
 
 def flatten_images(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
-    """flatten(concat(x_1 … x_n)) -> concat(flatten(x_1) … flatten(x_n)): rows are contiguous, channels come first."""
+    """flatten(concat(x_1 … x_n)) -> concat(flatten(x_1) … flatten(x_n)). Channels come first, so the part of each x_i
+    is contiguous in a flattened row."""
     del accumulate
     graph = edit.graph
     concat, op = graph.ops[site], graph.ops[reader]
@@ -61,7 +62,7 @@ def flatten_images(edit: Edit, site: int, reader: int, accumulate: Accumulate) -
 
 
 def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
-    """reader(concat(x_1 … x_n)) -> concat(reader_1(x_1) … reader_n(x_n)): exact, each channel is computed as before."""
+    """reader(concat(x_1 … x_n)) -> concat(reader_1(x_1) … reader_n(x_n)). Each channel is computed as before."""
     del accumulate  # nothing is summed here
     graph = edit.graph
     concat, op = graph.ops[site], graph.ops[reader]
@@ -117,7 +118,7 @@ def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, star
 
 
 def split_convolution(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
-    """conv(concat(x_1 … x_n)) -> Σ conv_i(x_i): equation 6."""
+    """conv(concat(x_1 … x_n)) -> Σ conv_i(x_i), equation 6 of "Ordering Chaos"."""
     op = edit.graph.ops[reader]
     dtype = edit.graph.tensors[op.outputs[0]].dtype
     if op.kind == FUSED_CONV or (accumulate == "fused" and dtype == "float32" and "layout" not in op.attrs):
@@ -127,7 +128,7 @@ def split_convolution(edit: Edit, site: int, reader: int, accumulate: Accumulate
 
 
 def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
-    """The bias is in the first part, a fused activation after the sum."""
+    """Partial convolutions or products and their sum. The first adds the bias; a fused activation follows the sum."""
     graph = edit.graph
     concat, op = graph.ops[site], graph.ops[reader]
     result = graph.tensors[op.outputs[0]]
@@ -166,7 +167,7 @@ def _sum_so_far(edit: Edit, op: Op, number: int, stop: int) -> int:
 
 
 def _cut_weights(edit: Edit, concat: Op, op: Op) -> list[tuple[int, int, tuple[int, int]]]:
-    """By part: its tensor, the weights that read it, and the channels [start, stop) that they are for."""
+    """By part: its tensor, its slice of the weights, and its channels [start, stop)."""
     axis, start, pieces = concat_axis(edit.graph, concat), 0, []
     for number, tensor in enumerate(concat.inputs):
         stop = start + edit.graph.tensors[tensor].shape[axis]
@@ -177,8 +178,8 @@ def _cut_weights(edit: Edit, concat: Op, op: Op) -> list[tuple[int, int, tuple[i
 
 
 def _accumulated(edit: Edit, site: int, reader: int) -> None:
-    """Σ conv_i(x_i) where each convolution but the first adds to the sum of those before it, its fourth input; the last
-    one activates."""
+    """Σ conv_i(x_i), in which each convolution but the first adds its result to the sum so far, its fourth input. The
+    last one applies the activation."""
     graph = edit.graph
     concat, op = graph.ops[site], graph.ops[reader]
     plain = {key: value for key, value in op.attrs.items() if not key.startswith("activation")}
@@ -196,10 +197,10 @@ def _accumulated(edit: Edit, site: int, reader: int) -> None:
 
 
 def split_product(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
-    """A·B + C with A = concat(x_1 … x_n): ONNX's Gemm adds what it is given, so each adds to the sum before it."""
+    """A·B + C with A = concat(x_1 … x_n). ONNX's Gemm adds its third input, so each Gemm adds to the sum so far."""
     graph = edit.graph
     concat, op = graph.ops[site], graph.ops[reader]
-    if "layout" in op.attrs:  # TFLite's has no such input
+    if "layout" in op.attrs:  # TFLite's fully connected layer has no such input
         split_sum(edit, site, reader, accumulate)
         return
     ops: list[Op] = []

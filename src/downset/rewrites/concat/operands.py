@@ -1,4 +1,4 @@
-"""How an operand is cut along the axis of a concatenation: which axis, which weights, which part of a constant."""
+"""How an operand is cut along the axis of a concatenation: the axis, the weights, and the part of a constant."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def concat_axis(graph: Graph, op: Op) -> int:
 
 
 def operand_cut(graph: Graph, tensor: int, joined: int, axis: int) -> str | None:
-    """How an operand is cut along the axis: "parts" of a concatenation, "whole" where it is the same for all parts,
-    "cut" from a constant; None if it cannot be."""
+    """How an operand is cut along the axis. "parts": it is a concatenation of parts of the same shapes. "whole": all
+    parts use the same values. "cut": it is a constant. None: it cannot be cut."""
     if tensor == joined:
         return "parts"
     if tensor == ABSENT:
@@ -63,14 +63,14 @@ def maker(graph: Graph, tensor: int) -> Op | None:
 
 
 def summed_axis(op: Op) -> int:
-    """The axis of the weights that runs over what is summed."""
+    """The axis of the weights along which products are summed."""
     if kind_of(op.kind).category == "convolution":
         return 3 if op.attrs.get("layout") == "NHWC" else 1
     return 1 if op.attrs.get("transB") else 0
 
 
 def output_axis(op: Op) -> int:
-    """The axis of a Conv's weights that runs over output channels: depthwise weights of channels-last files are
+    """The axis of a Conv's weights that is its output channels. Depthwise weights of channels-last files have the shape
     (1, height, width, channels)."""
     return 3 if op.attrs.get("layout") == "NHWC" and op.attrs.get("depthwise") else 0
 
@@ -78,7 +78,7 @@ def output_axis(op: Op) -> int:
 def _slice(
     whole: Tensor, read: Callable[[], npt.NDArray[Any]], axis: int, start: int, stop: int
 ) -> Callable[[], npt.NDArray[Any]]:
-    """A part of a constant, cut when it is read. Raises UnsupportedError then for packed and sparse ones."""
+    """A part of a constant, cut when it is read. Reading raises UnsupportedError for packed and sparse constants."""
 
     def cut() -> npt.NDArray[Any]:
         value = np.asarray(read())
@@ -92,6 +92,7 @@ def _slice(
 
 
 def part_constant(edit: Edit, tensor: int, axis: int, start: int, stop: int, suffix: str) -> int:
+    """Add a constant with the part [start, stop) of another along an axis, with its scales; return it."""
     whole = edit.tensors[tensor]
     shape = list(whole.shape)
     shape[axis] = stop - start

@@ -1,18 +1,18 @@
-"""SERENITY's identity graph rewriting: operators that read a concatenation are computed part by part.
+"""SERENITY's identity graph rewriting: operators that read a concatenation are computed for each of its parts.
 
 Source: "Ordering Chaos", section 3.3, equations 3-8, figure 9.
 Names: channel-wise partitioning is `channel-wise` at a convolution (partial conv + add); kernel-wise partitioning is
     `kernel-wise` at a depthwise convolution (the concatenation moves behind it); x_i are the concatenation's inputs, y
     the result, w_*i the slice of the weights that reads x_i.
 Complexity: linear in the graph for each reader that is split; weights are cut when they are read.
-Deviations: the paper shows the two patterns alone, for a concatenation with one reader. Here the concatenation also
-    moves behind element-wise operators, pools, batch normalisation and other concatenations (all of which act on every
-    channel alone), so that chains such as concat, ReLU, depthwise, pointwise fall apart as a whole; one with several
-    readers is dissolved where each of them can be split; grouped convolutions are split where parts are whole groups;
-    matrix products as convolutions are. The bias is added once, by the first part. Partial sums are an n-ary Sum
-    (`accumulate="sum"`: what the paper's accounting assumes, one result written part by part), a chain of Adds
-    (`accumulate="chain"`: what most runtimes execute, accumulator plus part), or convolutions that add to the sum so
-    far (`accumulate="fused"`: ONNX Runtime's FusedConv, which does it in place).
+Deviations: the paper shows only the two patterns, for a concatenation with one reader. Here the concatenation also
+    moves behind element-wise operators, pools and batch normalisation, which treat each channel separately, and into
+    other concatenations. So chains such as concat, ReLU, depthwise, pointwise are split as a whole. A concatenation
+    with several readers is taken apart if each of them can be split. Grouped convolutions are split where parts are
+    whole groups; matrix products are split like convolutions. The first part adds the bias. `accumulate` says how
+    partial results are added: "sum": an n-ary Sum, which the paper's accounting assumes, with one result written part
+    by part; "chain": a chain of Adds, which most runtimes execute; "fused": convolutions that add to the sum so far
+    (ONNX Runtime's FusedConv, which does it in place).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["Accumulate", "Partitioned", "PartitionedReader", "concat_partition",
 
 @dataclass(frozen=True, slots=True)
 class PartitionedReader:
-    """A reader that was split. `site`: the name of the concatenation at which it began, `reader`: the operator's,
-    `result`: of the tensor it makes."""
+    """A reader that was split. `site`: the name of the concatenation in the original graph; `reader`: the name of the
+    operator; `result`: the name of the tensor that it makes."""
 
     site: str
     reader: str
@@ -42,6 +42,8 @@ class PartitionedReader:
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
+    """A rewritten graph, and the readers that were split."""
+
     graph: Graph
     splits: tuple[PartitionedReader, ...]
 
@@ -49,8 +51,8 @@ class Partitioned:
 def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
     """The concatenations that can be taken apart: operator indices, ascending.
 
-    A site is a Concat of activations with known shapes whose result is not a graph output and each of whose readers it
-    can move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
+    A site is a Concat of activations with known shapes. Its result is not a graph output, and each of its readers can
+    be split over its parts. Quantised convolutions are summed part by part only if `inexact`, since rounding each part
     changes the result.
     """
     readers, waited_for = graph.consumers(), _waited_for(graph)
@@ -80,7 +82,7 @@ def _is_site(
     if any(part.quantization != whole.quantization for part in parts):
         return False  # the concatenation itself rescales some of its parts
     if not _adds_up(whole.shape, [part.shape for part in parts], concat_axis(graph, op)):
-        return False  # sizes without shapes, as plain graphs have them
+        return False  # also where only sizes are known, as in plain graphs
     return all(rule_for(graph, index, reader, inexact) is not None for reader in readers[joined])
 
 
@@ -95,10 +97,12 @@ def _adds_up(whole: tuple[int, ...], parts: Sequence[tuple[int, ...]], axis: int
 def partition(
     graph: Graph, sites: Iterable[int], *, accumulate: Accumulate = "chain", inexact: bool = False
 ) -> Partitioned:
-    """The same network with the concatenations at `sites` (see `partition_sites`) taken apart, and what was split.
+    """The same network with the concatenations at `sites` (see `partition_sites`) taken apart, and the readers that
+    were split.
 
-    Each moves behind its readers until it dissolves in sums or meets a reader that cannot be split. Float results are
-    equal up to the association of the sums; what is split kernel-wise alone computes every element as before.
+    A concatenation moves behind its readers until it is replaced by sums or reaches a reader that cannot be split.
+    Float results are equal up to the sequence of additions. Where all splits are kernel-wise, every element is computed
+    as before.
     """
     origin = {graph.tensors[graph.ops[site].outputs[0]].name: graph.ops[site].name for site in sites}
     splits: list[PartitionedReader] = []
@@ -113,15 +117,15 @@ def partition(
 def _pass(
     graph: Graph, origin: dict[str, str], accumulate: Accumulate, inexact: bool
 ) -> tuple[Graph, list[PartitionedReader]]:
-    """Split the readers of every site that `origin` names, except where one split would change what another reads.
-    `origin` learns the names of the concatenations that moved."""
+    """Split the readers of every site that `origin` names, except where one split would change an operator that another
+    split changed. The names of concatenations that moved are added to `origin`."""
     edit, readers, waited_for = Edit(graph), graph.consumers(), _waited_for(graph)
     touched: set[int] = set()
     splits: list[PartitionedReader] = []
     sites = [index for index in _named(graph, origin) if _is_site(graph, readers, waited_for, index, inexact)]
     inner = {graph.ops[site].outputs[0] for site in sites}
     for site in sites:
-        # A concatenation of concatenations is flattened first: its readers then see all parts at once.
+        # A concatenation inside another is merged into it first; readers are then split over all parts at once.
         if site in touched or inner & set(graph.ops[site].inputs):
             continue
         joined = graph.tensors[graph.ops[site].outputs[0]].name
@@ -132,8 +136,8 @@ def _pass(
             touched |= {site, reader}
             reader_name = graph.tensors[graph.ops[reader].outputs[0]].name
             splits.append(PartitionedReader(origin[joined], graph.ops[reader].name, reader_name, rule.kind))
-            # Where the concatenation moved behind its reader, the reader's result is the next one to look at; another
-            # concatenation that it was flattened into is not ours to take apart.
+            # A concatenation that moved behind its reader makes the reader's result, and is taken apart next. Another
+            # concatenation into which it was merged is taken apart only if it is a site too.
             if rule.kind == "kernel-wise" and graph.ops[reader].kind != "Concat":
                 origin.setdefault(reader_name, origin[joined])
             rule.apply(edit, site, reader, accumulate)

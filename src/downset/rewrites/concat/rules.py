@@ -1,7 +1,7 @@
 """How one reader of a concatenation is split over the concatenation's parts.
 
-`rule_for` names the rule or says that there is none; a rule edits the graph (`partition_edits`) so that this reader no
-longer reads the concatenation.
+`rule_for` finds the rule, if there is one. A rule edits the graph (`edits`) so that the reader no longer reads the
+concatenation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Transformation = Callable[[Edit, int, int, Accumulate], None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`apply(edit, site, reader, accumulate)`, indices of the edit's original graph."""
+    """How to split a reader: `apply(edit, site, reader, accumulate)` takes indices of the edit's original graph."""
 
     kind: Kind
     apply: Transformation
@@ -45,7 +45,7 @@ _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 
 def moves_behind(op: Op) -> bool:
-    """Whether a concatenation can move behind operators of this kind (see `rule_for` for whether this one can)."""
+    """Whether a concatenation can move behind operators of this kind. `rule_for` decides for a single operator."""
     row = kind_of(op.kind)
     if row.category == "convolution":
         return int(op.attrs.get("group", 1)) > 1
@@ -92,7 +92,7 @@ def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None
 
 
 def _floats(graph: Graph, op: Op) -> bool:
-    """Whether an operator computes on floats throughout: kernels for integer weights round their inputs as well."""
+    """Whether input, weights and result of an operator are floats. Kernels for integer weights also round inputs."""
     return all(graph.tensors[tensor].dtype in _FLOATS for tensor in (op.inputs[0], op.inputs[1], op.outputs[0]))
 
 
@@ -101,7 +101,7 @@ def _channel_axis(op: Op, rank: int) -> int:
 
 
 def _leaves_alone(graph: Graph, op: Op, axis: int, rank: int) -> bool:
-    """Whether a Pad adds and takes nothing along the axis."""
+    """Whether a Pad is known to change nothing along the axis."""
     if len(op.inputs) > 3:  # for some axes only
         return False
     given = graph.constant(op.inputs[1]) if len(op.inputs) > 1 else np.asarray(op.attrs.get("pads", ()))
@@ -123,8 +123,8 @@ def _convolution(graph: Graph, concat: Op, op: Op, axis: int, inexact: bool) -> 
 
 
 def _binary(graph: Graph, op: Op, joined: int, axis: int) -> bool:
-    """Whether an element-wise operator of two operands falls apart: the other one is a constant, does not vary along
-    the axis, or is a concatenation of the same parts."""
+    """Whether an element-wise operator of two operands can be split: the other operand is a constant, does not vary
+    along the axis, or is a concatenation of parts of the same shapes."""
     shape = graph.tensors[joined].shape
     if len(op.inputs) != 2 or graph.tensors[op.outputs[0]].shape != shape:
         return False
@@ -134,7 +134,7 @@ def _binary(graph: Graph, op: Op, joined: int, axis: int) -> bool:
 
 
 def _matrix(graph: Graph, op: Op, joined: int, axis: int) -> bool:
-    """Whether a matrix product sums over the axis of the concatenation, by weights that can be cut."""
+    """Whether a matrix product sums over the axis of the concatenation, and its weights can be cut."""
     rank = len(graph.tensors[joined].shape)
     weights = op.inputs[1] if len(op.inputs) > 1 else ABSENT
     if axis != rank - 1 or rank < 2 or weights not in graph.constants:

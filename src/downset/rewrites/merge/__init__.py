@@ -1,1 +1,1 @@
-"""Operators merged into one (the merge of IOS, and further exact ones)."""
+"""Several operators merged into one: the merge of IOS, and further exact ones."""

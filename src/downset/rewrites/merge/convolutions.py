@@ -1,17 +1,17 @@
-"""Several convolutions on one input become one: equal results, one kernel instead of many.
+"""Several convolutions on one input become one, which makes the same results with one kernel instead of many.
 
 Source: "IOS: Inter-Operator Scheduler for CNN Acceleration", section 3 ("operator merge"), algorithm 1 lines 29-32.
 Names: "can be merged" is `mergeable`, the merged operator that of `merge_convs`, the split operator is ONNX's Split.
 Complexity: linear in the graph; weights are put together when they are read.
-Deviations: the paper does not say where a smaller kernel goes inside the larger one; its code centres it, which is
-    right only for odd kernels with "same" padding. Here, along each axis, P = max p_i is the pad before, and kernel i
-    lies at offset P - p_i of the merged kernel, whose extent is the largest P - p_i + e_i (p_i: pad before, e_i: extent
-    of the dilated kernel): its tap j then reads what it read before. The pad behind is what the number of results asks
-    for. Kernels may be even, pads may differ by axis and side, and dilations may differ: the merged one is the greatest
-    common divisor of all tap distances. Results are equal for finite inputs up to the order of summation (zeros are
-    added; zero times infinity is not zero).
-    Activations behind the convolutions are merged with them where they are equal; what reads the results in the order
-    in which they are merged, a concatenation, reads the merged one.
+Deviations: the paper does not say where a smaller kernel lies inside the larger one. Its code centres it, which is
+right only for odd kernels with "same" padding. Let p_i be the pad before kernel i along an axis, and e_i the extent of
+the dilated kernel. The merged pad before is P = max p_i. Kernel i lies at offset P - p_i of the merged kernel, whose
+    extent is the largest P - p_i + e_i; so each tap reads the same input as before. The merged pad behind follows from
+    the number of results. Kernels may be even, pads may differ by axis and side, and dilations may differ: the merged
+    dilation is the greatest common divisor of all distances between taps. For finite inputs the results are equal up to
+    the sequence of additions; an infinite input times an added zero gives NaN.
+    Equal activations behind the convolutions are merged too. A concatenation that reads the results in their merged
+    sequence reads the merged result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def mergeable(graph: Graph, ops: Sequence[int]) -> str | None:
 
 
 def merged_macs(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
-    """Multiply-adds of these mergeable convolutions, and of the one they become (larger by the zeros in its kernel)."""
+    """MACs of these mergeable convolutions, and of the merged one, which also multiplies by the zeros in its kernel."""
     inside = graph.tensors[graph.ops[ops[0]].inputs[0]].shape[CHANNELS]
     size = {index: math.prod(graph.tensors[graph.ops[index].outputs[0]].shape) * inside for index in ops}
     before = sum(size[index] * math.prod(window.taps for window in windows(graph, index)) for index in ops)
@@ -60,11 +60,12 @@ def merged_macs(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
 
 
 def merge_convs(graph: Graph, ops: Sequence[int]) -> Graph:
-    """The same network with these convolutions as one whose channels are theirs, one after another.
+    """The same network with these convolutions merged into one, whose output channels are theirs one after another.
 
-    Equal activations behind them become one, too. The results are outputs of a Split along the channels, which an
-    executor can run as views; a Concat that reads them all in order reads the merged result, and vanishes where it
-    reads nothing else. The sequence of the channels is chosen for that. Raises UsageError with `mergeable`'s reason.
+    Equal activations behind them are merged too. The results are outputs of a Split along the channels, which an
+    executor can run as views. A Concat that reads all results in sequence reads the merged result instead, and is
+    removed if it reads nothing else; the sequence of the channels is chosen for this. Raises UsageError with the reason
+    of `mergeable`.
     """
     reason = mergeable(graph, ops)
     if reason:
@@ -82,14 +83,14 @@ def merge_convs(graph: Graph, ops: Sequence[int]) -> Graph:
 
 
 def not_plain(graph: Graph, index: int) -> str | None:
-    """Why this operator is not a convolution that can be put together with others, or None."""
+    """Why this operator is not a convolution that can be merged with others, or None."""
     op = graph.ops[index]
     if kind_of(op.kind).category != "convolution":
         return f"is a {op.kind}, not a convolution"
     if op.attrs.get("layout") == "NHWC":
         return "is channels-last"
     if ordered_by_hand(graph, index):
-        return "has a place in time of its own"
+        return "is ordered by side effects"
     if len(op.inputs) > 3 and op.inputs[3] != ABSENT:
         return "adds a second input"
     used = [op.inputs[0], op.inputs[1], *(tensor for tensor in op.inputs[2:3] if tensor != ABSENT), *op.outputs]
@@ -113,8 +114,8 @@ def not_plain(graph: Graph, index: int) -> str | None:
 
 
 def unlike(graph: Graph, ops: Sequence[int]) -> str | None:
-    """Why these convolutions, each plain, are not alike enough: kind, strides, output sizes, element types, fused
-    activations; or None."""
+    """Why these convolutions, for each of which `not_plain` is None, differ too much to be merged, or None. Compared
+    are kinds, strides, output sizes, element types and fused activations."""
     first = graph.ops[ops[0]]
     for index in ops[1:]:
         op = graph.ops[index]
@@ -136,6 +137,6 @@ def _named(graph: Graph, ops: Sequence[int]) -> str:
 
 
 def other_attrs(op: Op) -> tuple[tuple[str, str], ...]:
-    """A convolution's attributes without its window, above all the fused activation."""
+    """The attributes of a convolution other than its window, such as a fused activation, sorted."""
     given = ((key, value) for key, value in op.attrs.items() if key not in GEOMETRY and value not in (None, "", [], ()))
     return tuple(sorted((key, repr(list(value) if isinstance(value, tuple) else value)) for key, value in given))

@@ -1,5 +1,5 @@
-"""Readers of the results of merged operators: activations merged too, concatenations read the merged result, and
-Splits give everybody else their part."""
+"""Readers of the results of merged operators: equal activations are merged too, concatenations read the merged result,
+and Splits make the parts for other readers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from downset.graph.kinds import kind_of
 __all__ = ["CHANNELS", "arranged", "deliver", "ordered_by_hand", "private_reader", "split_channels"]
 
 CHANNELS = 1
-"""The axis of the channels; channels-last graphs are refused."""
+"""The axis of the channels; channels-last graphs are not merged."""
 
 
 def ordered_by_hand(graph: Graph, index: int) -> bool:
-    """Whether it waits for an operator, or one for it, although no tensor says so."""
+    """Whether side effects order the operator before or after another (`Op.after`)."""
     return bool(graph.ops[index].after) or any(index in other.after for other in graph.ops)
 
 
 def private_reader(graph: Graph, tensor: int) -> int | None:
-    """The one operator that reads this tensor, as its first input only, if it has no other use."""
+    """The only reader of a tensor, if it reads the tensor as its first input only and the tensor is not an output."""
     readers = [index for index, op in enumerate(graph.ops) if tensor in op.inputs]
     alone = len(readers) == 1 and tensor not in graph.outputs
     if not alone or graph.ops[readers[0]].inputs[0] != tensor or graph.ops[readers[0]].inputs.count(tensor) != 1:
@@ -35,7 +35,7 @@ def private_reader(graph: Graph, tensor: int) -> int | None:
 
 
 def _activation_behind(graph: Graph, index: int) -> int | None:
-    """The activation that alone reads an operator's result, if its other inputs are constants."""
+    """The activation that is the only reader of an operator's result and has only constants as further inputs."""
     reader = private_reader(graph, graph.ops[index].outputs[0])
     if reader is None:
         return None
@@ -54,14 +54,15 @@ def _activation_key(graph: Graph, index: int) -> tuple[Any, ...] | None:
 
 
 def _final(graph: Graph, index: int) -> int:
-    """The tensor that the rest of the network reads: the result, or that of the activation behind."""
+    """The tensor that the rest of the network reads: the result of the activation behind the operator if there is one,
+    else the operator's result."""
     reader = _activation_behind(graph, index)
     return graph.ops[index if reader is None else reader].outputs[0]
 
 
 def arranged(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
-    """The operators in the sequence in which they are best put together: equal activations next to each other, then as
-    a concatenation of their results has them, then as given."""
+    """The operators in the sequence in which they are merged: those with equal activations next to each other, within
+    these as a concatenation of their results lists them, then as given."""
     keys = [_activation_key(graph, index) for index in ops]
     finals = [_final(graph, index) for index in ops]
     positions: dict[int, int] = {}
@@ -77,11 +78,12 @@ def arranged(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
 
 
 def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int], list[Op]]) -> list[Op]:
-    """Everything that stands for `ops`: `merged(t)` makes tensor t, their results one after another; then activations
-    and Splits. Activations and concatenations that it stands for, too, are taken out or changed in `edit`."""
+    """The operators that replace `ops`: those of `merged(t)`, which make a tensor t of all results one after another,
+    then merged activations and Splits. Activations and concatenations that these replace are removed or changed in
+    `edit`."""
     runs = [list(run) for _, run in groupby(ops, lambda index: _activation_key(graph, index))]
     behind: list[Op] = []
-    pieces: list[int] = []  # of the merged result, one a run
+    pieces: list[int] = []  # the parts of the merged result, one for each run of equal activations
     for run in runs:
         activation = _activation_behind(graph, run[0])
         if len(run) == 1 and len(runs) > 1:
@@ -98,7 +100,7 @@ def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int]
             behind.append(new)
             for index in run:
                 reader = _activation_behind(graph, index)
-                assert reader is not None  # equal keys
+                assert reader is not None  # the keys are equal
                 edit.replace(reader, [])
         behind += split
     if len(pieces) == 1:
@@ -108,14 +110,14 @@ def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int]
 
 
 def _tensor(edit: Edit, graph: Graph, parts: Sequence[int], suffix: str) -> int:
-    """A tensor for these, one after another along the channels."""
+    """Add a tensor for these parts, one after another along the channels."""
     first = graph.tensors[parts[0]]
     channels = sum(graph.tensors[part].shape[CHANNELS] for part in parts)
     return edit.add_tensor(f"{first.name}{suffix}", (first.shape[0], channels, *first.shape[2:]), first)
 
 
 def split_channels(edit: Edit, whole: int, parts: Sequence[int]) -> Op:
-    """A Split of the channels; its sizes are those of the parts."""
+    """A Split of the channels of `whole` into the parts."""
     sizes = [edit.tensors[part].shape[CHANNELS] for part in parts]
     name = edit.tensors[whole].name
     like = Tensor(f"{name}/sizes", (len(sizes),), "int64", 0)
@@ -126,9 +128,10 @@ def split_channels(edit: Edit, whole: int, parts: Sequence[int]) -> Op:
 
 
 def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list[Op]]:
-    """The tensor that holds these parts one after another, and the Split that makes them where it is needed.
+    """(the tensor that holds these parts one after another, the Split that makes the parts if some reader needs one).
 
-    Concatenations that read all of them in this sequence read that tensor; one that reads nothing else makes way.
+    Concatenations that read all parts in this sequence read that tensor instead. One that reads nothing else is
+    removed.
     """
     joining = [
         index for index, op in enumerate(graph.ops) if op.kind == "Concat" and _joins(graph, op, parts) is not None
@@ -159,7 +162,7 @@ def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list
 
 
 def _joins(graph: Graph, op: Op, parts: Sequence[int]) -> int | None:
-    """Where a concatenation along the channels reads these parts, one after another."""
+    """The position at which a concatenation along the channels reads these parts one after another, or None."""
     axis = int(op.attrs.get("axis", 0))
     if op.attrs.get("layout") == "NHWC" or axis not in (CHANNELS, CHANNELS - len(graph.tensors[parts[0]].shape)):
         return None

@@ -1,6 +1,8 @@
-"""Which operator of the original each one of a rewritten graph stands for: rewrites change indices, names stay.
+"""Finds for each operator of a rewritten graph the operator of the original that it replaces. Rewrites change indices,
+but keep names.
 
-Operators are numbered in their names while rewrites follow each other; what is merged is named after its first part.
+While several rewrites follow each other, each operator's name begins with its original index. A merged operator is
+named after the first of its parts.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from downset.graph.core import Graph
 __all__ = ["numbered", "origins", "without_numbers"]
 
 _END = "\N{SYMBOL FOR UNIT SEPARATOR}"
-"""Ends the number; no name that a file gives begins with digits and this."""
+"""The character behind the number; no name in a file begins with digits and this."""
 
 
 def numbered(graph: Graph) -> Graph:
@@ -21,7 +23,7 @@ def numbered(graph: Graph) -> Graph:
 
 
 def origins(graph: Graph) -> tuple[int, ...]:
-    """By operator of a rewritten numbered graph: the index of the one it stands for, or -1 for one that is new."""
+    """By operator of a rewritten numbered graph: the index of the operator that it replaces, or -1 for a new one."""
     origins_of = []
     for op in graph.ops:
         number, end, _ = op.name.partition(_END)
@@ -30,6 +32,6 @@ def origins(graph: Graph) -> tuple[int, ...]:
 
 
 def without_numbers(graph: Graph) -> Graph:
-    """The graph with the operators' own names again."""
+    """The graph without the numbers that `numbered` put into names."""
     ops = (replace(op, name=op.name.partition(_END)[2]) if _END in op.name else op for op in graph.ops)
     return replace(graph, ops=tuple(ops))

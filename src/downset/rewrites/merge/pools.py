@@ -1,11 +1,12 @@
-"""A 1x1 convolution behind an average pool changes places with it, so that it merges with those on the pool's input.
+"""A 1x1 convolution behind an average pool is moved before it, so that it can be merged with convolutions on the pool's
+input.
 
-Source: beyond "IOS", whose pool branch stays alone.
-Names: as in `merge`.
+Source: beyond "IOS", which does not merge the pool branch.
+Names: as in `convolutions`.
 Complexity: linear in the graph; weights are put together when they are read.
-Deviations: an average mixes positions and a 1x1 convolution mixes channels, both linearly, so they commute, whatever
-    the pool divides by. The bias does not: at a border where pads are counted its average is less than itself. There it
-    is added behind the pool; elsewhere it stays in the convolution. Activations stay behind.
+Deviations: an average combines positions and a 1x1 convolution combines channels, both linearly, so they commute,
+    whatever the pool divides by. The bias does not commute where the pool counts pads: at a border its average is
+    smaller. It is then added behind the pool; elsewhere it stays in the convolution. Activations stay behind the pool.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ __all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools
 
 
 def pool_swappable(graph: Graph, index: int) -> str | None:
-    """Why this operator is not a 1x1 convolution that can change places with an AveragePool before it; None: it can."""
+    """Why this operator cannot be moved before an AveragePool that it reads, or None where it can: it is then a 1x1
+    convolution."""
     op = graph.ops[index]
     reason = not_plain(graph, index)
     if reason:
@@ -46,7 +48,7 @@ def pool_swappable(graph: Graph, index: int) -> str | None:
     if private_reader(graph, op.inputs[0]) != index:
         return f"the pool {pool.name!r} has other readers"
     if pool.attrs.get("layout") == "NHWC" or pool.attrs.get("activation") or ordered_by_hand(graph, maker):
-        return f"the pool {pool.name!r} is channels-last, has an activation or a place in time of its own"
+        return f"the pool {pool.name!r} is channels-last, has an activation or is ordered by side effects"
     return None
 
 
@@ -63,7 +65,7 @@ def swap_pool(graph: Graph, index: int) -> Graph:
     edit = Edit(graph)
     bias = conv.inputs[2] if len(conv.inputs) > 2 else ABSENT
     behind = bias != ABSENT and not _averages_ones_to_one(pool)
-    # From the last to the first: each operator makes what the one behind it reads, the last one the old result.
+    # From the last operator to the first: each makes the input of the one behind it, and the last makes the old result.
     joined, late = conv.outputs[0], []
     if conv.attrs.get("activation"):
         before = edit.add_tensor(f"{result.name}/linear", result.shape, result)
@@ -86,7 +88,7 @@ def swap_pool(graph: Graph, index: int) -> Graph:
 
 
 def _averages_ones_to_one(pool: Op) -> bool:
-    """Whether the pool divides by exactly the values it adds."""
+    """Whether the pool divides by the number of values that it adds, so that the average of ones is one."""
     if not pool.attrs.get("count_include_pad", 0):
         return True
     padded = any(pool.attrs.get("pads") or ()) or pool.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
@@ -106,15 +108,15 @@ def _along_channels(edit: Edit, graph: Graph, bias: int, index: int) -> int:
 
 
 def mergeable_through_pools(graph: Graph, ops: Sequence[int]) -> str | None:
-    """Why `merge_through_pools` refuses these operators, or None where it takes them: convolutions that are mergeable
-    once those behind an average pool have changed places with it; at least one of them has to."""
+    """Why `merge_through_pools` refuses these operators, or None where it takes them. It takes convolutions, at least
+    one of them behind an average pool, that are mergeable once each of those is moved before its pool."""
     swapped = _swapped(graph, ops)
     return swapped if isinstance(swapped, str) else mergeable(*swapped)
 
 
 def merge_through_pools(graph: Graph, ops: Sequence[int]) -> Graph:
-    """The same network with these convolutions as one, those behind an average pool before it. Raises UsageError with
-    the reason of `mergeable_through_pools`."""
+    """The same network with these convolutions merged into one, after those behind an average pool are moved before it.
+    Raises UsageError with the reason of `mergeable_through_pools`."""
     swapped = _swapped(graph, ops)
     if isinstance(swapped, str):
         raise UsageError(f"{graph.name}: cannot merge: {swapped}")
@@ -122,7 +124,7 @@ def merge_through_pools(graph: Graph, ops: Sequence[int]) -> Graph:
 
 
 def macs_through_pools(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
-    """Multiply-adds of these operators, which `merge_through_pools` accepts, and of the one they become."""
+    """MACs of these operators, which `merge_through_pools` accepts, and of the merged one."""
     root = _root(graph, ops)
     if root is None:
         raise UsageError(f"{graph.name}: operators {list(ops)} read different inputs")
@@ -141,7 +143,7 @@ def macs_through_pools(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
 
 
 def _root(graph: Graph, ops: Sequence[int]) -> int | None:
-    """The one tensor that all of these read, some of them through a pool."""
+    """The tensor that all of these operators read, directly or through an average pool; None where there is none."""
     made_by = graph.producers()
     ahead = {}
     for index in ops:
@@ -154,7 +156,8 @@ def _root(graph: Graph, ops: Sequence[int]) -> int | None:
 
 
 def _swapped(graph: Graph, ops: Sequence[int]) -> str | tuple[Graph, tuple[int, ...]]:
-    """The graph after the swaps, and where the operators stand in it."""
+    """(the graph with the convolutions moved before their pools, the indices of the operators in it), or the reason why
+    they cannot be moved."""
     if any(not 0 <= index < len(graph.ops) for index in ops) or len(set(ops)) != len(ops) or len(ops) < 2:
         return f"a merge takes at least two different operators, not {list(ops)}"
     root = _root(graph, ops)

@@ -3,10 +3,11 @@
 Source: beyond "IOS" (section 6.1: "we can not merge Relu-SepConv operators in RandWire and NasNet").
 Names: k chains of [activation,] depthwise, pointwise; C channels each.
 Complexity: linear in the graph, plus its ancestors' masks; weights are put together when they are read.
-Deviations: none of the paper's. The inputs are concatenated along the channels; a depthwise convolution over k·C
-    channels and a pointwise one of k groups do the work of all, without a multiplication more where the kernels are
-    equal. Smaller depthwise kernels are padded with zeros as `merge` does it. An activation that all chains begin with,
-    and nobody else reads, is merged too. Inputs that are the parts of one Split, in its sequence, are read before it.
+Deviations: the paper has no such merge. The inputs are concatenated along the channels. One depthwise convolution over
+    k·C channels and one pointwise convolution of k groups replace all chains; where the kernels are equal this adds no
+    multiplication. Smaller depthwise kernels are padded with zeros (see `convolutions`). An activation with which all
+    chains begin, and which only they read, is merged too. If the inputs are all parts of one Split, in its sequence,
+    its input is read instead.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class _SeparableConvolution:
 def mergeable_separables(graph: Graph, ops: Sequence[int]) -> str | None:
     """Why `merge_separables` refuses these operators, or None where it takes them.
 
-    They are the pointwise convolutions, at least two, of separable ones that wait for none of each other, with inputs,
-    and results, of equal shape, equal strides, and equal fused activations.
+    It takes at least two pointwise convolutions, each behind a depthwise one that only it reads. None of these chains
+    waits for another. Their inputs have equal shapes, and so have their results; strides and fused activations are
+    equal.
     """
     if len(ops) < 2 or len(set(ops)) != len(ops):
         return f"a merge takes at least two different operators, not {list(ops)}"
@@ -65,7 +67,7 @@ def mergeable_separables(graph: Graph, ops: Sequence[int]) -> str | None:
 
 
 def _chain(graph: Graph, index: int) -> _SeparableConvolution | str:
-    """The depthwise convolution before a pointwise one, or why there is none."""
+    """The pointwise convolution at `index` with the depthwise one before it, or the reason why it is not separable."""
     reason = not_plain(graph, index)
     if reason:
         return reason
@@ -87,13 +89,13 @@ def _chain(graph: Graph, index: int) -> _SeparableConvolution | str:
 
 
 def depthwise_of(graph: Graph, index: int) -> int | None:
-    """The depthwise convolution of a separable one, given by its pointwise one; None where there is none."""
+    """The depthwise convolution that belongs to the pointwise one at `index`; None where there is none."""
     chain = _chain(graph, index)
     return chain.depthwise if isinstance(chain, _SeparableConvolution) else None
 
 
 def separable_macs(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
-    """Multiply-adds of these mergeable separable convolutions, and of what they become."""
+    """MACs of these mergeable separable convolutions, and of the two convolutions that replace them."""
     before = after = 0
     chains = [chain for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _SeparableConvolution)]
     joined = common_window([windows(graph, chain.depthwise) for chain in chains])
@@ -107,8 +109,8 @@ def separable_macs(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
 
 
 def merge_separables(graph: Graph, ops: Sequence[int]) -> Graph:
-    """The same network with these separable convolutions, given by their pointwise ones, as one. Raises UsageError with
-    the reason of `mergeable_separables`."""
+    """The same network with these separable convolutions, given by their pointwise ones, merged into one. Raises
+    UsageError with the reason of `mergeable_separables`."""
     reason = mergeable_separables(graph, ops)
     if reason:
         raise UsageError(f"{graph.name}: cannot merge: {reason}")
@@ -137,7 +139,7 @@ def merge_separables(graph: Graph, ops: Sequence[int]) -> Graph:
 
 
 def _joined_input(edit: Edit, graph: Graph, depthwise: Sequence[int]) -> tuple[list[Op], int]:
-    """Operators that make the input of the merged depthwise convolution, and that input."""
+    """(operators that make the input of the merged depthwise convolution, that input)."""
     made_by = graph.producers()
     sources = [graph.ops[index].inputs[0] for index in depthwise]
     makers = [made_by[source] for source in sources]
@@ -152,7 +154,7 @@ def _joined_input(edit: Edit, graph: Graph, depthwise: Sequence[int]) -> tuple[l
 
 
 def _begins(graph: Graph, maker: int, like: Op, depthwise: Sequence[int]) -> bool:
-    """Whether this operator is an activation like the other one, read by these convolutions only."""
+    """Whether the operator `maker` is an activation equal to `like`, and only these convolutions read it."""
     if maker < 0 or ordered_by_hand(graph, maker):
         return False
     op = graph.ops[maker]

@@ -34,8 +34,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """`why_not(graph, ops)`: None where `merge(graph, ops)` accepts these operators. `macs(graph, ops)`: multiply-adds
-    before and after, of operators that it accepts."""
+    """A kind of merge. `why_not(graph, ops)`: why `merge(graph, ops)` refuses these operators, or None. `macs(graph,
+    ops)`: MACs before and after, of operators that it accepts."""
 
     why_not: Callable[[Graph, Sequence[int]], str | None]
     merge: Callable[[Graph, Sequence[int]], Graph]
@@ -51,8 +51,8 @@ MERGES: Mapping[str, Merge] = {
 
 @dataclass(frozen=True, slots=True)
 class MergeSite:
-    """Operators, ascending, that can become one; so can any two or more of them. `kind`: a key of MERGES. Separable
-    convolutions are named by their pointwise ones."""
+    """Operators, ascending, that can be merged; so can any two or more of them. `kind`: a key of MERGES. A separable
+    convolution is named by its pointwise one."""
 
     kind: str
     ops: tuple[int, ...]
@@ -66,8 +66,9 @@ def merge_kind(graph: Graph, ops: Sequence[int]) -> str | None:
 
 
 def merge_groups(graph: Graph, groups: Iterable[Sequence[int]]) -> tuple[Graph, tuple[int, ...]]:
-    """Each of these groups of operators, disjoint, merged; and by operator of the new graph the one of the old that it
-    stands for (of those merged the first; -1: a new Split, Concat or bias). Raises UsageError with the reasons."""
+    """Merge each of these disjoint groups of operators. Returns the new graph, and for each of its operators the
+    operator of the old graph that it replaces: for merged ones the first of them, -1 for a new Split, Concat or Add.
+    Raises UsageError where groups overlap or cannot be merged."""
     new = numbered(graph)
     for group in groups:
         place = origins(new)
@@ -83,10 +84,12 @@ def merge_groups(graph: Graph, groups: Iterable[Sequence[int]]) -> tuple[Graph, 
 
 
 def merge_sites(graph: Graph) -> list[MergeSite]:
-    """The largest sets that can merge, and within them those that need no zeros in kernels (all 1x1, say).
+    """The largest sets of operators that can be merged, and the subsets of them with equal kernels, which need no zeros
+    in kernels (such as all 1x1).
 
-    By their first operator. Separable convolutions that wait for each other are split by how many of the class come one
-    after another before them: each set is then independent. Polynomial: classes by key, no search over subsets.
+    They are sorted by their first operator. Separable convolutions that wait for each other are divided into sets by
+    how many of them come one after another before each, so that the members of a set are independent. Polynomial time:
+    operators are classed by keys, without a search over subsets.
     """
     above = ancestors(masks(graph.predecessors()))
     places: dict[tuple[str, tuple[int, ...]], None] = {}
@@ -100,8 +103,8 @@ def merge_sites(graph: Graph) -> list[MergeSite]:
 
 
 def swap_merging_pools(graph: Graph) -> Graph:
-    """The same network with every 1x1 convolution behind an average pool before it, if it can then merge with another
-    one: for a planner of stages, merges through pools are then merges of convolutions on one input."""
+    """The same network in which each 1x1 convolution behind an average pool is moved before the pool, if it can then be
+    merged with another. To a planner of stages, merges through pools are then merges of convolutions on one input."""
     swap = [
         index
         for kind, members, _ in _alike(graph)
@@ -119,7 +122,7 @@ _Alike = tuple[str, list[int], Mapping[int, Any]]
 
 
 def _alike(graph: Graph) -> Iterator[_Alike]:
-    """Kind of merge, operators of which any can merge that wait for none of the others, and each one's kernel."""
+    """(kind of merge, operators, their kernels): any of the operators that do not wait for each other can be merged."""
     plain = [index for index in range(len(graph.ops)) if not_plain(graph, index) is None]
     kernel: dict[int, Any] = {index: _kernel(graph, index) for index in plain}
     convolutions = [index for index in plain if int(graph.ops[index].attrs.get("group", 1)) == 1]
@@ -129,7 +132,7 @@ def _alike(graph: Graph) -> Iterator[_Alike]:
     for members in classes.values():
         yield "convolutions", members, kernel
 
-    # Behind a pool: where its input is read, and like which convolutions it is there once they have changed places.
+    # Convolutions behind a pool, by the pool's input and the key that they have once they are moved before the pool.
     through: dict[Any, list[int]] = {}
     made_by = graph.producers()
     for index in convolutions:
@@ -161,7 +164,7 @@ def _classes(ops: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
 
 
 def _key(graph: Graph, index: int) -> tuple[Any, ...]:
-    """Equal for convolutions that are alike enough: what `unlike` compares."""
+    """A key that is equal for convolutions that `unlike` accepts together."""
     op = graph.ops[index]
     along = tuple((window.stride, window.result) for window in windows(graph, index))
     return op.kind, along, other_attrs(op), graph.tensors[op.outputs[0]].dtype
@@ -178,7 +181,7 @@ def _shapes(graph: Graph, index: int) -> tuple[Any, ...]:
 
 
 def _levels(ops: Sequence[int], above: Sequence[int]) -> list[list[int]]:
-    """Ascending operators by the most of them that come one after another before each."""
+    """The operators (ascending), grouped by the longest chain of them that each waits for."""
     inside = sum(1 << index for index in ops)
     level: dict[int, int] = {}
     for index in ops:

@@ -1,4 +1,4 @@
-"""Which schedule units can run as one convolution."""
+"""Which units of a schedule can run as one convolution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["why_not_merged"]
 
 
 def why_not_merged(graph: Graph, units: Sequence[Sequence[int]]) -> str | None:
-    """None where these units, each a convolution or one with the ReLU behind it, can run as one; else the reason."""
+    """Why these units cannot run as one convolution, or None where they can. Each must be a convolution, alone or with
+    the ReLU behind it."""
     for ops in units:
         first = graph.ops[ops[0]]
         if kind_of(first.kind).category != "convolution" or len(graph.tensors[first.outputs[0]].shape) != 4:

@@ -1,4 +1,4 @@
-"""Convolutions along their axes, and the one window that has room for several of them."""
+"""The windows of convolutions by axis, and the smallest window that holds several of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from downset.graph.edit import Edit
 __all__ = ["GEOMETRY", "ConvolutionAxis", "common_window", "joined_conv", "windows"]
 
 GEOMETRY = frozenset({"kernel_shape", "strides", "dilations", "pads", "auto_pad", "group"})
-"""Attributes of a convolution that its window speaks of."""
+"""Attributes of a convolution that state its window."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionAxis:
-    """A convolution along one axis of `size` values, with `before` zeros ahead and `after` behind: `result` positions,
-    `stride` apart, each read `taps` values `dilation` apart."""
+    """A convolution along one axis of `size` values, with `before` zeros before the first and `after` behind the last.
+    It makes `result` values; each reads `taps` values that are `dilation` apart, `stride` further than the one
+    before."""
 
     size: int
     taps: int
@@ -38,7 +39,7 @@ class ConvolutionAxis:
 
 
 def windows(graph: Graph, index: int) -> tuple[ConvolutionAxis, ...]:
-    """A convolution's window along each axis in space; ONNX's auto_pad resolved."""
+    """A convolution's window along each spatial axis, with the pads that ONNX's `auto_pad` means."""
     op = graph.ops[index]
     size, taps = graph.tensors[op.inputs[0]].shape[2:], graph.tensors[op.inputs[1]].shape[2:]
     results = graph.tensors[op.outputs[0]].shape[2:]
@@ -63,7 +64,8 @@ def windows(graph: Graph, index: int) -> tuple[ConvolutionAxis, ...]:
 
 
 def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[ConvolutionAxis, ...]:
-    """By axis: the smallest window that has every tap of all these, whose sizes, strides and results are equal."""
+    """By axis: the smallest window that has every tap of all these windows, whose sizes, strides and numbers of results
+    are equal."""
     windows = []
     for along in zip(*each, strict=True):
         before = max(window.before for window in along)
@@ -72,9 +74,9 @@ def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[Convolut
         dilation = math.gcd(*distances) or 1
         extent = max(before - window.before + window.extent for window in along)
         size, stride, result = along[0].size, along[0].stride, along[0].result
-        # No pad behind gives no more results than the window of the largest extent has: pads are not negative.
+        # The least pad behind with which the last result's window fits; pads are not negative.
         least = max((result - 1) * stride + extent - size - before, 0)
-        # Up to a stride more is never read: equal pads on both sides where they can be, for kernels ask for that.
+        # Up to stride - 1 more is never read. Both pads are equal where possible, since some kernels require that.
         largest = max((result - 1) * stride + extent - size - before + stride - 1, 0)
         after = before if least <= before <= largest else least
         windows.append(ConvolutionAxis(size, (extent - 1) // dilation + 1, stride, dilation, before, after, result))
@@ -82,7 +84,8 @@ def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[Convolut
 
 
 def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, output: int, *, group: int = 1) -> Op:
-    """One convolution of `source` with the weights and biases of all these, one after another along the outputs."""
+    """One convolution of `source` with the weights and biases of all these, one after another along the output
+    channels."""
     first = graph.ops[ops[0]]
     each = [windows(graph, index) for index in ops]
     joined = common_window(each)
@@ -132,10 +135,10 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, outpu
 
 
 def _place(one: tuple[ConvolutionAxis, ...], joined: tuple[ConvolutionAxis, ...]) -> list[slice]:
-    """Where the taps of one kernel lie in the joined one, by axis."""
+    """By axis: the slice of the merged kernel at which the taps of one kernel lie."""
     places = []
     for window, whole in zip(one, joined, strict=True):
         start = (whole.before - window.before) // whole.dilation
-        step = max(window.dilation // whole.dilation, 1)  # of a single tap the dilation means nothing
+        step = max(window.dilation // whole.dilation, 1)  # a kernel of one tap may state any dilation
         places.append(slice(start, start + (window.taps - 1) * step + 1, step))
     return places
