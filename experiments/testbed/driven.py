@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from downset.distributed.keys import issue_keys, make_authority
-from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from experiments.frame import Experiment
 from experiments.frame import run as run_experiment
 from experiments.rows import Row
@@ -39,7 +38,7 @@ class Work:
     methods: Sequence[str] = ()
     faults: Sequence[tuple[str, int, bool]] = ()
     steady: bool = False
-    spare_frames: int = SPARE_FRAMES
+    spare_frames: int | None = None
     row: Mapping[str, Any] = field(default_factory=dict)
     quick: bool = False
     driver: str = "experiments.testbed.drive"

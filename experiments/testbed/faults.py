@@ -18,19 +18,22 @@ import numpy as np
 from downset import Graph, Pipeline
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.ray_fleet import RayFleet
-from downset.distributed.serving.serve import ServingSettings, run_on
+from downset.distributed.serving.serve import RunningPipeline, ServingSettings, run_on
 from experiments.testbed.bed import Bed
 
 __all__ = ["FAULTS", "faulty_run", "place"]
 
 FAULTS = ("process killed", "device stopped", "machine dead")
 _BEFORE_S, _AFTER_S = 20.0, 20.0
+_MOST_BEFORE_S = 180.0
+"""The longest wait for shards that travel ahead."""
 
 
 def faulty_run(
     bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, fault: str, device: int, out: Path, *, prepares: bool
 ) -> dict[str, Any]:
-    """Frames flow, the device has its fault, frames flow on. `prepares`: plans and shards are made ready before."""
+    """Frames flow, the device has its fault, frames flow on. `prepares`: plans for a loss are made before, and the
+    fault waits until their shards are where they may be needed."""
     shards = Shards(graph, out / f"shards-{graph.name}")
     place(plan, shards, out)
     bed.release()
@@ -41,15 +44,16 @@ def faulty_run(
         random = np.random.default_rng(0)
         shape = graph.tensors[graph.inputs[0]].shape
         frames = [random.standard_normal(shape).astype(np.float32) for _ in range(3)]
-        number, at, struck_s, left, outputs = 0, None, 0.0, [], []
+        number, at, struck_s, placed, left, outputs = 0, None, 0.0, False, [], []
         for _ in range(window + 1):
             pipeline.submit(frames[number % 3])
             number += 1
         for made in pipeline.results():
             left.append(time.monotonic())
             outputs.append(next(iter(made.values())))
-            if at is None and left[-1] - begun > _BEFORE_S:
-                at, struck_s = time.monotonic(), pipeline.report().seconds
+            before_s = left[-1] - begun
+            if at is None and before_s > _BEFORE_S and (not prepares or _placed(pipeline) or before_s > _MOST_BEFORE_S):
+                at, struck_s, placed = time.monotonic(), pipeline.report().seconds, _placed(pipeline)
                 _strike(bed, fault, device)
             if at is None or left[-1] - at < _AFTER_S:
                 pipeline.submit(frames[number % 3])
@@ -63,8 +67,9 @@ def faulty_run(
     lost = next((event for event in report.events if event.kind == "lost"), None)
     again = next((event for event in report.events if event.kind == "replanned" and event.at_s > struck_s), None)
     row: dict[str, Any] = {
-        "fault": fault, "device": plan.cluster.devices[device].name, "prepared": prepares, "submitted": number,
-        "came": len(outputs), "in_order": _in_order(outputs),
+        "fault": fault, "device": plan.cluster.devices[device].name,
+        "prepared": prepares, "placed": prepares and placed,
+        "submitted": number, "came": len(outputs), "in_order": _in_order(outputs),
         "events": [f"{event.at_s - struck_s:+.1f} s {event.kind} {event.device}" for event in report.events],
     }  # fmt: skip
     if lost is not None:
@@ -85,6 +90,11 @@ def faulty_run(
         "planned_after_s": round(report.planned_period_s, 3),
     }
     return row
+
+
+def _placed(pipeline: RunningPipeline) -> bool:
+    """Whether no shard is on its way to where another plan would need it."""
+    return pipeline._driver._carrier.idle
 
 
 def place(plan: Pipeline, shards: Shards, out: Path) -> None:

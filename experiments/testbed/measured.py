@@ -16,7 +16,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.rows import Row
 from experiments.testbed.driven import Work, driver_rows, error_in_a_line
@@ -27,7 +26,8 @@ NAME = "testbed_periods"
 
 def rows(options: Namespace) -> Iterator[Row]:
     setting = Setting((EQUAL if options.equal else CLUSTERS)[options.devices], options.medium)
-    row = {"devices": options.devices, "equal": options.equal, "medium": options.medium, **where_and_when()}
+    row = {"devices": options.devices, "equal": options.equal, "medium": options.medium}
+    row |= {"asked_spare_frames": options.spare_frames, **where_and_when()}
     work = Work(
         options.models, options.methods, row=row, quick=options.quick, steady=options.steady,
         spare_frames=options.spare_frames,
@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
         *fields("planned_s", "simulated_s", "measured_s", spec=".4f"),
         *fields("load"),
     ),
-    key=("network", "method", "devices", "equal", "medium", "spare_frames"),
+    key=("network", "method", "devices", "equal", "medium", "asked_spare_frames"),
     quick="fewer frames, nothing written",
     options={
         "--devices": {"type": int, "choices": sorted(CLUSTERS), "default": 4},
@@ -61,7 +61,7 @@ EXPERIMENT = Experiment(
         "--models": {"type": names_of(MODELS), "default": ["vgg16", "yolov2"]},
         "--methods": {"type": names_of(METHODS), "default": list(METHODS)},
         "--equal": {"action": "store_true", "help": "devices of one speed, as Figure 12 has them"},
-        "--spare-frames": {"type": int, "default": SPARE_FRAMES, "help": "frames inside beyond a plan's window"},
+        "--spare-frames": {"type": int, "help": "frames inside beyond a plan's window; else as serving has"},
         "--steady": {"action": "store_true", "help": "nothing else runs here: measure devices once a model"},
         "--keep": {"type": Path, "help": "a folder for the measured clusters, the log and the rows"},
         "--limit": {"type": float, "default": 3000.0, "help": "seconds; rows made until then are kept"},

@@ -4,7 +4,8 @@
 
 Messages of several sizes go from one device to another through Ray under TLS over 50 Mbit/s, first with whole cores,
 then with the shares of the measured experiments. Frames come from the driver (`entry`), results go back to it
-(`result`), and calls carry nothing (`call`): these are of no plan, and cost the device's processor too.
+(`result`), and calls carry nothing (`call`): these are of no plan, and cost the device's processor too. `bystander`:
+what a device without work spends while two others exchange messages, because nodes tell each other of their resources.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def measured(bed: Bed, at: Measuring, *, quick: bool) -> Iterator[Row]:
                 used, taken = spent(lambda pair=pair, nbytes=nbytes: at.messages([pair], nbytes), count)
                 row = {"what": "message", "shares": shares, "pair": pair, "bytes": nbytes, "ms": taken}
                 row |= {"sender_cpu_ms": used[pair[0]], "receiver_cpu_ms": used[pair[1]]}
+                idle_ms = max(used[device] for device in range(4) if device not in pair)
+                row["bystander_cpu_ms_per_s"] = round(1e3 * idle_ms / taken, 2)
                 yield row | {"load": round(os.getloadavg()[0], 2)}
         yield from _with_driver(at, spent, shares=shares, quick=quick)
     bed.release()
@@ -103,7 +106,7 @@ EXPERIMENT = Experiment(
     "testbed_messages",
     rows,
     fields("what", "shares", "pair", "bytes", "ms", "sender_cpu_ms", "receiver_cpu_ms", "device_cpu_ms",
-           "cpu_ms_per_s", "load"),
+           "cpu_ms_per_s", "bystander_cpu_ms_per_s", "load"),
     quick="fewer messages, nothing written",
 )  # fmt: skip
 

@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(
     "testbed_replans",
     rows,
     (
-        *fields("network", "devices", "medium", "fault", "device", "prepared", "noticed_s"),
+        *fields("network", "devices", "medium", "fault", "device", "prepared", "placed", "noticed_s"),
         ("planning ms", "{planning_s!m:.0f}"),
         *fields("moving_s"),
         *fields("moved_bytes", spec=","),

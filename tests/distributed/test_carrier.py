@@ -60,9 +60,14 @@ def test_pieces_make_the_shard(nbytes, calls, monkeypatch):
     first, second = made.by_name
     carrier = Carrier(calls, made)
     carrier.has("d0", [])
+    assert carrier.idle
     carrier.place("d0", [first, second])
     assert carrier.awaits("d0", [first]) and carrier.awaits("d0", [second])
-    run(calls, carrier)
+    while not calls.waiting.empty():
+        assert not carrier.idle
+        calls.step()
+        carrier.go_on()
+    assert carrier.idle
     assert not carrier.awaits("d0", [first, second])
     assert calls.device.describe()["shards"] == sorted(made.by_name)
     assert [len(piece) for _, shard, _, piece, _ in calls.sent if shard == first] == [

@@ -26,17 +26,18 @@ def started_under(mark):
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes()
-            if b"downset.isolation" not in words and mark.encode() in (folder / "environ").read_bytes():
+            if b"downset.isolated_worker" not in words and mark.encode() in (folder / "environ").read_bytes():
                 found.append(words)
     return found
 
 
 def test_a_local_cluster_is_measured(run, tmp_path, monkeypatch):
     monkeypatch.setenv("STARTED_BY", str(tmp_path))
-    child = subprocess.Popen(["sleep", "60"])
-    assert len(started_under(f"STARTED_BY={tmp_path}")) == 1
-    child.kill()
-    child.wait()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()  # a process that has answered has its environment; one that was only forked has none yet
+        assert len(started_under(f"STARTED_BY={tmp_path}")) == 1
     before = rays_variables()
     file = tmp_path / "measured.toml"
     status, out, err = run(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from downset import load_cluster, plan_pipeline
-from downset.distributed.serving.spare_frames import SPARE_FRAMES, with_spare_frames
+from downset.distributed.serving.spare_frames import LEAST_SPARE_FRAMES, with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.plans import Buffer
 from zoo import graph
@@ -42,9 +42,10 @@ def held(plan, device):
 
 def test_only_window_and_slots_change(plan):
     wide = with_spare_frames(plan)
-    assert wide.schedule.window == plan.schedule.window + SPARE_FRAMES
+    more = wide.schedule.window - plan.schedule.window
+    assert more > 0
     for one, other in zip(plan.schedule.buffers, wide.schedule.buffers, strict=True):
-        assert other == replace(one, slots=one.slots + SPARE_FRAMES)
+        assert other == replace(one, slots=one.slots + more)
     assert replace(wide, schedule=plan.schedule) == plan
     assert wide.schedule.orders == plan.schedule.orders
 
@@ -54,18 +55,25 @@ def test_more_frames_inside_never_make_the_period_longer(plan):
     assert other <= one * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("frames", range(SPARE_FRAMES + 2))
+@pytest.mark.parametrize(("window", "more"), [(1, 3), (2, 3), (3, 3), (4, 4), (9, 9)])
+def test_as_many_frames_more_as_the_window_has_and_three_at_least(plan, window, more):
+    """Where nobody asks for another number."""
+    narrow = replace(plan, schedule=replace(plan.schedule, window=window))
+    assert with_spare_frames(narrow).schedule.window == window + more
+
+
+@pytest.mark.parametrize("frames", range(LEAST_SPARE_FRAMES + 2))
 def test_no_device_holds_more_than_its_memory(plan, frames):
     device = max(range(len(plan.cluster.devices)), key=lambda one: held(plan, one))
     limit = held(plan, device) + frames * frame_bytes(plan, device)
     devices = [replace(one, memory_bytes=limit if k == device else None) for k, one in enumerate(plan.cluster.devices)]
     tight = replace(plan, cluster=replace(plan.cluster, devices=tuple(devices)))
-    wide = with_spare_frames(tight)
+    wide = with_spare_frames(tight, LEAST_SPARE_FRAMES)
     assert held(wide, device) <= limit
-    assert wide.schedule.window == plan.schedule.window + min(frames, SPARE_FRAMES)
+    assert wide.schedule.window == plan.schedule.window + min(frames, LEAST_SPARE_FRAMES)
 
 
-@pytest.mark.parametrize("most", [0, 1, SPARE_FRAMES + 4])
+@pytest.mark.parametrize("most", [0, 1, LEAST_SPARE_FRAMES + 4])
 def test_as_many_as_are_asked_for_where_devices_have_room(plan, most):
     """A device that holds nothing, and one whose memory nobody knows, limit nothing."""
     roomy = replace(plan.cluster, devices=tuple(replace(one, memory_bytes=1 << 40) for one in plan.cluster.devices))

@@ -1,11 +1,13 @@
-"""Clusters of devices: TOML in, validated; what a transfer between two devices takes.
+"""Clusters: the devices, the network between them, and how long a message between two devices takes.
 
-A network is either `links` (every pair has a rate of its own, or the common one) or `shared` (one radio cell: the bytes
-of all transfers share one rate). Rates are written in Mbit/s (10⁶ bits), held in bytes per second.
+A network is either `links` (each pair of devices has the common rate, or a rate given for that pair) or `shared` (one
+medium: the bytes of all messages share one rate). Cluster files give rates in Mbit/s (10⁶ bits); this model holds bytes
+per second.
 
-A message takes latency_s + bytes / bytes_per_s from when it is sent until it has arrived. At first it *occupies* the
-network (the medium, or the ports of its ends), for occupied_latency_s + bytes / occupied_bytes_per_s; then the next one
-may begin (the gap of LogGP, Alexandrov et al., 1995). Without these two it occupies the network for all its time.
+A message takes latency_s + bytes / bytes_per_s from its sending to its arrival. It *occupies* the network (the medium,
+or the ports of its two devices) for the first occupied_latency_s + bytes / occupied_bytes_per_s seconds; then the next
+message may begin (the gap of LogGP, Alexandrov et al., 1995). If neither is given, it occupies the network until it
+arrives.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ MOST_DEVICES = 512
 """Planning asks for the links of every pair of devices."""
 
 
-# The upper bounds keep infinities out; no device or link is near them. Plans hold them to their clusters too.
+# The upper bounds refuse infinity; real devices and links stay far below them. Clusters inside plans keep them too.
 Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
@@ -42,17 +44,17 @@ Duplex = Literal["half", "full"]
 
 
 def check_device_name(name: str) -> None:
-    """Raise UsageError for a name that no cluster file can hold."""
+    """Raise UsageError for a name that a cluster file would refuse."""
     try:
         msgspec.convert(name, DeviceName)
-        name.encode()  # arguments that are not UTF-8 come as surrogates
+        name.encode()  # an argument that is not UTF-8 holds surrogates, which cannot be encoded
     except (msgspec.ValidationError, UnicodeEncodeError):
         raise UsageError(f"{name!r} is not a name of a device: 1 to 63 characters, no control characters") from None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorCost:
-    """Seconds of a device's processor: so many a message, and so many a byte."""
+    """Seconds of a device's processor for each message and for each byte of it."""
 
     each_s: NotNegative = 0.0
     byte_s: NotNegative = 0.0
@@ -63,9 +65,9 @@ class ProcessorCost:
 
 @dataclass(frozen=True, slots=True)
 class MessageCosts:
-    """Costs of messages: what they take of a device's processor beside their time on the link. `send` and `receive`:
-    messages of a plan. `frame`: a frame that comes from the driver to the entry. `result`: a result that goes back from
-    the exit."""
+    """Costs of messages: seconds of a device's processor beside the time on the link. `send` and `receive` are for
+    messages between devices of a plan, `frame` for a frame that the driver sends to the entry, and `result` for a
+    result that the exit sends back."""
 
     send: ProcessorCost = ProcessorCost()
     receive: ProcessorCost = ProcessorCost()
@@ -73,18 +75,18 @@ class MessageCosts:
     result: ProcessorCost = ProcessorCost()
 
     def times(self, factor: float) -> MessageCosts:
-        """The costs on a processor that takes so many times as long."""
+        """The costs on a processor that takes `factor` times as long."""
         each = (self.send, self.receive, self.frame, self.result)
         return MessageCosts(*(ProcessorCost(cost.each_s * factor, cost.byte_s * factor) for cost in each))
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s), for
-    kinds of operators in `alpha_of` theirs. `bytes_per_s`: how fast operators without MACs read and write, unless
-    given a byte in the time of a MAC. `memory_bytes` limits what a plan holds there and `runtime_bytes`, which the
-    device's runtime takes for itself. `duplex`: unless given as the network has it.
-    `messages`: None where they take nothing of the processor."""
+    """`mac_per_s`: MACs per second, ϑ in eq. 7 of the PICO paper. `alpha`: the coefficient of its regression, seconds
+    = alpha · MACs / mac_per_s; `alpha_of` gives other coefficients by operator kind. `bytes_per_s`: how fast operators
+    without MACs read and write; None: a byte takes as long as a MAC. `memory_bytes` limits the sum of what a plan holds
+    on the device and `runtime_bytes`, the memory of the device's runtime. `duplex`: None takes the network's.
+    `messages`: costs of messages; None: they take no processor time."""
 
     name: DeviceName
     mac_per_s: Positive
@@ -100,12 +102,12 @@ class Device:
 
     @property
     def speed(self) -> float:
-        """MACs per second that the time model divides by, of kinds without an alpha of their own."""
+        """MACs per second of the operator kinds that `alpha_of` does not name."""
         return self.mac_per_s / self.alpha
 
     @property
     def peak_speed(self) -> float:
-        """MACs per second of the kind that it computes fastest."""
+        """MACs per second of the operator kind that the device computes fastest."""
         return self.mac_per_s / min([self.alpha, *self.alpha_of.values()])
 
     @property
@@ -116,8 +118,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A pair of devices (by index, ascending) whose rate differs from the common one. Raises UsageError where a message
-    would occupy it for longer than it takes."""
+    """A pair of devices (indices, ascending) with its own rate and latency. Raises UsageError if a message would occupy
+    the link for longer than the message takes."""
 
     pair: tuple[int, int]
     bytes_per_s: Rate
@@ -130,15 +132,16 @@ class Link:
 
     @property
     def occupied(self) -> Link:
-        """The link as if a message took only the time for which it occupies it."""
+        """The link on which each message takes only the time for which it occupies this one."""
         return replace(self, **_occupied(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`overlap`: a device computes one frame while it transfers another; without it does one thing at a time, and a
-    message occupies its ends for all its time. Default: shared networks overlap, links do not. `duplex` speaks of
-    overlapping links only. Raises UsageError where a message would occupy the network for longer than it takes."""
+    """`overlap`: a device computes one frame while it transfers another. Without overlap a device does one thing at a
+    time, and a message occupies both its devices until it arrives. In cluster files shared networks overlap by default
+    and links do not. `duplex` applies to overlapping links only. Raises UsageError if a message would occupy the
+    network for longer than the message takes."""
 
     kind: Literal["links", "shared"]
     bytes_per_s: Rate
@@ -153,11 +156,12 @@ class Network:
 
     def __post_init__(self) -> None:
         _check_occupied(self)
-        object.__setattr__(self, "links", tuple(sorted(self.links, key=_pair)))  # they are found by bisection
+        object.__setattr__(self, "links", tuple(sorted(self.links, key=_pair)))  # `Cluster.link` bisects them
 
     @property
     def occupied(self) -> Network:
-        """The network as if a message took only the time for which it occupies it; without overlap the same."""
+        """The network in which each message takes only the time for which it occupies this one; without overlap, this
+        network."""
         if not self.overlap:
             return self
         return replace(self, links=tuple(link.occupied for link in self.links), **_occupied(self))
@@ -185,7 +189,7 @@ def _occupied(one: Link | Network) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Devices and the network between them; a device is its place in `devices`."""
+    """Devices and the network between them. Everywhere else a device is named by its index in `devices`."""
 
     devices: tuple[Device, ...]
     network: Network
@@ -194,7 +198,7 @@ class Cluster:
 
     @property
     def occupied(self) -> Cluster:
-        """The cluster as if a message took only the time for which it occupies the network. All loads are the same."""
+        """The cluster in which each message takes only the time for which it occupies the network. Loads stay equal."""
         return replace(self, network=self.network.occupied)
 
     def duplex(self, device: int) -> Duplex:

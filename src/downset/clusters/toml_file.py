@@ -1,4 +1,4 @@
-"""Clusters as TOML: read, validated, and named by line and field where they are wrong. Rates are written in Mbit/s."""
+"""Clusters as TOML: reads and validates files; an error names line and field. Rates are in Mbit/s."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from downset.text import brief, parse_bytes, read_file
 __all__ = ["cluster_names", "load_cluster", "parse_cluster"]
 
 _MOST_DOTS = 200
-"""The most dots in a line: the time of Python's TOML reader grows with the square of a key's parts."""
+"""The most dots in a line: the time of Python's TOML reader grows with the square of the parts of a dotted key."""
 
 
 class _TomlForm(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The file as written; unknown fields are refused."""
+    """The fields of the file. Unknown fields are refused."""
 
 
 class _NetworkForm(_TomlForm, frozen=True):
@@ -97,21 +97,22 @@ class _ClusterForm(_TomlForm, frozen=True):
 
 
 def cluster_names() -> tuple[str, ...]:
-    """Clusters that come with downset, by name."""
+    """The names of the clusters that come with downset, sorted."""
     folder = resources.files("downset") / "clusters"
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")))
 
 
 def load_cluster(path: str | os.PathLike[str]) -> Cluster:
-    """The cluster in a TOML file, or one that comes with downset by its bare name (`pico_1mac`).
+    """The cluster in the TOML file at `path`, or the built-in cluster of that name (`pico_1mac`).
 
-    Raises LoadError naming file, line and field, UsageError where the text is a bare name of none of them."""
+    Raises LoadError naming file, line and field where the file is wrong, and UsageError for a bare word that is neither
+    a file nor a built-in cluster."""
     text = str(path)
     if text in cluster_names():
         entry = resources.files("downset") / "clusters" / f"{text}.toml"
         return parse_cluster(entry.read_text(encoding="utf-8"), text)
     try:
-        content = read_file(path).decode("utf-8-sig")  # Windows' editors begin a file with a mark
+        content = read_file(path).decode("utf-8-sig")  # editors on Windows put a byte order mark first
     except OSError as error:
         names = ", ".join(cluster_names())
         if isinstance(error, FileNotFoundError) and re.fullmatch(r"\w+", text):
@@ -125,7 +126,7 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
 
 
 def parse_cluster(text: str, where: str = "cluster") -> Cluster:
-    """The cluster in a TOML text; `where` names it in errors."""
+    """The cluster in a TOML text. Raises LoadError that names `where`, line and field."""
     try:
         for number, line in enumerate(text.splitlines()):
             if line.count(".") > _MOST_DOTS and not line.lstrip().startswith("#"):
@@ -133,7 +134,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
                     f"{where}: line {number + 1} has more than {_MOST_DOTS} dots; a cluster file needs no such line"
                 )
         raw = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
+    except (ValueError, RecursionError) as error:  # ValueError: a number with thousands of digits
         raise LoadError(f"{where}: not TOML: {brief(error)}") from None
     try:
         form = msgspec.convert(raw, _ClusterForm)
@@ -207,7 +208,7 @@ def _rates(written: _NetworkForm | _LinkForm) -> tuple[float, float]:
 def _occupied(
     written: _NetworkForm | _LinkForm, network: _NetworkForm, place: str, text: str, where: str
 ) -> tuple[float | None, float | None]:
-    """(bytes per second, seconds) for which a message occupies the network, as far as they are given."""
+    """(bytes per second, seconds) for which a message occupies the network; None where the file gives none."""
     rate, fixed = written.occupied_mbps, written.occupied_ms
     name = "mbps" if rate is not None and (fixed is None or rate < written.rate_mbps) else "ms"
     wrong = ""
@@ -221,7 +222,7 @@ def _occupied(
 
 
 def _placed(message: str, text: str, where: str) -> str:
-    """msgspec's message with the line of the field it speaks of; where the field is missing, the line of its table."""
+    """msgspec's message with the line of its field, or of the field's table if the field is missing."""
     match = re.search(r" - at `\$\.?(.*?)`$", message)
     path = match[1] if match else ""
     said = message[: match.start()] if match else message

@@ -1,1 +1,1 @@
-"""Pipelines that run: simulated event by event, and on real devices."""
+"""Runs pipelines: in simulation, event by event, and on real devices."""

@@ -1,4 +1,4 @@
-"""Conditions of a simulated run beside its plan: computing times that vary, devices that slow down, die and come
+"""Conditions of a simulated run beside its plan: computing times that vary, and devices that slow down, die and come
 back."""
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Disturbance:
 
 
 class Conditions:
-    """The times at which work ends under jitter and disturbances.
+    """Computes when work ends under jitter and disturbances.
 
-    `jitter` is the coefficient of variation of computing times, log-normal with mean 1. Every task draws from a stream
-    of its own, so two runs with one seed give the same frame of a task the same time."""
+    `jitter` is the coefficient of variation of computing times, log-normal with mean 1. Each task draws from its own
+    random stream, so in two runs with one seed a task takes the same time for the same frame."""
 
     def __init__(self, devices: int, *, jitter: float, seed: int, disturbances: Sequence[Disturbance]) -> None:
         self._jitter, self._seed = jitter, seed
@@ -38,7 +38,7 @@ class Conditions:
 
     @property
     def first_s(self) -> float:
-        """When the first disturbance begins; infinity where there is none."""
+        """When the first disturbance begins; infinity if there is none."""
         return min((own[0].at_s for own in self._changes if own), default=math.inf)
 
     def noise(self, task: int) -> float:
@@ -50,8 +50,8 @@ class Conditions:
         return stream.lognormvariate(-variance / 2, math.sqrt(variance))
 
     def computed_at(self, device: int, begin: float, seconds: float) -> float:
-        """When a computation of `seconds` at full speed ends that begins at `begin`; infinity: the device dies first
-        and stays dead."""
+        """When a computation ends that begins at `begin` and takes `seconds` at full speed; infinity if the device dies
+        before and stays dead."""
         now, left, factor = self.transferred_at((device,), begin, 0.0), seconds, 1.0
         for change in self._changes[device]:
             if change.at_s > now and left > 0:
@@ -63,7 +63,7 @@ class Conditions:
         return now + left * factor if left > 0 else now
 
     def transferred_at(self, devices: Sequence[int], begin: float, seconds: float) -> float:
-        """When a transfer between devices ends that rests while one of them is dead; infinity: one stays dead."""
+        """When a transfer ends that pauses while one of these devices is dead; infinity if one stays dead."""
         now, left = begin, seconds
         for start, stop in sorted(span for device in devices for span in self._dead[device]):
             if stop <= now or (start > now and start >= now + left):
@@ -72,13 +72,14 @@ class Conditions:
         return now + left
 
     def died_at(self, devices: Sequence[int]) -> float:
-        """When the first of these devices died that stays dead; infinity where none does."""
+        """When the first of these devices died and stayed dead; infinity if none did."""
         return min(
             (start for device in devices for start, stop in self._dead[device] if stop == math.inf), default=math.inf
         )
 
 
 def _dead_spans(changes: Sequence[Disturbance]) -> list[tuple[float, float]]:
-    """When a device is dead: from a factor of infinity to its next one, if there is any."""
+    """(begin, end) of each time in which a device is dead: from a factor of infinity to its next change, or to
+    infinity."""
     stops = [*(change.at_s for change in changes[1:]), math.inf]
     return [(change.at_s, stop) for change, stop in zip(changes, stops, strict=False) if change.factor == math.inf]

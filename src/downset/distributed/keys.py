@@ -1,7 +1,7 @@
-"""Keys of a cluster: an authority, a certificate for each device, the token that all share, and what Ray is told.
+"""Keys of a cluster: an authority, a certificate for each device, a token that all share, and the settings of Ray.
 
-TLS keeps strangers out and the traffic closed; the token decides who may give the cluster work. Everyone who holds the
-token and a certificate can make every device run code: Ray has no rights below that.
+TLS keeps others out and encrypts the traffic; the token decides who may give the cluster work. Everyone who holds the
+token and a certificate can make every device run code: Ray does not restrict rights further.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ _DEVICE_CERTIFICATE, _DEVICE_KEY = "device.crt", "device.key"
 _TOKEN = "token"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _LOOPBACK = ("localhost", "127.0.0.1")
-"""Ray's processes on one machine also meet there."""
+"""Additional names in every certificate: Ray's processes on one machine also connect by them."""
 _BEFORE = timedelta(days=1)
-"""Certificates are valid from a day before: a board without a clock is behind until it has asked for the time."""
+"""Certificates are valid from a day before, because the clock of a board may be behind until it has asked for the time.
+"""
 _FOREIGN = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_USE_TLS")
-"""Variables that would override, or switch off, what is given here."""
+"""Variables of the environment that would override or switch off these settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """The folder of one device, whose files have been found right, and the name in its certificate."""
+    """The folder of one device after its files were checked, and the name in its certificate."""
 
     folder: Path
     name: str
@@ -60,9 +61,10 @@ class DeviceKeys:
 
 
 def make_authority(folder: str | os.PathLike[str], *, days: int = 3650) -> Path:
-    """Make the folder with a new authority (certificate and key) and a new token; files have mode 600, the folder 700.
+    """Make the folder with a new authority (certificate and key) and a new token. Files have mode 600, the folder 700.
 
-    The folder comes into being whole or not at all. Raises UsageError where it exists already."""
+    If anything fails, no folder is left. `days`: how long the certificate is valid. Raises UsageError if the folder
+    exists."""
     x509, _, _ = _cryptography()
     key = _new_key()
     name = _subject(f"downset authority {secrets.token_hex(4)}")
@@ -88,9 +90,9 @@ def issue_keys(
 ) -> Path:
     """Make the folder that a device needs: its certificate and key, the authority's certificate, and the token.
 
-    `hosts`: the addresses or host names under which other nodes reach the device, which TLS holds its certificate to.
-    `folder`: AUTHORITY/NAME if not given. Raises UsageError for names and hosts that cannot be, LoadError for an
-    authority that is damaged or that others can read."""
+    `hosts`: the addresses or host names under which other nodes reach the device; TLS accepts only these. `folder`:
+    AUTHORITY/NAME if not given. `days`: how long the certificate is valid. Raises UsageError for an invalid name or
+    host, and LoadError for an authority that is damaged or that other users can read."""
     x509, _, _ = _cryptography()
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -127,9 +129,10 @@ def issue_keys(
 
 
 def new_token(authority: str | os.PathLike[str]) -> list[Path]:
-    """Replace the token of an authority, and of the device folders inside it; return the files written.
+    """Replace the token of an authority and of the device folders inside it; return the files written.
 
-    Nodes keep the token that they started with: the new one counts once every node has its file and has restarted."""
+    Nodes keep the token with which they were started. The new one takes effect once every node has its file and has
+    been restarted."""
     source = Path(authority)
     _check_private(source, (_CERTIFICATE, _KEY, _TOKEN))
     token = secrets.token_hex(32).encode()
@@ -146,8 +149,8 @@ def write_token(file: Path) -> None:
 
 
 def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
-    """The keys of a device, checked: nobody else can read them, the certificate is of this key and signed by this
-    authority, it is valid today, and there is a token. Raises LoadError that says which of these does not hold."""
+    """The checked keys of a device: no other user can read them, the certificate belongs to this key and is signed by
+    this authority, it is valid today, and there is a token. Raises LoadError that says which of these does not hold."""
     place = Path(folder)
     _check_private(place, (_DEVICE_CERTIFICATE, _DEVICE_KEY, _CERTIFICATE, _TOKEN))
     certificate, key = _read_certificate(place / _DEVICE_CERTIFICATE), _read_key(place / _DEVICE_KEY)
@@ -176,9 +179,9 @@ def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
 
 
 def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables under which every process of a node runs: TLS both ways with these keys, and the token.
+    """The environment variables of every process of a node: TLS in both directions with these keys, and the token.
 
-    Raises UsageError where `inherited` has a variable of Ray's that would win over these."""
+    Raises UsageError if `inherited` has a variable of Ray's that would override these."""
     return token_environment(keys.token, inherited=inherited) | {
         "RAY_USE_TLS": "1",
         "RAY_TLS_SERVER_CERT": str(keys.folder / _DEVICE_CERTIFICATE),
@@ -188,8 +191,8 @@ def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.envir
 
 
 def token_environment(token: Path, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables of nodes on loopback: a token and no TLS. Raises UsageError as `ray_environment`, and LoadError
-    where others can read the file."""
+    """The environment variables of nodes on loopback: a token without TLS. Raises UsageError as `ray_environment` does,
+    and LoadError if other users can read the file."""
     for name in _FOREIGN:
         if name in inherited:
             raise UsageError(f"{name} is set in the environment and would override {token.parent}; unset it")
@@ -202,7 +205,7 @@ def token_environment(token: Path, *, inherited: Mapping[str, str] = os.environ)
 
 
 def _check_private(folder: Path, names: Sequence[str]) -> None:
-    """Raise LoadError for files that are missing, that belong to somebody else, or that others can read or write."""
+    """Raise LoadError for files that are missing, belong to another user, or that other users can read or write."""
     for path in (folder, *(folder / name for name in names)):
         try:
             status = path.stat()
@@ -211,7 +214,7 @@ def _check_private(folder: Path, names: Sequence[str]) -> None:
         folder_expected = path == folder
         if stat.S_ISDIR(status.st_mode) != folder_expected:
             raise LoadError(f"{path} is {'no' if folder_expected else 'a'} folder")
-        if not folder_expected and not stat.S_ISREG(status.st_mode):  # reading it may wait without end
+        if not folder_expected and not stat.S_ISREG(status.st_mode):  # reading a pipe might wait for ever
             raise LoadError(f"{path} is a pipe or a device, not a file of keys")
         if status.st_uid != os.geteuid():
             raise LoadError(f"{path} belongs to another user; keys belong to the user who runs downset")
@@ -223,7 +226,7 @@ def _check_private(folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[Path]:
-    """A new folder of mode 700 beside `folder`, which takes its name at the end, or is removed."""
+    """A new folder of mode 700 beside `folder`. At the end it is renamed to `folder`; after an error it is removed."""
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} is there already; keys are never written over: name another folder or remove it")
     beside = folder.with_name(part_name())
@@ -240,7 +243,7 @@ def _made(folder: Path) -> Iterator[Path]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A new file that was never readable by others."""
+    """Write a new file that other users can never read."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(opened, "wb") as file:
         os.fchmod(opened, 0o600)
@@ -250,7 +253,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _cryptography() -> tuple[Any, Any, Any]:
-    """(x509, serialization, NameOID) of `cryptography`."""
+    """The modules x509 and serialization and the class NameOID of `cryptography`."""
     x509 = optional_library("cryptography.x509", what="making or checking keys", extra="cluster")
     from cryptography.hazmat.primitives import serialization
     from cryptography.x509.oid import NameOID

@@ -1,9 +1,9 @@
-"""A plan by the paper's equations, run event by event: stages as servers that take a frame through rounds.
+"""Simulates a plan by the paper's equations: stages are servers that take a frame through rounds.
 
-Plans of comm="paper" have no orders of work. As eq. 7 to 12 have it a stage does its rounds of transfers and of
-computing one after another; a round takes as long as its busiest device, on a shared network as all its bytes. A shared
-network carries one round at a time. Where the network overlaps, a stage computes one frame while another frame's
-transfers run; else it does one frame at a time. Older frames go first.
+Plans of comm="paper" have no orders of work. As in eq. 7 to 12, a stage does its rounds of transfers and of computing
+one after another; a round takes as long as its busiest device, or on a shared network as all its bytes. A shared
+network carries one round at a time. If the network overlaps, a stage computes one frame while another frame's transfers
+run; otherwise it does one frame at a time. Older frames go first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def run_paper(
     plan: Pipeline, conditions: Conditions, *, frames: int, arrival_s: float | None = None, jitters: bool = False,
     progress: Callable[[], None] = lambda: None,
 ) -> RunRecord:  # fmt: skip
-    """Run `frames` frames that arrive every `arrival_s` seconds; None: one is always waiting, and so many are inside
-    that the busiest stage always has one, `jitters` or not. `progress` is called when a frame leaves."""
+    """Run `frames` frames that arrive every `arrival_s` seconds. None: a frame is always waiting, and enough frames are
+    inside that the busiest stage never waits, `jitters` or not. `progress` is called when a frame leaves."""
     record = RunRecord(len(plan.cluster.devices), _inside(plan, jitters=jitters))
     run = _PaperRun(plan, conditions, frames, progress, record)
     run.go(arrival_s)
@@ -36,8 +36,8 @@ def run_paper(
 
 
 def _inside(plan: Pipeline, *, jitters: bool) -> int:
-    """One frame more than the latency has periods. Where frames delay each other there are more: each block of a
-    stage of several blocks needs room for some."""
+    """The number of frames inside: one more than the latency has periods. If frames delay each other it is larger: each
+    block of a stage of several blocks then has room for some frames."""
     fitting = math.ceil(plan.latency_s / plan.period_s - 1e-9) + 1 if plan.period_s > 0 else 1
     if not (jitters or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"):
         return fitting
@@ -47,14 +47,14 @@ def _inside(plan: Pipeline, *, jitters: bool) -> int:
 
 @dataclass(slots=True)
 class _Station:
-    """A station that serves one frame at a time, the oldest first."""
+    """A server that serves one frame at a time, the oldest first."""
 
     busy: bool = False
     waiting: list[tuple[int, int]] = field(default_factory=list)
 
 
 _Steps = Iterator["float | tuple[int, bool]"]
-"""A frame on its way: yields a time that it waits until, or the station that it needs next."""
+"""The way of a frame: yields the time until which it waits, or the station that it needs next."""
 
 
 class _PaperRun:
@@ -179,8 +179,8 @@ class _PaperRun:
 
 
 def _rounds(plan: Pipeline) -> list[list[tuple[bool, list[int]]]]:
-    """By stage: (whether it transfers, tasks) of each round. Tasks of a round follow each other in the plan, belong to
-    one block, and do not wait for each other."""
+    """The rounds of each stage as (whether it transfers, tasks). The tasks of a round follow each other in the plan,
+    belong to one block, and do not wait for each other."""
     rounds: list[list[tuple[bool, list[int]]]] = [[] for _ in plan.stages]
     block = -1
     for index, task in enumerate(plan.tasks):

@@ -1,17 +1,17 @@
-"""A plan with a schedule, run event by event: every device, link and medium takes its turns in the plan's cyclic order.
+"""Simulates a plan with a schedule: every device, link and medium takes its turns in the plan's cyclic order.
 
-A task begins when it is the turn of everything that it occupies, when its frame's earlier tasks are done, when its
-frame is inside (at most `window` are) and when the buffers that it writes have a free slot. Where a message occupies
-the network for a part of its time only, the next one begins while it is under way. The simulation knows the plan's
-tasks, orders, buffers and cluster and nothing of how the plan was found.
+A task begins when it is its turn on everything that it occupies, when its frame's earlier tasks are done, when its
+frame is inside (at most `window` are), and when the buffers that it writes have a free slot. If a message occupies the
+network for a part of its time only, the next one begins while it is under way. The simulation reads the plan's tasks,
+orders, buffers and cluster, and shares no code with the planners.
 
-Empty frames: orders name frames by number, and a turn may come for a frame that has not arrived, while frames inside
-wait behind it. Then that number is given away: an empty frame takes it and passes all its turns in no time. So orders,
-window and slots hold as they do in a stream without gaps, whatever times frames arrive at, and the last ones leave.
-A frame that needs a device that is dead for good is lost: it goes on as an empty one, so that those ahead still leave,
-and no frame is let in behind it.
-Complexity: O(log tasks) for each task of each frame, beside the search for what waits for an absent frame, which only
-runs while none waits at the source.
+Empty frames: orders name frames by number, and a turn may come for a frame that has not arrived while frames inside
+wait behind it. Then an empty frame takes that number and passes all its turns in no time. So orders, window and slots
+hold as in a stream without gaps, whenever frames arrive, and the last frames leave.
+A frame that needs a device that is dead for good is lost: it continues as an empty frame, so that frames ahead still
+leave, and no frame is let in behind it.
+Complexity: O(log tasks) for each task of each frame, beside the search for tasks that wait for an absent frame, which
+runs only while no frame waits at the source.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _PlanTables:
 
 
 class _SimulatedFrame:
-    """A number of the orders that is inside. `real`: the frame that has it, None for an empty one."""
+    """A frame number of the orders that is inside. `real`: the index of the frame, None for an empty one."""
 
     __slots__ = ("left", "real", "state", "taken", "unread", "waits")
 
@@ -112,7 +112,7 @@ class _PlanRun:
         self.now = 0.0
         self.turns = [Turns(order) for order in work.orders]
         self.busy = [False] * len(work.orders)
-        self.read = [_Numbers() for _ in work.buffers]  # by buffer: what has been read to the end
+        self.read = [_Numbers() for _ in work.buffers]  # by buffer: the frames that have been read to the end
         self.inside: dict[int, _SimulatedFrame] = {}
         self.admitted = self.real_inside = 0
         self.finished = _Numbers()
@@ -151,7 +151,7 @@ class _PlanRun:
             self.schedule(self.arrived * self.arrival_s, self.arrive)
 
     def settle(self) -> None:
-        """Begin all that can begin now."""
+        """Begin all tasks that can begin now."""
         while True:
             while self.touched:
                 self.attempt(self.touched.pop())
@@ -162,7 +162,7 @@ class _PlanRun:
             self.let_in += 1
 
     def is_full(self) -> bool:
-        """Whether the window lets no further frame in."""
+        """Whether the window is full."""
         return self.admitted - self.work.window not in self.finished
 
     def admit(self, real: int | None) -> None:
@@ -173,7 +173,7 @@ class _PlanRun:
         self.touched.update(range(len(self.turns)))
 
     def attempt(self, resource: int) -> None:
-        """Begin the task whose turn it is, if nothing else holds it back."""
+        """Begin the task whose turn it is on a resource, if nothing else holds it back."""
         work, front = self.work, self.turns[resource].front
         number, index = front
         if self.busy[resource] or number >= self.admitted:
@@ -221,7 +221,7 @@ class _PlanRun:
         self.schedule(stop, end)
 
     def free(self, index: int, begin: float) -> None:
-        """A task occupies its resources no longer."""
+        """Free the resources of a task."""
         ends = self.work.ends[index]
         self.record.end(ends, begin, self.now, transfers=len(ends) > 1)
         for resource in self.work.held[index]:
@@ -256,7 +256,7 @@ class _PlanRun:
             self.leave(number, frame)
 
     def give_back(self, buffer: int, number: int, frame: _SimulatedFrame) -> None:
-        """All readers are done with the frame's slot."""
+        """Free the frame's slot in a buffer whose readers are all done."""
         described = self.work.buffers[buffer]
         self.read[buffer].add(number)
         if buffer in frame.taken:
@@ -275,8 +275,8 @@ class _PlanRun:
             self.progress()
 
     def needs_empty_frame(self) -> bool:
-        """Whether the entry could take a frame that is not there, and some frame inside waits for nothing but the turns
-        of such frames."""
+        """Whether the entry could take a frame that has not arrived, while some frame inside waits only for turns of
+        such frames."""
         absent = self.closed or self.let_in == self.arrived
         if not absent or not self.real_inside or self.is_full():
             return False
@@ -286,7 +286,7 @@ class _PlanRun:
         return any(self.inside[due[0]].real is not None and self.waits_for_absent(due) for due in self.due)
 
     def waits_for_absent(self, due: _Instance) -> bool:
-        """Whether nothing that runs leads to this one."""
+        """Whether this task waits for no running task, directly or through others."""
         seen, left = {due}, [due]
         while left:
             number, index = left.pop()
@@ -301,7 +301,7 @@ class _PlanRun:
         return True
 
     def undone_before(self, number: int, index: int) -> Iterator[_Instance]:
-        """Tasks of the frames inside that have to be done before this task of a frame begins."""
+        """The tasks of frames inside that must be done before this task of a frame begins."""
         work, frame = self.work, self.inside[number]
         yield from ((number, other) for other in work.after[index] if frame.state[other] != _DONE)
         for resource in work.held[index]:
@@ -316,10 +316,10 @@ class _PlanRun:
 
 
 class _Numbers:
-    """Numbers of frames, which come nearly in order."""
+    """A set of frame numbers that are added nearly in order."""
 
     def __init__(self) -> None:
-        self._first = 0  # all before it are in
+        self._first = 0  # all numbers before it are in the set
         self._behind: set[int] = set()
 
     def __contains__(self, number: int) -> bool:

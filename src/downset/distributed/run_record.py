@@ -1,4 +1,4 @@
-"""The record of one simulated run, filled while it goes on."""
+"""The record of one simulated run, filled during the run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ __all__ = ["RunRecord"]
 
 
 class RunRecord:
-    """`came[k]` is when frame k arrived (empty where one is always waiting), `let_in[k]` when it was let in, `left[i]`
-    the i-th frame that left, and when.
+    """Times of frames, and figures of devices. `came[k]`: when frame k arrived (empty if a frame is always waiting).
+    `let_in[k]`: when it was let in. `left[i]`: the i-th frame that left, and when.
 
-    By device: seconds that it computed, sent, received, and did any of them; the most bytes of buffers in use at once.
+    By device: seconds that it computed, sent, received, and did any of these; and the most bytes of buffers in use at
+    once.
     """
 
     def __init__(self, devices: int, window: int) -> None:
@@ -31,14 +32,14 @@ class RunRecord:
         self._buffer_bytes = [0] * devices
 
     def begin(self, devices: Sequence[int], now: float) -> None:
-        """A task begins that occupies these devices."""
+        """Note that a task begins that occupies these devices."""
         for device in devices:
             if not self._tasks[device]:
                 self._since[device] = now
             self._tasks[device] += 1
 
     def end(self, devices: Sequence[int], begin: float, now: float, *, transfers: bool) -> None:
-        """The task that began then ends. Of a transfer the first device sends and the second receives."""
+        """Note that the task that began at `begin` ends. The first device of a transfer sends, the second receives."""
         parts = (self.sending_s, self.receiving_s) if transfers else (self.computing_s,)
         for device, seconds in zip(devices, parts, strict=True):
             seconds[device] += now - begin
@@ -47,7 +48,7 @@ class RunRecord:
                 self.busy_s[device] += now - self._since[device]
 
     def take(self, device: int, nbytes: int) -> None:
-        """A frame takes a buffer; a negative number of bytes gives it back."""
+        """Note that a frame takes a buffer of `nbytes` bytes; a negative number frees it."""
         self._buffer_bytes[device] += nbytes
         self.most_buffer_bytes[device] = max(self.most_buffer_bytes[device], self._buffer_bytes[device])
 
@@ -55,10 +56,11 @@ class RunRecord:
         self.stalled_at_s = now if self.stalled_at_s is None else min(now, self.stalled_at_s)
 
     def latencies_s(self) -> list[float]:
-        """Seconds from when a frame arrived, or was let in where one is always waiting, to when it left."""
+        """Seconds of each frame from its arrival, or from when it was let in if a frame is always waiting, until it
+        left."""
         begun = self.came or self.let_in
         return [when - begun[frame] for frame, when in self.left]
 
     def waiting(self) -> list[int]:
-        """By frame: how many had arrived and were not let in, itself included, when it arrived."""
+        """The number of frames that had arrived and were not let in when each frame arrived, with the frame itself."""
         return [place + 1 - bisect_right(self.let_in, when) for place, when in enumerate(self.came)]

@@ -1,8 +1,8 @@
-"""Plans simulated: how often frames leave, how long they take, what devices do, and what is left when one dies.
+"""Simulates plans: how often frames leave, how long they take, what devices do, and what is left when one dies.
 
-The simulator knows a plan and its cluster, and nothing of the planners: who fetches what from whom, the order of work
-and the buffers are the plan's, the times are priced here (`task_prices`). Plans with orders run in `plan_run`, those by
-the paper's equations in `paper_run`.
+The simulator reads a plan and its cluster and uses nothing of the planners. Transfers, orders and buffers are the
+plan's; times are priced here (`task_prices`). Plans with orders run in `plan_run`, plans by the paper's equations in
+`paper_run`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from downset.text import unheard
 __all__ = ["Disturbance", "simulate"]
 
 _PACE = 0.95
-"""The share of the sustained rate at which frames arrive in the run that gives latencies."""
+"""The share of the sustained rate at which frames arrive in the run for latencies."""
 _PACED_TASKS = 2_000_000
-"""About so many tasks are simulated for latencies; empty frames cost as much as others."""
+"""About how many tasks are simulated for latencies. Empty frames cost as much as others."""
 
 
 def simulate(
@@ -42,12 +42,12 @@ def simulate(
 ) -> Simulation:
     """Run `frames` frames through a plan.
 
-    A saturated run, in which a frame is always waiting and nothing is disturbed, gives the period that the plan
-    sustains. A frame comes every `arrival_s` seconds; None: one is always waiting, and latencies are those of one more
-    run, at 0.95 of the sustained rate. `jitter` is the coefficient of variation of computing times, log-normal with
-    mean 1, drawn from `seed`. `progress` is told how many frames have left, and how many may in all runs together.
-    `observe` is called with (frame, task, begin, end) of what the asked run does, of plans with a schedule.
-    Raises UsageError for arguments without sense, InvalidPlan for orders that cannot be followed."""
+    A saturated run without disturbances, in which a frame is always waiting, gives the period that the plan sustains.
+    `arrival_s`: seconds between two arriving frames. None: a frame is always waiting, and a further run at 0.95 of the
+    sustained rate gives the latencies. `jitter`: the coefficient of variation of computing times, log-normal with mean
+    1, drawn from `seed`. `progress` is called with the number of frames that have left, and with the most that may
+    leave in all runs. `observe` is called with (frame, task, begin, end) for the tasks of the requested run, for plans
+    with a schedule. Raises UsageError for arguments out of range, InvalidPlan for orders that cannot be followed."""
     _check(plan, frames, arrival_s, jitter, disturbances)
     runs = _Runs(plan, frames, jitter, seed, progress or unheard, observe)
     runs.planned = 1 + (arrival_s is not None or bool(disturbances)) + (arrival_s is None)
@@ -89,7 +89,7 @@ def _paced_frames(plan: Pipeline, frames: int) -> int:
 
 @dataclass(slots=True)
 class _Runs:
-    """The runs of one simulation, each under the same jitter."""
+    """The runs of one simulation, each with the same jitter."""
 
     plan: Pipeline
     frames: int
@@ -120,9 +120,10 @@ class _Runs:
 
 
 def _period_s(record: RunRecord) -> float | None:
-    """Mean time between frames that left, without the first fifth and while the pipeline fills or drains.
+    """Mean seconds between frames that left, without the first fifth and without the times in which the pipeline fills
+    or drains.
 
-    Where it stalled only frames count that left before, and None says that they were too few to tell."""
+    If the run stalled, only frames that left before count; None if they are too few."""
     stalled = record.stalled_at_s
     left = [when for _, when in record.left if stalled is None or when <= stalled]
     count, drains = len(left), stalled is None

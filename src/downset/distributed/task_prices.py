@@ -1,7 +1,7 @@
-"""Seconds and resources of a plan's task, from its MACs and bytes and the plan's cluster alone.
+"""Seconds and resources of a plan's tasks, from their MACs and bytes and the plan's cluster alone.
 
-The planners and the check of plans have prices of their own: a wrong one shows as a period that a simulation does not
-reach.
+The planners and the check of plans have separate prices, so a wrong price shows as a period that the simulation does
+not reach.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FrameSeconds:
-    """A plan's count for one device and one frame: seconds that it computes, sends and receives."""
+    """The planned seconds of one device for one frame: computing, sending and receiving."""
 
     computing: float
     sending: float
@@ -35,7 +35,7 @@ class FrameSeconds:
 
 
 def frame_seconds(plan: Pipeline) -> list[FrameSeconds]:
-    """By device, each task at `plan_seconds`; a transfer counts at both of its ends."""
+    """The planned seconds of each device, by `plan_seconds` of its tasks; a transfer counts at both of its ends."""
     computing, sending, receiving = ([0.0] * len(plan.cluster.devices) for _ in range(3))
     for task, seconds in zip(plan.tasks, plan_seconds(plan), strict=True):
         if task.transfer is None:
@@ -47,8 +47,8 @@ def frame_seconds(plan: Pipeline) -> list[FrameSeconds]:
 
 
 def plan_seconds(plan: Pipeline) -> list[float]:
-    """By task: seconds with what else a frame asks of the processors. A device computes at full speed but while it
-    works for messages, for frames that come in and for results that go out."""
+    """Seconds of each task together with the processor time of a frame's messages. A device computes at full speed
+    except while it handles messages, frames that come in and results that go out."""
     seconds = [task_seconds(plan, task) for task in plan.tasks]
     if plan.comm == "paper":
         return seconds
@@ -66,7 +66,7 @@ def plan_seconds(plan: Pipeline) -> list[float]:
         if task.transfer is None:
             computing[task.device] += own
             works[task.device] += 1
-        elif plan.cluster.network.overlap:  # else a message has its ends to itself
+        elif plan.cluster.network.overlap:  # otherwise a message has its two devices to itself
             ask(task.transfer.source, "send", task.transfer.nbytes)
             ask(task.transfer.target, "receive", task.transfer.nbytes)
     for place, task in enumerate(plan.tasks):
@@ -77,8 +77,8 @@ def plan_seconds(plan: Pipeline) -> list[float]:
 
 
 def occupied_seconds(plan: Pipeline) -> list[float]:
-    """By task: seconds for which it occupies its resources. A computation does all its time; a message as long as the
-    cluster says, if devices overlap."""
+    """Seconds for which each task occupies its resources: a computation for all its time, a message for the time that
+    the cluster states, if devices overlap."""
     seconds, network = plan_seconds(plan), plan.cluster.network
     own = {link.pair: link for link in network.links}
     for place, transfer in enumerate(task.transfer for task in plan.tasks):
@@ -99,8 +99,8 @@ def occupied_seconds(plan: Pipeline) -> list[float]:
 def task_seconds(plan: Pipeline, task: Task) -> float:
     """Seconds of a computation at full speed, or of a message with its latency.
 
-    The paper's equations know neither alphas by kind nor bytes that operators without MACs move. Raises InvalidPlan
-    for seconds that are NaN or infinite."""
+    The paper's equations ignore alphas by kind and bytes that operators without MACs move. Raises InvalidPlan for
+    seconds that are NaN or infinite."""
     if task.transfer is None:
         seconds = _compute_s(plan, plan.stages[task.stage].blocks[task.block].strips[task.strip])
     else:
@@ -115,7 +115,7 @@ def _compute_s(plan: Pipeline, strip: Strip) -> float:
     device = plan.cluster.devices[strip.device]
     if plan.comm == "paper":
         return strip.macs * device.alpha / device.mac_per_s
-    weighed = strip.macs * device.alpha  # of all kinds as if they had the common alpha, then those that have their own
+    weighed = strip.macs * device.alpha  # all kinds at the common alpha; below, kinds with another one
     for kind, macs in strip.macs_of.items():
         weighed += macs * (device.alpha_of.get(kind, device.alpha) - device.alpha)
     byte_s = 1.0 / device.bytes_per_s if device.bytes_per_s is not None else device.alpha / device.mac_per_s
@@ -130,8 +130,9 @@ def ends_of(task: Task) -> tuple[int, ...]:
 def resources_of(plan: Pipeline, task: Task) -> list[Resource]:
     """Resources that a task occupies for its `occupied_seconds`.
 
-    Without overlap a device does one thing at a time. With it a device computes beside one transfer, or beside one
-    each way where it is full duplex. Transfers over a shared network occupy the medium, which leaves no radio more."""
+    Without overlap a device does one thing at a time. With overlap it computes beside one transfer, or beside one in
+    each direction if it is full duplex. A transfer over a shared network occupies the medium, and with overlap no
+    ports."""
     network, ends = plan.cluster.network, ends_of(task)
     shared = task.transfer is not None and network.kind == "shared"
     held = [Resource("medium")] if shared else []

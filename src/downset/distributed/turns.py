@@ -10,11 +10,11 @@ from downset.plans import Turn
 __all__ = ["Turns"]
 
 _MOST_BEHIND = 1_000_000
-"""Rounds that one task of a resource may be behind another: no planner makes a plan with more."""
+"""The most rounds by which one task of a resource may be behind another; plans of our planners stay far below."""
 
 
 class Turns:
-    """`front` is the (number of the frame, task) whose turn it is. Turns of frames before number 0 are passed over."""
+    """`front`: the (frame number, task) whose turn it is. Turns of frames before number 0 are passed over."""
 
     def __init__(self, order: Sequence[Turn]) -> None:
         behind = [turn.behind for turn in order]
@@ -35,7 +35,7 @@ class Turns:
         return (place + 1, number) if place + 1 < len(self._order) else (0, number + 1)
 
     def advance(self) -> None:
-        """The turn in front is over."""
+        """End the turn in front."""
         while True:
             self._place, self._round = self._following(self._place, self._round)
             self.front = self._at(self._place, self._round)
@@ -43,8 +43,8 @@ class Turns:
                 return
 
     def before(self, instance: tuple[int, int], below: int) -> tuple[int, int] | None:
-        """The last turn ahead of this one, which is still to come, of a frame with a number below that; None where
-        there is none from the front on."""
+        """The last turn before this one, which is still to come, of a frame with a number below `below`; None if there
+        is none."""
         place = self._place_of[instance[1]]
         number = instance[0] + self._order[place][1]
         while (number, place) > (self._round, self._place):

@@ -1,1 +1,1 @@
-"""Clusters measured: the rates of devices and links, as the planners count them."""
+"""Measures clusters: the rates of devices and links that planners use."""

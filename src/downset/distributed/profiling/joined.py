@@ -1,4 +1,4 @@
-"""A cluster to measure: started and joined, its devices waited for."""
+"""Starts and joins a cluster that is to be measured, and waits for its devices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def joined_cluster(
     names: Sequence[str], *, head: str | None, keys: str | os.PathLike[str] | None, joins_s: float,
     told: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:  # fmt: skip
-    """This process in a cluster with these devices, as `cluster` makes it; nothing of it runs afterwards.
+    """Join a cluster with these devices, as `cluster` makes it. Everything that it starts ends with the context.
 
-    Raises LimitReached that names the devices that did not join within `joins_s` seconds, and what `cluster` raises."""
+    Raises LimitReached naming the devices that did not join within `joins_s` seconds, and the errors of `cluster`."""
     with cluster(names, head=head, keys=keys, store_bytes=_STORE_BYTES) as fleet:
         until, said = time.monotonic() + joins_s, len(names) + 1
         while lacks := sorted(set(names) - set(fleet.present())):

@@ -1,9 +1,9 @@
-"""Measures a running cluster: one actor on each device, timed runs of probes, messages between pairs.
+"""Measures a running cluster with one actor on each device: timed runs of probes, and messages between pairs.
 
-All devices compute at the same time, as they do in a pipeline. Messages are measured as the runtime sends them: one
-device is asked for an object and another one to fetch it, until the driver knows that it is there. Pairs that share no
-device are measured side by side where they do not share the medium. Every answer has a deadline: a device that stops
-ends the measurement with its name.
+All devices compute at the same time, as in a pipeline. Messages are measured as the runtime sends them: one device
+makes an object, another one fetches it, and the time ends when the driver knows that it has arrived. Pairs without a
+common device are measured side by side, unless they share the medium. Every answer has a deadline: a device that stops
+ends the measurement with an error that names it.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ __all__ = [
 _RESOURCE = "downset:"
 _FREES_S = 10.0
 _STREAMED = 2
-"""Messages of a pair that are under way at once, where it is measured how they follow one another: as many as serving
-has under way."""
+"""Messages of a pair that are under way at once while successive messages are timed: as many as serving has under way.
+"""
 _CALLS = 4
-"""Calls of a device at once: more than wait for messages at any time."""
+"""The most calls of a device at once: more than ever wait for messages."""
 _REPEATS = 5
-"""A device computes beside one kind of messages for so many times the least seconds of a batch of probes."""
+"""How many times the least seconds of a batch of probes a device computes beside one kind of messages."""
 Told = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """`least_s`: of a batch of runs of a probe; `batches` of them. `sizes`: bytes of messages, each `messages` times.
-    `answer_s`: the longest that a device may take for one of these."""
+    """How much to measure. `least_s`: the least seconds of a batch of runs of a probe; `batches`: how many. `sizes`:
+    bytes of messages, each sent `messages` times. `answer_s`: the most seconds that a device may take for one answer.
+    """
 
     least_s: float = 0.3
     batches: int = 3
@@ -73,19 +74,19 @@ class Effort:
 
 
 def device_resource_of(name: str) -> str:
-    """The custom resource of Ray's that a device's node has."""
+    """The name of Ray's custom resource of a device's node."""
     return f"{_RESOURCE}{name}"
 
 
 def devices_of_cluster() -> tuple[str, ...]:
-    """Names of the devices of the cluster that this process has joined, in alphabetical order."""
+    """The names of the devices in the cluster that this process has joined, in alphabetical order."""
     ray = optional_library("ray", what="measuring a cluster", extra="cluster")
     names = (name.removeprefix(_RESOURCE) for name in ray.cluster_resources() if name.startswith(_RESOURCE))
     return tuple(sorted(names))
 
 
 def check_devices(names: Sequence[str]) -> None:
-    """Raise UsageError for names that no cluster file can hold, or that are not each of one device."""
+    """Raise UsageError for no names, a name that a cluster file would refuse, or a name that stands twice."""
     if len(set(names)) < len(names) or not names:
         raise UsageError("name the devices to measure, each once")
     for name in names:
@@ -96,10 +97,10 @@ def measure_cluster(
     names: Sequence[str], probes: Sequence[Probe], *, effort: Effort | None = None, what: str = "standard probes",
     told: Told = lambda _: None, ready: Callable[[], None] = lambda: None,
 ) -> MeasuredCluster:  # fmt: skip
-    """Measure these devices of the cluster that this process has joined; `told` hears what is being done, and `ready`
-    is called when all devices have answered and nothing is measured yet.
+    """Measure these devices of the cluster that this process has joined. `told` is called with what is being done, and
+    `ready` when all devices have answered and before anything is measured.
 
-    Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
+    Raises UsageError for devices that are not in the cluster or are busy, LimitReached for one that does not answer."""
     check_devices(names)
     with Measuring(names, effort or Effort()) as measuring:
         ready()
@@ -122,7 +123,7 @@ def measure_cluster(
 
 
 class Measuring:
-    """Actors that measure, one a device, while the context lasts. Devices are numbered in the order of `names`."""
+    """Runs measuring actors, one on each device, while the context lasts. Devices are numbered as in `names`."""
 
     def __init__(self, names: Sequence[str], effort: Effort) -> None:
         self._ray = optional_library("ray", what="measuring a cluster", extra="cluster")
@@ -135,7 +136,7 @@ class Measuring:
         if lacks:
             devices = ", ".join(devices_of_cluster()) or "no device"
             raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {devices}")
-        until = time.monotonic() + _FREES_S  # what has ended is counted for a while
+        until = time.monotonic() + _FREES_S  # ended actors are still counted for a while
         while busy := self._busy():
             if time.monotonic() > until:
                 raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
@@ -162,7 +163,7 @@ class Measuring:
             self._ray.kill(actor)
 
     def all(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        """Call this method on every device at once and return the results."""
+        """Call this method on every device at once, and return the results in the order of devices."""
         asked = [getattr(actor, method).remote(*given, **options) for actor in self._actors]
         return [self._answer(reference, name) for reference, name in zip(asked, self.names, strict=True)]
 
@@ -183,8 +184,8 @@ class Measuring:
         return [device_rates(own) for own in samples]
 
     def messages(self, pairs: Sequence[tuple[int, int]], nbytes: int) -> list[float]:
-        """Seconds of one message from the first to the second of each pair, all at once: from when this process asks
-        for it until it knows that it has arrived, as the runtime hands out its transfers."""
+        """Seconds of one message from the first to the second device of each pair, all sent at once. The time runs from
+        when this process asks for the message until it knows that it has arrived."""
         begun = time.monotonic()
         payloads = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
         asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(payloads, pairs, strict=True)]
@@ -198,12 +199,12 @@ class Measuring:
         return seconds
 
     def take_turns(self, pairs: Sequence[tuple[int, int]], *, least_s: float = 0.0) -> bool:
-        """Whether large messages of these pairs take turns when all are sent at once. `least_s`: what the processors of
-        devices that are in several pairs take for all of them. What else goes on makes a message longer and never
-        shorter: the least of several times counts."""
+        """Whether large messages of these pairs take turns if all are sent at once. `least_s`: the processor seconds
+        that devices in several pairs need for all of them. Other load only makes messages longer, so the least of
+        several times counts."""
         nbytes = max(self.effort.sizes)
         for pair in pairs:
-            self.messages([pair], min(self.effort.sizes))  # the first one between two devices opens their connection
+            self.messages([pair], min(self.effort.sizes))  # the first message between two devices opens a connection
         alone, both = [], []
         for _ in range(3):
             alone.append([self.messages([pair], nbytes)[0] for pair in pairs])
@@ -211,12 +212,12 @@ class Measuring:
         return takes_turns([min(one) for one in zip(*alone, strict=True)], min(both), least_s=least_s)
 
     def full_duplex(self, costs: Sequence[MessageCosts]) -> bool:
-        """Whether a device receives from another one and sends to a third side by side; with two devices, whether each
-        sends to the other.
+        """Whether a device can receive from one device and send to another side by side; with two devices, whether each
+        can send to the other.
 
-        The device is the one whose processor large messages cost least: both messages need it, and on a slow one they
-        take turns at it, which plans charge by `costs`. Two devices that send to each other often take turns on every
-        link: what asks for the one's rows goes behind the rows that go its way."""
+        The device is the one whose processor large messages cost least. Both messages need this processor, and on a
+        slow one they would take turns at it, which plans charge by `costs`. Two devices that send to each other often
+        take turns on any link, because the request for one's rows waits behind the rows that go the same way."""
         nbytes = max(self.effort.sizes)
         spent = [own.send.of(nbytes) + own.receive.of(nbytes) for own in costs]
         middle, *others = sorted(range(len(spent)), key=spent.__getitem__)
@@ -225,7 +226,7 @@ class Measuring:
 
     @contextmanager
     def computing_on(self, *, but: Sequence[int]) -> Iterator[None]:
-        """All devices but these compute on and on meanwhile, by the probe that was opened."""
+        """Make all devices but these compute all the time, with the opened probe, while the context lasts."""
         devices = [device for device in range(len(self.names)) if device not in but]
         self.all("wake")
         asked = [self._actors[device].keep_computing.remote() for device in devices]
@@ -237,11 +238,12 @@ class Measuring:
                 self._answer(reference, self.names[device])
 
     def costs(self) -> list[MessageCosts]:
-        """By device: how much longer its computing takes for each message, for each frame of the driver's, and for each
-        result. The probe that was opened runs on and on meanwhile, so that messages wait for the processor as they do
-        in a pipeline; so it does on all other devices, which may be on one machine.
+        """The costs of messages for each device: processor seconds of a message that it sends or receives, of a frame
+        from the driver, and of a result. The opened probe runs all the time, so that messages wait for the processor as
+        in a pipeline; it runs on all other devices too, which may be on the same machine.
 
-        One stream of messages at a time: what others cost a machine that all devices are on is not theirs."""
+        One stream of messages is measured at a time: messages of other streams would add their costs on a common
+        machine."""
         samples: list[dict[str, list[tuple[int, float]]]] = [
             {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
         ]
@@ -268,7 +270,7 @@ class Measuring:
         ]
 
     def _cost_sizes(self) -> tuple[int, int]:
-        """The least message, and a large one of which many go in a measurement."""
+        """The least size of messages, and a large one of which many fit into a measurement."""
         return (self.effort.sizes[0], self.effort.sizes[-1] // 2)
 
     def _repeats(self, devices: Sequence[int]) -> list[Any]:
@@ -283,11 +285,10 @@ class Measuring:
         return rates
 
     def _slowed(self, devices: Sequence[int], alone: Mapping[int, float], ask: Callable[[], Any]) -> dict[int, float]:
-        """Seconds a message that the computing of these devices lost while messages went on, each asked for when the
-        one before it was there."""
-        self._ray.wait([ask()], timeout=self.effort.answer_s)  # the first one opens a connection
+        """Seconds for each message by which these devices computed longer while messages went on, one after another."""
+        self._ray.wait([ask()], timeout=self.effort.answer_s)  # the first message opens a connection
         computing = dict(zip(self._repeats(devices), devices, strict=True))
-        message, count, lost = ask(), 0.5, dict[int, float]()  # of the last one a part is in time
+        message, count, lost = ask(), 0.5, dict[int, float]()  # the last message is only in part in the time
         while computing:
             ready, _ = self._ray.wait([*computing, message], timeout=self.effort.answer_s)
             for reference in ready or [next(iter(computing))]:
@@ -312,11 +313,12 @@ class Measuring:
     def network(
         self, costs: Sequence[MessageCosts], told: Told
     ) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
-        """Kind, duplex, and the lines of all messages and of those of each pair; `costs` as measured before.
+        """Kind of network, duplex, and the rates of all messages and of those of each pair. `costs`: as measured
+        before.
 
-        Messages are timed between devices at rest: what they wait for processors that are busy is charged to these by
-        `costs`, and a link or a medium carries others' messages meanwhile. How long one of them occupies it is timed
-        with as many under way as pipelines have: two of each of the pairs that share no device."""
+        Messages are timed between devices at rest. Their waiting for busy processors is charged by `costs`, and
+        meanwhile a link or a medium carries other messages. For how long a message occupies the network is timed with
+        as many under way as in pipelines: two for each of the pairs, which share no device."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
@@ -324,7 +326,7 @@ class Measuring:
         shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
         told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        if shared:  # each device once: the medium is the same for all
+        if shared:  # each device once; the medium is the same for all
             for pair in next(rounds_of_pairs(count)):
                 samples[pair] = self._sizes([pair])[0]
         else:
@@ -345,7 +347,7 @@ class Measuring:
         return "shared" if shared else "links", "half" if shared else duplex, common, links
 
     def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
-        """(bytes, median seconds) of every size, by pair, both ways in turn."""
+        """(bytes, median seconds) of every size, for each pair, in both directions in turn."""
         samples: list[list[tuple[int, float]]] = [[] for _ in pairs]
         self.messages(pairs, min(self.effort.sizes))
         for nbytes in self.effort.sizes:
@@ -358,7 +360,7 @@ class Measuring:
         return samples
 
     def _streams(self, groups: Sequence[Group]) -> list[list[tuple[int, float]]]:
-        """(bytes, seconds a message) of a small and a large size, by group, all groups at once."""
+        """(bytes, seconds of a message) of a small and of a large size, for each group, all groups at once."""
         sizes = self._cost_sizes()
         return [
             list(zip(sizes, own, strict=True)) for own in zip(*(self._stream_s(groups, n) for n in sizes), strict=True)
@@ -378,7 +380,7 @@ class Measuring:
 
 
 def _of_every_device(count: int) -> Iterator[tuple[int, int]]:
-    """Pairs in which every device is: neighbours, each in one but for an odd device."""
+    """Pairs that together contain every device: neighbours, each in one pair, except for an odd last device."""
     for first in range(0, count - 1, 2):
         yield first, first + 1
     if count % 2 and count > 1:
@@ -386,7 +388,7 @@ def _of_every_device(count: int) -> Iterator[tuple[int, int]]:
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
-    """All pairs of so many devices, in rounds whose pairs share no device: as games of a tournament."""
+    """All pairs of `count` devices, in rounds whose pairs share no device, as in a tournament."""
     seats: list[int | None] = [*range(count), *([None] if count % 2 else [])]
     half = len(seats) // 2
     for _ in range(len(seats) - 1):

@@ -1,4 +1,4 @@
-"""A measured cluster, and the TOML file of it that planners read. Spread and date stand beside every figure."""
+"""A measured cluster, and its TOML file for planners. The file states spread and date of every figure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDevice:
-    """`memory_bytes`: all that the device has. `runtime_bytes`: what Ray and our process take before any model.
-    `messages`: what they take of the processor."""
+    """`memory_bytes`: all memory of the device. `runtime_bytes`: memory of Ray and our process before any model is
+    loaded. `messages`: their costs for the processor."""
 
     name: str
     rates: DeviceRates
@@ -32,8 +32,8 @@ class MeasuredDevice:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCluster:
-    """`common`: the line through the messages of all pairs; `links`: of each pair alone, empty where they share a
-    medium. `unix_s`: when it was measured, in seconds since 1970."""
+    """`common`: the rates of messages between all pairs. `links`: the rates of each pair, empty on a shared medium.
+    `unix_s`: when it was measured, in seconds since 1970."""
 
     devices: tuple[MeasuredDevice, ...]
     kind: Literal["links", "shared"]
@@ -45,8 +45,8 @@ class MeasuredCluster:
 
 
 def measured_cluster(measured: MeasuredCluster) -> Cluster:
-    """The measured cluster as planners take it: devices compute while they send and receive, and messages take the
-    part of their processors that was measured."""
+    """The measured cluster in the form that planners take: devices compute while they send and receive, and messages
+    cost processor time as measured."""
     devices = tuple(
         Device(
             device.name, device.rates.mac_per_s, alpha_of=dict(device.rates.alpha_of),
@@ -68,7 +68,7 @@ def measured_cluster(measured: MeasuredCluster) -> Cluster:
 
 
 def cluster_text(measured: MeasuredCluster) -> str:
-    """The file's text; `parse_cluster` reads it back as `measured_cluster`, to six digits."""
+    """The file's text. `parse_cluster` reads it back as `measured_cluster`, to six digits."""
     return "\n".join(_lines(measured)) + "\n"
 
 
@@ -119,7 +119,7 @@ def _occupancy(link: LinkRates) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML: JSON's, but for characters beyond the first plane and DEL."""
+    """A basic string of TOML: like JSON's, except for characters above U+FFFF and DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 

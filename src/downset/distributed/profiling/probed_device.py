@@ -1,4 +1,4 @@
-"""The program of a device while it is measured. A plain class without Ray: `measure` makes an actor of it."""
+"""The program of a device while it is measured. A plain class without Ray, of which `measure` makes an actor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ProbedDevice"]
 
 
 class ProbedDevice:
-    """`threads`: of each session of ONNX Runtime. `fetch`: what turns a reference into its array."""
+    """`threads`: of each session of ONNX Runtime. `fetch`: a function that turns a reference into its array."""
 
     def __init__(self, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda held: held) -> None:
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
@@ -28,12 +28,13 @@ class ProbedDevice:
         self._rests = threading.Event()
 
     def runtime_bytes(self) -> int:
-        """Memory of all processes of this node's session, what they share counted once: what is gone before any model
-        is there. Of processes that cannot be looked into, the resident memory."""
+        """The memory of all processes of this node's session, with shared memory counted once, before any model is
+        loaded. A process that cannot be inspected counts with its resident memory."""
         return sum(_held_bytes(process) for process in _session_processes())
 
     def seconds(self, model: bytes, *, least_s: float, batches: int) -> list[float]:
-        """Seconds of a run, by batch of runs that takes `least_s` at least, after one that is not counted."""
+        """Seconds of a run, one value for each batch of runs of at least `least_s` seconds. One run before them does
+        not count."""
         run = self._opened(model)
         seconds = []
         for _ in range(batches):
@@ -45,11 +46,11 @@ class ProbedDevice:
         return seconds
 
     def open(self, model: bytes) -> None:
-        """Open the model that `repeat` and `keep_computing` run."""
+        """Open the model for `repeat` and `keep_computing`."""
         self._run = self._opened(model)
 
     def repeat(self, least_s: float) -> tuple[int, float]:
-        """Run the opened probe for at least `least_s` seconds; return how many runs that were, and the seconds."""
+        """Run the opened probe for at least `least_s` seconds; return the number of runs and the seconds."""
         runs, begun = 0, time.monotonic()
         while (taken := time.monotonic() - begun) < least_s or not runs:
             self._run()
@@ -57,11 +58,11 @@ class ProbedDevice:
         return runs, taken
 
     def wake(self) -> None:
-        """Take `rest` back."""
+        """Undo `rest`, so that `keep_computing` can be called again."""
         self._rests.clear()
 
     def keep_computing(self) -> None:
-        """Run the probe that was opened again and again, until `rest` is called."""
+        """Run the opened probe again and again until `rest` is called."""
         while not self._rests.is_set():
             self._run()
 
@@ -70,7 +71,7 @@ class ProbedDevice:
         self._rests.set()
 
     def _opened(self, model: bytes) -> Callable[[], Any]:
-        """A run of the model, after the first one."""
+        """A function that runs the model once; it has been run once before."""
         library = optional_library("onnxruntime", what="running probes", extra="cluster")
         options = library.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
@@ -81,17 +82,17 @@ class ProbedDevice:
         return lambda: session.run(None, feeds)
 
     def give(self, nbytes: int) -> Any:
-        """An object of so many bytes, as a transfer's rows are one."""
+        """An object of `nbytes` bytes in the form of a transfer's rows."""
         return np.zeros(nbytes, np.uint8)
 
     def take(self, held: list[Any]) -> None:
-        """Fetch an object. `held`: one reference."""
+        """Fetch an object. `held`: a list of one reference."""
         arrived = self._fetch(held[0])
         if int(arrived[-1]):
             raise ValueError("an object arrived damaged")
 
     def ready(self) -> dict[str, Any]:
-        """A sign of life, with what the device is."""
+        """A sign of life, with figures of the device."""
         pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         return {"threads": self._threads, "pid": os.getpid(), "memory_bytes": pages * page}
 

@@ -1,7 +1,7 @@
-"""Probes that devices are timed with: short runs of operators as ONNX models, with their MACs by kind and the bytes
-they move.
+"""Probes with which devices are timed: short runs of operators as ONNX models, with their MACs by kind and the bytes
+that they move.
 
-Weights are constants of one value each, made on the device: a model is a few kilobytes whatever its size.
+Weights are constants of one value, which the device makes, so a model takes a few kilobytes whatever its size.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from downset.graph.cost import longest_axis, op_macs, row_form
 __all__ = ["Probe", "model_probes", "standard_probes"]
 
 _SMALL = 256
-"""Elements of constants that stay in the model: shapes, pads, scales."""
+"""The most elements of constants that stay in the model, such as shapes, pads and scales."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """`model`: ONNX, serialised. `macs_of`: by kind of operator. `moved_bytes`: read and written by the others."""
+    """`model`: an ONNX model, serialised. `macs_of`: MACs by kind of operator. `moved_bytes`: bytes that operators
+    without MACs read and write."""
 
     model: bytes
     macs_of: Mapping[str, int]
@@ -36,9 +37,10 @@ class Probe:
 
 
 def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 4)) -> tuple[Probe, ...]:
-    """The network's own operators in about that many runs of like MACs, each whole and as one strip of so many `parts`.
+    """Probes of the network's operators: about `segments` runs of consecutive operators with similar MACs, each
+    computed whole and as one strip of each number of `parts`.
 
-    Raises UnsupportedError where none of them can be a shard."""
+    Raises UnsupportedError if none of them can be a shard."""
     axis = longest_axis(graph)
     form, cutter = row_form(graph, axis=axis, halos_required=False), Cutter(graph, axis)
     costs = [op_macs(graph, op) for op in graph.ops]
@@ -66,7 +68,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
 
 
 def standard_probes() -> tuple[Probe, ...]:
-    """Convolutions, matrix products and operators without MACs of the shapes of small networks."""
+    """Convolutions, matrix products and operators without MACs, with the shapes of small networks."""
     return tuple(_standard())
 
 
@@ -124,7 +126,7 @@ def _probe(part: Graph, model: Any) -> Probe:
 
 
 def _without_weights(model: Any) -> bytes:
-    """The model with large constants made by ConstantOfShape, which ONNX Runtime folds when it opens a session."""
+    """The model in which ConstantOfShape makes large constants; ONNX Runtime folds it when it opens a session."""
     import numpy as np
     import onnx
 

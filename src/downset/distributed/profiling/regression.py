@@ -1,12 +1,12 @@
-"""Derive rates from timings: devices' alphas by regression, links' rates and latencies. Pure; nothing is measured here.
+"""Derives rates from timings: alphas of devices by regression, rates and latencies of links. Nothing is measured here.
 
-Source. PICO (section 3.2.2, eq. 7): computing time = alpha · MACs / capacity, alpha from a regression; section 6.1: a
-    link's rate as the ratio of the difference in size and the difference in response time of two messages.
-Names. The capacity ϑ times 1/alpha of a kind of operator is its rate here; `mac_per_s` is the rate of the kind that
-    most MACs were measured of, whose alpha is 1.
-Complexity. 2^k least squares of k columns over all samples; k is the number of kinds, and one for bytes.
-Deviations. The paper has one alpha a device and no bytes; operators without MACs cost it nothing. Its difference of two
-    response times drops what every message costs whatever its size: here a line through several sizes gives both.
+Source: PICO (section 3.2.2, eq. 7): computing time = alpha · MACs / capacity, alpha from a regression; section 6.1: a
+link's rate as the difference in size of two messages over the difference in response time.
+Names: the capacity ϑ times 1/alpha of a kind of operator is its rate here; `mac_per_s` is the rate of the kind with the
+most measured MACs, whose alpha is 1.
+Complexity: 2^k least squares of k columns over all samples; k is the number of kinds, plus one for bytes.
+Deviations: the paper has one alpha for a device, and operators without MACs cost nothing. The difference of two
+response times drops the fixed cost of messages; here a line through several sizes gives both.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 Array = npt.NDArray[np.float64]
 _MOST_KINDS = 12
 _FASTEST = 1e-11
-"""Seconds a byte where large messages take no longer than small ones: no link is said to be faster than memory."""
+"""The least seconds of a byte, if large messages take no longer than small ones: no link is faster than memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeSample:
-    """A run of some operators: their MACs by kind, the bytes that those without MACs read and write, and the time."""
+    """A run of operators: MACs by kind, the bytes that operators without MACs read and write, and the seconds."""
 
     macs_of: Mapping[str, int]
     moved_bytes: int
@@ -50,8 +50,8 @@ class ComputeSample:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
-    """`alpha_of`: of kinds other than the main one, whose rate is `mac_per_s`. `bytes_per_s` is None where operators
-    without MACs took no time of their own. `spread`: median of |predicted - measured| / measured over the samples."""
+    """`alpha_of`: alphas of kinds other than the main one, whose rate is `mac_per_s`. `bytes_per_s`: None if operators
+    without MACs took no measurable time. `spread`: the median of |predicted - measured| / measured over the samples."""
 
     mac_per_s: float
     alpha_of: Mapping[str, float] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class DeviceRates:
 
 @dataclass(frozen=True, slots=True)
 class LinkRates:
-    """A message of n bytes takes latency_s + n / bytes_per_s, and occupies the link or the medium for
-    occupied_latency_s + n / occupied_bytes_per_s of it (None: for all of it). `spread` as in `DeviceRates`."""
+    """A message of n bytes takes latency_s + n / bytes_per_s. It occupies the link or the medium for occupied_latency_s
+    + n / occupied_bytes_per_s of that time (None: for all of it). `spread` as in `DeviceRates`."""
 
     bytes_per_s: float
     latency_s: float
@@ -74,10 +74,11 @@ class LinkRates:
 
 
 def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
-    """The rates under which these samples take the time that they took, as nearly as non-negative rates can.
+    """The non-negative rates whose predicted times are nearest to the samples' times.
 
-    Residuals weigh by 1 / sqrt(seconds): the sum of all predictions comes near the sum of all times, which is what a
-    plan adds up. Raises UsageError without a sample that has MACs."""
+    Residuals weigh 1 / sqrt(seconds), so that the sum of all predictions is near the sum of all times; a plan adds up
+    times in the same way. Raises UsageError if no sample has MACs, if there are too many kinds, or if no rate explains
+    the samples."""
     kinds = sorted({kind for sample in samples for kind, macs in sample.macs_of.items() if macs})
     if not kinds or any(not 0 < sample.seconds < math.inf for sample in samples):
         raise UsageError("a device's rate needs samples with MACs, each with a time above 0")
@@ -101,8 +102,8 @@ def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
 
 
 def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
-    """The line through (bytes, seconds), residuals relative to the seconds: small messages give the latency, large ones
-    the rate. Raises UsageError for fewer than two sizes."""
+    """The line through (bytes, seconds). Residuals are relative to the seconds, so that small messages decide the
+    latency and large ones the rate. Raises UsageError for fewer than two sizes."""
     if len({nbytes for nbytes, _ in samples}) < 2 or any(not 0 < seconds < math.inf for _, seconds in samples):
         raise UsageError("a link's rate and latency need messages of at least two sizes, each with a time above 0")
     seconds = np.array([seconds for _, seconds in samples])
@@ -113,8 +114,8 @@ def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
 
 
 def with_occupancy(rates: LinkRates, samples: Sequence[tuple[int, float]]) -> LinkRates:
-    """The rates with the line through (bytes, seconds a message) of messages that follow one another without a wait,
-    residuals relative to the seconds. A message occupies a link no longer than it takes."""
+    """The rates with the occupancy from (bytes, seconds of a message) of messages that follow one another without a
+    wait, with relative residuals. A message never occupies a link for longer than it takes."""
     seconds = np.array([seconds for _, seconds in samples])
     work = np.array([[1.0, float(nbytes)] for nbytes, _ in samples])
     fixed_s, byte_s = _non_negative(work, seconds, 1 / seconds)
@@ -123,8 +124,8 @@ def with_occupancy(rates: LinkRates, samples: Sequence[tuple[int, float]]) -> Li
 
 
 def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
-    """The cost of a message for a processor: the line through (bytes, seconds), residuals relative to the seconds.
-    Seconds of 0 or less, of a message that slows nothing down, count as none. Raises UsageError without a sample."""
+    """The processor cost of a message: the line through (bytes, seconds), with residuals relative to the seconds.
+    Seconds of 0 or less, when a message slowed nothing down, count as 0. Raises UsageError without a sample."""
     if not samples or any(not math.isfinite(seconds) for _, seconds in samples):
         raise UsageError("the cost of a message needs messages with the seconds that they took")
     seen = [(nbytes, seconds) for nbytes, seconds in samples if seconds > 0]
@@ -136,12 +137,13 @@ def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
 
 
 def takes_turns(alone_s: Sequence[float], together_s: float, *, least_s: float = 0.0) -> bool:
-    """Whether works take turns at something rather than go on side by side.
+    """Whether tasks take turns at a resource, or go on side by side.
 
-    `alone_s`: the time of each by itself; `together_s`: the time of all, begun at once. Works that take turns need the
-    sum of `alone_s`. Works side by side need the longest of `alone_s`, or `least_s`, if something else that all of them
-    use is known to need that long. The answer is the one whose time is nearer to `together_s`, by ratio. Where
-    `least_s` is above the sum, turns do not show, and the answer is no. Raises UsageError for fewer than two works."""
+    `alone_s`: the time of each alone; `together_s`: the time of all when they begin at once. Tasks that take turns need
+    the sum of `alone_s`. Tasks side by side need the largest of `alone_s`, or `least_s` if that is larger, the time
+    that another resource used by all of them is known to need. The answer is the prediction that is nearer to
+    `together_s` by ratio. If `least_s` is above the sum, turns cannot show, and the answer is no. Raises UsageError for
+    fewer than two tasks."""
     if len(alone_s) < 2:
         raise UsageError("at least two works are needed to tell whether they take turns")
     beside_s, turns_s = max(*alone_s, least_s), sum(alone_s)
@@ -153,9 +155,10 @@ def _spread(predicted: Array, measured: Array) -> float:
 
 
 def _non_negative(work: Array, seconds: Array, weights: Array) -> list[float]:
-    """Least squares with no negative coefficient: the best over all sets of columns whose own least squares has none.
+    """Least squares without negative coefficients: the best over all sets of columns whose plain least squares has
+    none.
 
-    The optimum is among them, for on the set of its positive coefficients it is the plain least squares."""
+    The optimum is among them, because on the set of its positive coefficients it is the plain least squares."""
     rows, target = work * weights[:, None], seconds * weights
     best, least = [0.0] * work.shape[1], float(target @ target)
     columns = [column for column in range(work.shape[1]) if rows[:, column].any()]

@@ -1,4 +1,4 @@
-"""Times messages that follow one another: how long one of them keeps the next one from a link or a medium."""
+"""Times messages that follow one another: for how long one keeps the next one from a link or a medium."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 __all__ = ["Group", "seconds_a_message"]
 
 Group = Sequence[tuple[int, int]]
-"""Pairs of devices, a pair as often as messages of it are under way at once."""
+"""Pairs of devices; a pair stands there as often as messages of it are under way at once."""
 _FOLLOWING = 16
-"""Messages that follow the first ones of a group, at least."""
+"""The least messages of a group that follow its first ones."""
 
 
 def seconds_a_message(
     groups: Sequence[Group], *, send: Callable[[tuple[int, int]], Any],
     first_of: Callable[[Sequence[Any]], Sequence[Any]], arrived: Callable[[Any, tuple[int, int]], None],
 ) -> list[float]:  # fmt: skip
-    """Seconds from one arrival to the next, by group. Each message that arrives is followed by the next one of its
-    pair; groups go on beside each other.
+    """Seconds from one arrival to the next, for each group. Each message that arrives is followed by the next one of
+    its pair. All groups go on beside each other.
 
-    `send` returns what to wait for, `first_of` those that have arrived of such, `arrived` may raise for one."""
+    `send` returns a handle to wait for, `first_of` returns those handles that have arrived, and `arrived` may raise for
+    one."""
     under_way: dict[Any, tuple[int, tuple[int, int]]] = {}
     left = [max(_FOLLOWING, len(pairs)) for pairs in groups]
     arrivals: list[list[float]] = [[] for _ in groups]
@@ -35,6 +36,6 @@ def seconds_a_message(
             if left[group]:
                 left[group] -= 1
                 under_way[send(pair)] = (group, pair)
-    # While the last ones arrive fewer are under way: they are left out.
+    # At the end fewer messages are under way, so the last arrivals do not count.
     whole = [times[: len(times) - len(pairs) + 1] for times, pairs in zip(arrivals, groups, strict=True)]
     return [max((own[-1] - own[0]) / (len(own) - 1), 1e-9) for own in whole]

@@ -1,1 +1,1 @@
-"""Pipelines on real devices: what a device does next, and the thin layer on Ray that carries it out."""
+"""Runs pipelines on real devices: decides what each device does next, and carries it out in a thin layer on Ray."""

@@ -1,7 +1,7 @@
-"""Plans made beside a running pipeline, on a thread of their own: for what may happen, and for what has changed.
+"""Makes plans beside a running pipeline, on a separate thread.
 
-Ahead: for each device in use, the plan without it, so that a loss waits for no planning and its shards can be placed
-before. On request: whether another plan is worth changing to.
+Ahead of losses: for each device in use the plan without it, so that a loss waits for no planning and the plan's shards
+can be placed before. On request: whether another plan is worth changing to.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from downset.plans import Pipeline
 __all__ = ["Advice", "Advisor"]
 
 _WORTH = 0.9
-"""A plan is changed to where its period is at most this share of the one in use: changing has a price."""
+"""A plan is worth changing to if its period is at most this share of the period in use, because a change takes time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`devices`: whom the deployment is for. `better`: it is worth changing to now; else it is for the case that only
-    these are left. `deployment` is None where nothing better was found; `factors` are given all the same."""
+    """`devices`: the devices for which the deployment is made. `better`: the deployment is worth changing to now;
+    otherwise it is for the case that only these devices are left. `deployment`: None if no better plan was found;
+    `factors` are stated in either case."""
 
     devices: frozenset[str]
     deployment: Deployment | None
@@ -35,8 +36,8 @@ class Advice:
 
 
 class Advisor:
-    """`tell` gets every advice, on this thread. A new question ends the planning for losses that may come. A question
-    that is being answered is answered to its end, so that every question in a row of many gets an answer."""
+    """Plans on its thread and calls `tell` there with every advice. A new question ends planning ahead of losses, but
+    not the answer to an earlier question, so every question is answered."""
 
     def __init__(self, planning: Planning, shards: Shards, tell: Callable[[Advice], None]) -> None:
         self._planning, self._shards, self._tell = planning, shards, tell
@@ -49,7 +50,7 @@ class Advisor:
         self._asked.put(None)
 
     def forget(self) -> None:
-        """Drop the answers asked for so far: they are of no use any more."""
+        """Drop the answers to questions so far: they are out of date."""
         self._latest += 1
 
     def prepare(self, deployment: Deployment, devices: Collection[str], factors: Mapping[str, float]) -> None:
@@ -82,7 +83,8 @@ class Advisor:
                 self._tell(Advice(left, fallback, better=False))
 
     def _deployment(self, devices: frozenset[str], factors: Mapping[str, float]) -> Deployment | None:
-        """None where there is no plan for these devices: the driver says so when no others are left."""
+        """A deployment on these devices; None if there is no plan for them. The driver reports that when no others are
+        left."""
         try:
             return self._shards.deployment(self._planning.plan(devices, factors))
         except DownsetError:

@@ -1,4 +1,4 @@
-"""Calls of devices whose answers come back to the driver's thread, one after another."""
+"""Calls devices, and handles their answers on the driver's thread, one after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from downset.distributed.serving.health import Health
 __all__ = ["Calls", "Events"]
 
 Events = queue.SimpleQueue[Callable[[], None]]
-"""Calls to be made on the driver's thread."""
+"""Functions to be called on the driver's thread."""
 
 
 def _always() -> bool:
@@ -20,9 +20,9 @@ def _always() -> bool:
 
 
 class Calls:
-    """Every answer is a sign of life. What a device answers that was started again since is ignored.
+    """Calls of devices. Every answer is a sign of life. Answers from before a device was started again are ignored.
 
-    `lost` is told who is to blame for an answer that does not come, `failed` of every other error."""
+    `lost` is called with the device to blame for an answer that does not come, `failed` with every other error."""
 
     def __init__(
         self, fleet: Fleet, events: Events, health: Health, *, lost: Callable[[str, str], None],
@@ -33,7 +33,7 @@ class Calls:
         self._life: dict[str, int] = {}
 
     def start(self, device: str) -> None:
-        """Start a device's process; what an earlier one answers is ignored from now on."""
+        """Start a device's process. Answers of its earlier processes are ignored from now on."""
         self._life[device] = self._life.get(device, 0) + 1
         self._fleet.start(device)
 
@@ -45,7 +45,7 @@ class Calls:
         return self._fleet.put(value)
 
     def send(self, device: str, *arguments: Any) -> Any:
-        """A reference to what the device will have sent; None where it has been stopped."""
+        """A reference to the rows that the device will have sent; None if the device has been stopped."""
         try:
             return self._fleet.send(device, *arguments)
         except DeviceLost as error:
@@ -57,13 +57,14 @@ class Calls:
         self, device: str, method: str, *arguments: Any, then: Callable[[Any], None],
         wanted: Callable[[], bool] = _always, sender: str = "", refused: Callable[[BaseException], None] | None = None,
     ) -> None:  # fmt: skip
-        """`then` gets the answer while it is `wanted`. `sender`: who is to blame where what the device fetches is gone.
-        `refused` gets the device's own errors, instead of `failed`."""
+        """Call a method of a device. `then` is called with the answer if it is still `wanted`. `sender`: the device to
+        blame if what the called device fetches is gone. `refused` is called with the device's own errors, in place of
+        `failed`."""
         life = self._life.get(device, 0)
 
         def answered(value: Any, error: BaseException | None) -> None:
             if error is None and life == self._life.get(device, 0):
-                self._health.heard(device)  # now: the driver may be busy
+                self._health.heard(device)  # here, because the driver's thread may be busy
             self._events.put(lambda: handle(value, error))
 
         def handle(value: Any, error: BaseException | None) -> None:

@@ -1,6 +1,6 @@
-"""Shards on their way to devices: at once where a plan needs them, else in pieces for plans that may come.
+"""Brings shards to devices: at once if the plan in use needs them, in pieces if a plan that may come needs them.
 
-Pieces leave the network and the device's processor to the frames for as long as each of them took.
+After each piece, the network and the device's processor are left to frames for as long as the piece took.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Carrier"]
 _log = logging.getLogger("downset.serving")
 _PIECE_BYTES = 512 << 10
 _SHORT_S = 0.05
-"""After a piece that took no longer the next one follows at once."""
+"""A piece that took at most these seconds is followed by the next one at once."""
 
 
 @dataclass(slots=True)
 class _ShardTransfer:
-    """A shard on its way in pieces."""
+    """A shard that is being sent in pieces."""
 
     shard: str
     data: bytes
@@ -33,17 +33,17 @@ class _ShardTransfer:
 
 
 class Carrier:
-    """Knows which shards each device has on its disk; no shard goes to a device twice."""
+    """Knows which shards are on the disk of each device, so that no shard is sent to a device twice."""
 
     def __init__(self, calls: Calls, shards: Shards) -> None:
         self._calls, self._shards = calls, shards
         self._shards_of: dict[str, set[str]] = {}
         self._later: dict[str, deque[str]] = {}
         self._placing: dict[str, _ShardTransfer] = {}
-        self._next_s: dict[str, float] = {}  # when the next piece may leave
+        self._next_s: dict[str, float] = {}  # when the next piece may be sent, by device
 
     def has(self, device: str, shards: Iterable[str]) -> None:
-        """A device has joined, with these shards on its disk."""
+        """Note that a device has joined with these shards on its disk."""
         self._shards_of[device] = set(shards)
         self._later.pop(device, None)
         self._placing.pop(device, None)
@@ -52,7 +52,7 @@ class Carrier:
     def bring(
         self, device: str, shards: Iterable[str], *, then: Callable[[int], None], wanted: Callable[[], bool]
     ) -> None:  # fmt: skip
-        """Bring a device what it lacks; `then` gets the bytes that were carried."""
+        """Bring a device the shards that it does not have; `then` is called with the bytes that were sent."""
         missing = deque(shard for shard in shards if shard not in self._shards_of.get(device, ()))
         carried = 0
 
@@ -73,7 +73,8 @@ class Carrier:
         following()
 
     def place(self, device: str, shards: Iterable[str], *, first: bool = False) -> None:
-        """Bring a device these piece by piece; what fails is left out. `first`: before all that waits."""
+        """Bring a device these shards piece by piece; a shard that fails is left out. `first`: before all shards that
+        wait."""
         waiting = self._later.setdefault(device, deque())
         if first:
             waiting.extendleft(reversed(list(shards)))
@@ -82,12 +83,17 @@ class Carrier:
         self._place_next(device)
 
     def awaits(self, device: str, shards: Iterable[str]) -> bool:
-        """Whether some of these are on their way there, or wait to be."""
+        """Whether some of these shards are being sent there, or wait for it."""
         under_way = {placing.shard for name, placing in self._placing.items() if name == device}
         return bool((set(shards) - self._shards_of.get(device, set())) & (under_way | {*self._later.get(device, ())}))
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing that was to be placed is on its way or waits."""
+        return not self._placing and not any(self._later.values())
+
     def go_on(self) -> None:
-        """Send the pieces that have waited long enough; to be called every now and then."""
+        """Send the pieces that have waited long enough. To be called regularly."""
         for device in [*self._later]:
             self._place_next(device)
 

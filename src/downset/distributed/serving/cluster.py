@@ -1,4 +1,4 @@
-"""A cluster that this process has started and joined: Ray's head here, and the devices' nodes here or elsewhere."""
+"""Starts and joins a cluster: Ray's head on this machine, and nodes of the devices here or elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from downset.errors import UsageError
 __all__ = ["cluster"]
 
 _MOST_LOCAL = 64
-"""Devices that are started on one machine."""
+"""The most devices that are started on one machine."""
 
 
 @contextmanager
@@ -33,14 +33,14 @@ def cluster(
     devices: Sequence[str], *, head: str | None = None, keys: str | os.PathLike[str] | None = None,
     store_bytes: int = LEAST_STORE_BYTES, threads: int = 0,
 ) -> Iterator[RayFleet]:  # fmt: skip
-    """Start Ray's head and join it; everything that was started ends with the context, or with this process.
+    """Start Ray's head and join it. Everything that was started ends with the context, or with this process.
 
-    `head`: HOST:PORT to listen on, for the devices that `downset worker` runs on; `keys`: the folder that `downset keys
-    issue` made for this machine. Without a head each of `devices` is a node of its own on this machine, on loopback,
-    with a token of its own and one thread. `threads`: of ONNX Runtime on each device, 0: as many as it has cores.
+    `head`: HOST:PORT to listen on for devices on which `downset worker` runs. `keys`: the folder that `downset keys
+    issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
+    made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
-    Raises UsageError where the port is in use, there is no memory for an object store of `store_bytes`, or a head has
-    no keys; LoadError for keys that are not right."""
+    Raises UsageError if the port is in use, there is no memory for an object store of `store_bytes`, or a head has no
+    keys; LoadError for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
         raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")

@@ -1,4 +1,4 @@
-"""A plan as programs and shards: what each device computes, sends and receives, and the models that it needs for that.
+"""Turns a plan into programs and shards: what each device computes, sends and receives, and the models that it needs.
 
 Shards lie in a folder, named by the hash of their content, and are made once: plans that share a strip share its shard.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
-from downset.distributed.serving.spare_frames import SPARE_FRAMES
+from downset.distributed.serving.spare_frames import spare_frames_of
 from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
@@ -31,7 +31,7 @@ _STORE_SLACK_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """`programs`: by device that has work, as JSON. `shards`: by device, those it needs. `computed`: by task, its
+    """`programs`: by device with work, as JSON. `shards`: by device, the shards that it needs. `computed`: by task, its
     shard."""
 
     plan: Pipeline
@@ -41,7 +41,7 @@ class Deployment:
 
 
 class Shards:
-    """The shards of one network that were made so far; for several threads."""
+    """The shards of one network that were made so far. Safe to use from several threads."""
 
     def __init__(self, graph: Graph, folder: Path) -> None:
         self._graph, self._folder = graph, folder
@@ -52,7 +52,7 @@ class Shards:
         folder.mkdir(parents=True, exist_ok=True)
 
     def data(self, shard: str) -> bytes:
-        """An ONNX model."""
+        """The content of a shard: an ONNX model."""
         return self._path(shard).read_bytes()
 
     def nbytes(self, shard: str) -> int:
@@ -62,8 +62,8 @@ class Shards:
         return self._folder / f"{shard}.onnx"
 
     def deployment(self, plan: Pipeline) -> Deployment:
-        """Make what a plan of this network needs. Raises InvalidPlan for a plan of another one, UnsupportedError for
-        what shards cannot hold."""
+        """Make the programs and shards of a plan. Raises InvalidPlan for a plan of another network, UnsupportedError
+        for what shards cannot hold."""
         graph = self._graph
         blocks = shard_blocks(graph, plan)
         check_exportable(graph, blocks)
@@ -144,8 +144,8 @@ def _whole(graph: Graph, tensor: int, axis: int) -> Rows:
     return Rows(tensor, 0, 1 if along is None else graph.tensors[tensor].shape[along])
 
 
-def store_bytes(graph: Graph, plan: Pipeline, *, spare_frames: int = SPARE_FRAMES) -> list[int]:
-    """By device: what its object store holds at most, of frames that enter and leave and rows on their way."""
+def store_bytes(graph: Graph, plan: Pipeline, *, spare_frames: int | None = None) -> list[int]:
+    """The most bytes that each device's object store holds: frames that enter and leave, and rows on their way."""
     window = plan.schedule.window if plan.schedule is not None else 1
     totals = [0] * len(plan.cluster.devices)
     for task in plan.tasks:
@@ -154,4 +154,4 @@ def store_bytes(graph: Graph, plan: Pipeline, *, spare_frames: int = SPARE_FRAME
                 totals[end] += task.transfer.nbytes
     totals[plan.entry] += sum(graph.tensors[tensor].nbytes for tensor in graph.inputs)
     totals[plan.exit] += sum(graph.tensors[tensor].nbytes for tensor in graph.outputs)
-    return [total * (window + spare_frames + 2) + _STORE_SLACK_BYTES for total in totals]
+    return [total * (window + spare_frames_of(plan, spare_frames) + 2) + _STORE_SLACK_BYTES for total in totals]

@@ -1,7 +1,7 @@
-"""The program of a device: its shards in ONNX Runtime, the rows it holds, and the answers to its driver.
+"""The program of a device: its shards in ONNX Runtime, the rows that it holds, and the answers to its driver.
 
-A plain class without Ray: `members` makes an actor of it. Its methods take and return arrays and plain data. Methods of
-different kinds run at the same time on threads of their own: one computes, others send, receive and answer.
+A plain class without Ray, of which `ray_fleet` makes an actor. Its methods take and return arrays and plain data.
+Methods of different kinds run at the same time on separate threads: one computes, others send, receive and answer.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from downset.text import brief
 __all__ = ["DRIVER_SILENCE_S", "ServingDevice", "versions"]
 
 DRIVER_SILENCE_S = 8.0
-"""A device that has not heard of its driver for so long ends itself: nobody else would stop it."""
+"""A device that has not heard from its driver for this long ends itself, because no other process would stop it."""
 _SHARD = re.compile(r"[0-9a-f]{64}")
 Array = npt.NDArray[Any]
 _RowsOf = Callable[[DeviceProgram], tuple[Rows, ...]]
 Fetch = Callable[[Any, Callable[[], bool]], Any]
-"""(reference, whether it is still wanted) -> arrays; None where they are wanted no more."""
+"""A function (reference, whether it is still wanted) -> arrays; None once they are not wanted any more."""
 
 
 def _as_it_is(held: Any, wanted: Callable[[], bool]) -> Any:
@@ -47,7 +47,8 @@ def _as_it_is(held: Any, wanted: Callable[[], bool]) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Versions that driver and devices must have in common: shards of one ONNX Runtime need not run in another."""
+    """The versions that driver and devices must have in common: a shard made for one ONNX Runtime may not run in
+    another."""
     from importlib.metadata import version
 
     runtime = optional_library("onnxruntime", what="running shards", extra="cluster")
@@ -56,8 +57,9 @@ def versions() -> dict[str, str]:
 
 @dataclass(slots=True)
 class _DeviceFrame:
-    """A frame of one run on the device. A run may end while a task of it computes: the task then ends in its own frame,
-    whatever frame of the next run has the same number. `left`: how many of the device's tasks are not done."""
+    """A frame of one run on the device. A run may end while one of its tasks computes. The task then ends in the frame
+    that it began in, even if a frame of the next run has the same number. `left`: how many of the device's tasks are
+    not done."""
 
     number: int
     program: DeviceProgram
@@ -66,8 +68,8 @@ class _DeviceFrame:
 
 
 class ServingDevice:
-    """`threads`: of each session of ONNX Runtime; 0: as many as the device has cores. `fetch`: what turns references
-    into arrays."""
+    """`threads`: of each session of ONNX Runtime; 0: as many as the device has cores. `fetch`: a function that turns
+    references into arrays."""
 
     def __init__(
         self, name: str, *, threads: int = 0, fetch: Fetch = _as_it_is, watched: bool = False,
@@ -90,19 +92,19 @@ class ServingDevice:
             threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
 
     def describe(self) -> dict[str, Any]:
-        """Versions, process, cores, and the shards that are on its disk."""
+        """Versions, process, number of cores, and the shards on its disk."""
         return {
             **versions(), "python": platform.python_version(), "pid": os.getpid(), "cores": os.cpu_count() or 1,
             "threads": self._threads, "shards": self._kept.names(),
         }  # fmt: skip
 
     def ping(self) -> dict[str, Any]:
-        """A sign of life, with the process's memory."""
+        """A sign of life, with the memory of the process in bytes."""
         self._heard = time.monotonic()
         return {"rss_bytes": _rss_bytes(), "most_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
     def keep(self, shard: str, data: bytes, ahead: bool = False) -> list[str]:
-        """Write a shard to the disk, under the hash of its content; return the shards that were removed to make room
+        """Write a shard to the disk under the hash of its content. Returns the shards that were removed to make room
         for it (`KeptShards`)."""
         self._heard = time.monotonic()
         try:
@@ -111,8 +113,9 @@ class ServingDevice:
             raise UnsupportedError(f"device {self._name!r}: {error}") from None
 
     def place(self, shard: str, offset: int, piece: bytes, last: bool) -> list[str]:
-        """Take a piece of a shard, from byte `offset` on, for a plan that may come. With the last piece the shard is
-        kept (`keep`). One shard arrives at a time: the first piece of another one drops the pieces that have come."""
+        """Take the piece of a shard that begins at byte `offset`, for a plan that may come. With the last piece the
+        shard is kept (`keep`). One shard arrives at a time: the first piece of another shard drops the pieces received
+        so far."""
         self._heard = time.monotonic()
         if offset == 0:
             self._arriving = (shard, bytearray())
@@ -126,7 +129,7 @@ class ServingDevice:
         return self.keep(shard, bytes(held), ahead=True)
 
     def begin(self, run: int, program: bytes) -> float:
-        """Open the sessions of a program and forget everything of earlier runs; the seconds that took."""
+        """Open the sessions of a program and drop everything of earlier runs. Returns the seconds that this took."""
         begun = time.monotonic()
         self._heard = begun
         decoded = msgspec.json.decode(program, type=DeviceProgram)
@@ -155,19 +158,19 @@ class ServingDevice:
             raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is not the name of a shard")
         try:
             return library.InferenceSession(str(self._kept.path(shard)), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its exceptions share no base of their own
+        except Exception as error:  # its exceptions have no common base class
             raise UnsupportedError(f"device {self._name!r}: ONNX Runtime cannot load a shard: {brief(error)}") from None
 
     def enter(self, run: int, frame: int, held: list[Any]) -> dict[str, float]:
-        """A frame's inputs arrive."""
+        """Take a frame's inputs, which arrive at the entry."""
         return self._take(run, frame, held, lambda program: program.enters)
 
     def receive(self, run: int, frame: int, task: int, held: list[Any]) -> dict[str, float]:
-        """The rows of a transfer arrive. `held`: one reference to what `send` returned."""
+        """Take the rows of a transfer. `held`: a list of one reference to what `send` returned."""
         return self._take(run, frame, held, lambda program: program.receives[task])
 
     def _take(self, run: int, frame: int, held: list[Any], rows_of: _RowsOf) -> dict[str, float]:
-        """Raises InvalidPlan for arrays of other rows than the program's."""
+        """Store the arrays of the references. Raises InvalidPlan if their rows are not the program's."""
         self._heard = begun = time.monotonic()
         arrays = self._fetch(held[0], lambda: run == self._run)
         seconds = time.monotonic() - begun
@@ -180,7 +183,7 @@ class ServingDevice:
         return {"seconds": seconds}
 
     def compute(self, run: int, frame: int, tasks: Sequence[int]) -> dict[str, list[float]]:
-        """Compute strips from the rows that are here, one after another; the seconds of each."""
+        """Compute strips from the rows held here, one after another. Returns the seconds of each."""
         return {"seconds": [self._compute(run, frame, task) for task in tasks]}
 
     def _compute(self, run: int, frame: int, task: int) -> float:
@@ -203,7 +206,7 @@ class ServingDevice:
         return time.monotonic() - begun
 
     def send(self, run: int, frame: int, task: int) -> list[Array]:
-        """The rows of a transfer, as one object: contiguous arrays in the order of the plan's rows."""
+        """The rows of a transfer as one object: contiguous arrays in the order of the plan's rows."""
         return self._give(run, frame, lambda program: program.sends[task])
 
     def result(self, run: int, frame: int) -> list[Array]:
@@ -223,13 +226,13 @@ class ServingDevice:
         return arrays
 
     def _count(self, frame: _DeviceFrame) -> None:
-        """One more task of a frame is done; after the last one the frame is forgotten."""
+        """Count one more task of a frame as done. After the last one the frame is dropped."""
         frame.left -= 1
         if not frame.left and self._frames.get(frame.number) is frame:
             del self._frames[frame.number]
 
     def _at(self, run: int, frame: int) -> _DeviceFrame | None:
-        """The frame in this run; None where the run is over, whose tasks may still arrive."""
+        """The frame in this run; None if the run is over, since tasks of it may still arrive."""
         with self._lock:
             if run != self._run or self._program is None:
                 return None
@@ -241,7 +244,8 @@ class ServingDevice:
             return self._frames[frame]
 
     def _watch(self) -> None:
-        """Sessions are opened, and large shards received, in the time of a few pings."""
+        """End this process if the driver was silent too long. The limit leaves time for opening sessions and receiving
+        shards."""
         while time.monotonic() - self._heard < DRIVER_SILENCE_S:
             time.sleep(0.5)
         print(f"device {self._name}: the driver was silent for {DRIVER_SILENCE_S:g} s; ended", file=sys.stderr)

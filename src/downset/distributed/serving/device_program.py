@@ -1,6 +1,6 @@
-"""The part of a plan that one device has to know: its shards, what it sends and receives, how tensors are cut.
+"""The part of a plan that one device needs: its shards, what it sends and receives, and how tensors are cut.
 
-A device never sees the plan, the cluster or the model: shards are named by hashes of their content.
+A device never gets the plan, the cluster or the model. Shards are named by the hash of their content.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["Computation", "DeviceProgram", "TensorForm"]
 
 @dataclass(frozen=True, slots=True)
 class TensorForm:
-    """A tensor of the network: `rows_axis` is the dimension that rows are cut along and `columns_axis` that of columns,
-    None where it has none."""
+    """A tensor of the network. `rows_axis` and `columns_axis`: the dimensions along which rows and columns are cut;
+    None if it has none."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class TensorForm:
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A strip: the shard that computes it, empty where it makes nothing; the rows of its inputs and outputs."""
+    """A strip: the shard that computes it (empty if it makes nothing), and the rows of its inputs and outputs."""
 
     shard: str
     reads: tuple[Rows, ...]
@@ -36,8 +36,8 @@ class Computation:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
-    """The tasks of one device by their numbers in the plan. `enters`: rows of the network's inputs that frames bring,
-    `results`: the network's outputs that stay here, both empty on most devices. `forms`: by tensor."""
+    """The tasks of one device by their numbers in the plan. `enters`: rows of the network's inputs that frames bring;
+    `results`: the network's outputs that stay here; both are empty on most devices. `forms`: by tensor."""
 
     device: str
     forms: Mapping[int, TensorForm]
@@ -48,16 +48,16 @@ class DeviceProgram:
     results: tuple[Rows, ...] = ()
 
     def shards(self) -> tuple[str, ...]:
-        """The shards that it needs, each once."""
+        """The shards that the device needs, each once."""
         return tuple(dict.fromkeys(c.shard for c in self.computations.values() if c.shard))
 
     def tasks(self) -> int:
-        """How many tasks of a frame the device has, its entry and its result counted."""
+        """The number of the device's tasks for a frame, with its entry and its result."""
         ends = bool(self.enters) + bool(self.results)
         return len(self.computations) + len(self.sends) + len(self.receives) + ends
 
     def readers(self) -> dict[int, int]:
-        """By tensor: how many of the device's tasks of a frame read it."""
+        """By tensor, how many of the device's tasks for a frame read it."""
         read = [{rows.tensor for rows in c.reads} for c in self.computations.values()]
         read += [{rows.tensor for rows in sent} for sent in self.sends.values()]
         read.append({rows.tensor for rows in self.results})

@@ -1,11 +1,11 @@
-"""Choose the task that begins next: a pure state machine over the tasks of the frames that are inside.
+"""Chooses the tasks that begin next: a pure state machine over the tasks of the frames inside.
 
 A task of a frame begins when the tasks before it are done, when the buffers that it writes have a free slot, and when
-everything that it occupies has room: one task under way and `ahead` more, so that nothing waits for an answer. A medium
-has such room for each pair of devices: a message waits for the processors of its ends, and others go on meanwhile. Of
-those that can begin, the first in the plan's order does. The orders decide who is first and delay nobody: where a frame
-is late, another one's work is done. Frames take slots of a buffer in their order, so the oldest frame never waits for a
-slot that a younger one has, and some task can always begin or is under way.
+everything that it occupies has room: for one task under way and `ahead` more, so that a resource never waits for the
+driver. A medium has this room for each pair of devices, because a message may wait for the processors of its ends while
+others go on. Of the tasks that can begin, the first in the plan's order begins. The orders decide which task is first,
+but a task never waits for a late one: another frame's task goes before. Frames take slots of a buffer in their order,
+so the oldest frame never waits for a slot that a younger one has, and some task can always begin or is under way.
 Complexity: O(d log d) for each end of a task, with d tasks that wait for room; at most window · tasks.
 """
 
@@ -35,7 +35,7 @@ class _DispatchedFrame:
 
 
 class Dispatch:
-    """`ahead`: how many tasks more than one are given to a device, or to what carries transfers, before it asks."""
+    """`ahead`: how many tasks beyond one are given to a device, or to a link or medium, at once."""
 
     def __init__(self, work: RunTables, *, ahead: int = 1) -> None:
         self.work = work
@@ -50,7 +50,7 @@ class Dispatch:
 
     @property
     def inside(self) -> int:
-        """How many frames are in the pipeline; never more than the plan's window."""
+        """The number of frames inside; never more than the plan's window."""
         return len(self._inside)
 
     @property
@@ -59,11 +59,11 @@ class Dispatch:
 
     @property
     def under_way(self) -> frozenset[Instance]:
-        """Tasks that have begun and are not done."""
+        """The tasks that have begun and are not done."""
         return frozenset(self._begun)
 
     def admit(self) -> int:
-        """Let the next frame in; its number. Only where `has_room`."""
+        """Let the next frame in and return its number. Call it only while `has_room`."""
         assert self.has_room
         number, work = self._admitted, self.work
         self._inside[number] = _DispatchedFrame(
@@ -74,7 +74,7 @@ class Dispatch:
         return number
 
     def begin(self) -> list[Instance]:
-        """All that can begin now, in the plan's order; they count as begun."""
+        """All tasks that can begin now, in the plan's order. From now on they count as begun."""
         begun = []
         for instance in sorted(self._due, key=self._order):
             if self._can_begin(instance):
@@ -112,7 +112,7 @@ class Dispatch:
                 self._taken[buffer] += 1
 
     def done(self, instance: Instance) -> bool:
-        """A task that had begun is done; whether its frame has left with it."""
+        """Note that a task is done; whether its frame has left with it."""
         work, frame = self.work, self._inside[instance.frame]
         self._begun.remove(instance)
         for resource in work.held[instance.task]:

@@ -1,7 +1,7 @@
-"""Drives a pipeline on its devices: gives out work, notices what is lost, plans again and replays.
+"""Drives a pipeline on its devices: gives out work, notices losses, plans again and replays frames.
 
-One thread handles all events, so nothing here is locked. A run is the time between two plans: answers to an earlier run
-are ignored, so no frame is delivered twice. A frame is kept until its result is back, so none is lost.
+One thread handles all events, so there are no locks. A run is the time between two plans. Answers to an earlier run are
+ignored, so no frame is delivered twice. A frame is kept until its result is back, so none is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from downset.distributed.serving.membership import Membership
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import PipelineRun, SubmittedFrame
-from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.distributed.serving.standstill import Standstill, Wait, function_of
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.pipeline_results import ServeEvent
@@ -39,35 +38,36 @@ __all__ = ["Driver", "Outlet", "ServingSettings"]
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
 _BUSY_S = 2.0
-"""An event that takes the driver longer is one of the things that the pipeline waits for."""
+"""An event that takes the driver longer than this is listed among the things that the pipeline waits for."""
 
 
 class Outlet(Protocol):
-    """Where results go, in the order of the frames. Called on the driver's thread."""
+    """Receives results in the order of the frames. Its methods are called on the driver's thread."""
 
     def deliver(self, outputs: list[Array]) -> None:
-        """The next result."""
+        """Take the next result."""
 
     def ready(self) -> None:
-        """The devices are there and have what they need."""
+        """Note that the devices have joined and have what they need."""
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more will be delivered."""
+        """Note that nothing more will be delivered, because of this error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingSettings:
-    """`gather_s`: how long devices may take to join at first. `prepares`: whether plans for the loss of each device are
-    made ahead and their shards placed. `spare_frames`: at most so many frames more than the plan's window inside."""
+    """`gather_s`: how long devices may take to join at first. `prepares`: whether to plan ahead for the loss of each
+    device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's window
+    (`spare_frames_of`)."""
 
     gather_s: float = 60.0
     prepares: bool = True
-    spare_frames: int = SPARE_FRAMES
+    spare_frames: int | None = None
 
 
 @dataclass(slots=True)
 class _Move:
-    """A change to another plan: it `waits` for these devices to have their shards and programs."""
+    """A change to another plan. It `waits` until these devices have their shards and programs."""
 
     number: int
     deployment: Deployment
@@ -79,7 +79,7 @@ class _Move:
 
 
 class Driver:
-    """One pipeline's driver, on a thread of its own from `start` to `stop`."""
+    """The driver of one pipeline, on a separate thread from `start` to `stop`."""
 
     def __init__(
         self,
@@ -110,19 +110,19 @@ class Driver:
         self._held: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
         self._ended = False
-        self._event_s: float | None = None  # when the driver began with the event that it is at
+        self._event_s: float | None = None  # when the driver began with the present event
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
         self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
 
     def start(self) -> None:
-        """Devices join, the first plan is placed, and `Outlet.ready` is called."""
+        """Begin: devices join, the first plan is placed, and `Outlet.ready` is called."""
         self._thread.start()
         self._watcher.start()
         self._pinger.start()
 
     def submit(self, inputs: tuple[Array, ...]) -> None:
-        """The next frame: the network's inputs in their order."""
+        """Hand in the next frame: the network's inputs in their order."""
         self._events.put(lambda: self._submit(inputs))
 
     def stop(self) -> None:
@@ -155,25 +155,25 @@ class Driver:
                     self._tick(time.monotonic())
                     tick_s = time.monotonic() + LOOK_S
                 self._go_on()
-        except Exception as error:  # the caller that waits for results gets every error
+        except Exception as error:  # every error goes to the caller, who waits for results
             self._outlet.fail(error)
         self._ended = True
         self._advisor.stop()
 
     def _watch(self) -> None:
-        """Looks which nodes are there, on a thread of its own: Ray may take long to say."""
+        """Look which nodes are in the cluster, on a separate thread, because Ray may take long to answer."""
         while not self._ended:
             try:
                 present = self._fleet.present()
-            except Exception as error:  # Ray's own, where the head is gone, and two workers of one name
+            except Exception as error:  # errors of Ray if the head is gone; ours if two workers have one name
                 self._events.put(partial(self._fail, error))
                 return
             self._events.put(partial(self._present, present))
             time.sleep(PING_S)
 
     def _ping(self) -> None:
-        """Asks for signs of life and looks for standstills, on a thread of its own: planning, or a call of Ray's, may
-        keep the driver's busy, and devices that hear nothing end."""
+        """Ask for signs of life and look for standstills, on a separate thread: planning or a call of Ray may keep the
+        driver's thread busy, and devices that hear nothing end."""
         while not self._ended:
             self._members.ping(self._pong, time.monotonic())
             self._standstill.look(self._waits(), time.monotonic())
@@ -200,7 +200,8 @@ class Driver:
             )
 
     def _waits(self) -> list[Wait]:
-        """The steps that have begun and not ended, and an event that keeps the driver. May be asked from any thread."""
+        """The steps that have begun and not ended, and an event that keeps the driver busy. Safe to call from any
+        thread."""
         move, run, event_s = self._move, self._run, self._event_s
         waits = [] if run is None or move is not None else run.waits()
         if move is not None:
@@ -245,7 +246,7 @@ class Driver:
             self._consider()
 
     def _recover(self, device: str, begun_s: float) -> None:
-        """Change to a plan without a device that the one in use, or the next one, needs."""
+        """Change to a plan without this device, which the plan in use or the next one needs."""
         left = frozenset(self._members.alive)
         deployment = self._ready_for.get(left)
         self._advisor.forget()
@@ -255,7 +256,7 @@ class Driver:
         self._move_to(deployment, ServeEvent(0.0, "replanned", device, "without it", plan_s=plan_s))
 
     def _planned(self, devices: frozenset[str]) -> Deployment:
-        """Raises InfeasibleError where there is nothing left to plan on."""
+        """A deployment on these devices. Raises InfeasibleError if no plan is left."""
         try:
             return self._shards.deployment(self._planning.plan(devices, self._factors()))
         except UsageError as error:
@@ -275,7 +276,7 @@ class Driver:
     # Plans.
 
     def _consider(self) -> None:
-        """Devices or their speeds have changed: another plan may be better."""
+        """Look for a better plan, because devices or their speeds have changed."""
         self._ready_for.clear()
         if self._move is None and self._run is not None:
             self._advisor.consider(self._run.deployment.plan, self._members.alive, self._factors())
@@ -362,7 +363,7 @@ class Driver:
             return
         better = self._better
         if better is not None and any(self._carrier.awaits(name, shards) for name, shards in better.shards.items()):
-            better = None  # frames flow until its shards are there
+            better = None  # the pipeline runs on until the shards are there
         if better is None:
             while self._waiting and self._run.room():
                 self._run.enter(self._waiting.popleft())

@@ -1,6 +1,6 @@
-"""The devices of a running pipeline, as the driver calls them; `ray_fleet` has them in Ray's cluster.
+"""The interface by which the driver calls the devices of a running pipeline. `ray_fleet` implements it on Ray.
 
-A call returns at once; its answer, or its exception, goes to `then` on some other thread.
+A call returns at once; `then` is called on another thread with its answer or its exception.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 __all__ = ["DeviceLost", "Fleet", "Then"]
 
 Then = Callable[[Any, BaseException | None], None]
-"""(answer, exception): one of them is None."""
+"""Called with (answer, exception); one of them is None."""
 
 
 class DeviceLost(Exception):
-    """A device is gone: its process has ended, or what it sent cannot be had any more (`device` is empty then). For the
-    driver, which plans without it: nobody else gets it."""
+    """A device is gone: its process has ended, or what it sent cannot be fetched any more (`device` is empty then). The
+    driver catches it and plans without the device."""
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(f"device {device!r}: {reason}")
@@ -24,22 +24,22 @@ class DeviceLost(Exception):
 
 
 class Fleet(Protocol):
-    """Devices by name. An exception that `then` gets is a DeviceLost where a device is to blame."""
+    """Devices by name. If a device is to blame, the exception passed to `then` is a DeviceLost."""
 
     def present(self) -> Collection[str]:
-        """The devices that could be started: their nodes are in the cluster."""
+        """The devices that can be started, because their nodes are in the cluster."""
 
     def start(self, device: str) -> None:
-        """Start the process of a device; an earlier one is ended."""
+        """Start the process of a device; an earlier process of it is ended."""
 
     def stop(self, device: str) -> None:
-        """End the process of a device, whatever state it is in."""
+        """End the process of a device, whatever its state."""
 
     def call(self, device: str, method: str, *arguments: Any, then: Then) -> None:
         """Call a method of `ServingDevice`."""
 
     def send(self, device: str, *arguments: Any) -> Any:
-        """Call `send`, whose answer stays on the device: a reference to it."""
+        """Call `send`. Its answer stays on the device; returns a reference to it."""
 
     def put(self, value: Any) -> Any:
-        """A reference to a value that the driver has."""
+        """A reference to a value of the driver's process."""

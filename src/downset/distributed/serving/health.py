@@ -1,10 +1,10 @@
-"""Which devices are lost and which have become slow: pure functions of what was heard when.
+"""Decides which devices are lost and which have become slow, from times at which they were asked and answered.
 
-A device is lost when it has answered nothing for `SILENCE_S` since it was asked, or when it takes longer for one
-computation than max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times what is expected). Expected is what the plan counts, or
-what the shard took before on that device, whichever is more: a plan may count too little.
-A device is slow when `SLOW_FRAMES` frames in a row took `SLOW` times as long as what it is planned with, and fast again
-when as many took so much less.
+A device is lost if it has answered nothing for `SILENCE_S` since it was asked, or if one computation takes longer than
+max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times the expected seconds). The expected seconds are those of the plan or
+those that the shard took before on that device, whichever are more, because a plan may count too little.
+A device is slow if `SLOW_FRAMES` frames in a row took `SLOW` times as long as planned for it, and fast again if as many
+frames took that much less.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from statistics import median
 __all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "LOOK_S", "PING_S", "SILENCE_S", "Health", "Pace"]
 
 PING_S = 1.0
-"""How often every device is asked for a sign of life."""
+"""Seconds between two questions for a sign of life."""
 LOOK_S = 0.25
-"""How often the driver looks which devices are lost."""
+"""Seconds between two looks for lost devices."""
 SILENCE_S = 4.5
-"""Seconds of silence that a device is allowed. With the time between two questions and between two looks it is noticed
-within 6 s."""
+"""Seconds of silence that a device is allowed. Together with the time between two questions and between two looks, a
+loss is noticed within 6 s."""
 LEAST_DEADLINE_S = 6.0
 DEADLINE_FACTOR = 10.0
 SLOW_FRAMES = 4
 SLOW = 1.6
 RECOVERED = 1.25
 LEAST_EXCESS_S = 0.02
-"""A frame that takes less than this more than usual says nothing: systems take as much for themselves."""
+"""A frame that takes less than this many seconds more than usual does not count: the operating system may take as much.
+"""
 _BASELINE_SAMPLES = 5
 
 
@@ -40,50 +41,50 @@ class _DeviceState:
 
 
 class Health:
-    """Devices by name, times of one clock."""
+    """The signs of life of devices, by name. All times are of one clock."""
 
     def __init__(self) -> None:
         self._states: dict[str, _DeviceState] = {}
 
     def watch(self, device: str) -> None:
-        """Watch a device from now on; what was known of it is forgotten."""
+        """Watch a device from now on; earlier knowledge of it is dropped."""
         self._states[device] = _DeviceState()
 
     def forget(self, device: str) -> None:
         self._states.pop(device, None)
 
     def asked(self, device: str, now: float) -> None:
-        """A device is asked for a sign of life. It is silent from its first open question on: a driver that is kept
-        from asking blames nobody."""
+        """Note that a device is asked for a sign of life. Its silence begins with the first open question, so that a
+        device is not blamed for a driver that did not ask."""
         if (state := self._states.get(device)) is not None and state.asked_s is None:
             state.asked_s = now
 
     def heard(self, device: str) -> None:
-        """A device has answered, whatever it was."""
+        """Note that a device has answered a call."""
         if (state := self._states.get(device)) is not None:
             state.asked_s = None
 
     def begun(self, device: str, work: object, expected_s: float, now: float) -> None:
-        """A device has been given a computation; it does them one after another."""
+        """Note that a device has been given a computation. It does computations one after another."""
         if (state := self._states.get(device)) is not None:
             if not state.queue:
                 state.since_s = now
             state.queue.append((work, max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)))
 
     def done(self, device: str, now: float) -> None:
-        """A device has ended the computation that it was given first."""
+        """Note that a device has ended the first of its open computations."""
         if (state := self._states.get(device)) is not None and state.queue:
             state.queue.popleft()
             state.since_s = now
             state.asked_s = None
 
     def idle(self) -> None:
-        """Note that no device has anything to compute any more."""
+        """Note that no device has an open computation any more."""
         for state in self._states.values():
             state.queue.clear()
 
     def lost(self, now: float) -> list[tuple[str, str]]:
-        """(device, why) of those that are lost."""
+        """(device, reason) of the devices that are lost."""
         faults = []
         for device, state in self._states.items():
             asked_s = state.asked_s
@@ -95,21 +96,21 @@ class Health:
 
 
 class Pace:
-    """How many times as long a device takes as it did at first, frame by frame."""
+    """How many times as long devices take as at first, measured frame by frame."""
 
     def __init__(self) -> None:
         self._samples: dict[tuple[str, str], list[float]] = {}
         self._now: dict[tuple[str, int], list[float]] = {}
         self._ratios: dict[str, deque[float]] = {}
         self.factor: dict[str, float] = {}
-        """By device: what it is planned with now; 1 where it is as fast as at first."""
+        """By device, the factor with which it is planned now; 1 for its first speed."""
 
     def expected_s(self, device: str, shard: str) -> float:
-        """Seconds that the shard took on the device at first; 0 where that is not known."""
+        """Seconds that the shard took on the device at first; 0 if not known."""
         return median(self._samples.get((device, shard), [0.0]))
 
     def took(self, device: str, shard: str, frame: int, seconds: float) -> None:
-        """One computation. The first ones of a shard on a device say what is usual there."""
+        """Note the seconds of one computation. The first computations of a shard on a device define its usual time."""
         samples = self._samples.setdefault((device, shard), [])
         if len(samples) < _BASELINE_SAMPLES:
             samples.append(seconds)
@@ -119,7 +120,7 @@ class Pace:
         sums[1] += median(samples)
 
     def left(self, frame: int) -> None:
-        """A frame has left: what its devices took for it counts."""
+        """Note that a frame has left; the seconds of its devices now count."""
         for device, number in [key for key in self._now if key[1] == frame]:
             seconds, usual = self._now.pop((device, number))
             planned = self.factor.get(device, 1.0)
@@ -129,7 +130,7 @@ class Pace:
                 ratios.append(seconds / usual if notable else planned)
 
     def changed(self) -> dict[str, float]:
-        """By device: the factor it should be planned with, where that has changed by enough."""
+        """New factors of devices, by name, for those whose factor has changed by enough to plan again."""
         factors = {}
         for device, ratios in self._ratios.items():
             if len(ratios) < SLOW_FRAMES:
@@ -141,13 +142,13 @@ class Pace:
         return factors
 
     def accept(self, factors: dict[str, float]) -> None:
-        """The devices are planned with these factors from now on."""
+        """Take these factors as those with which the devices are planned from now on."""
         self.factor.update(factors)
         for device in factors:
             self._ratios.pop(device, None)
 
     def forget(self, device: str) -> None:
-        """A device is gone; when it comes back, it is measured again."""
+        """Drop what is known of a lost device; when it comes back, it is measured again."""
         self.factor.pop(device, None)
         self._ratios.pop(device, None)
         for key in [key for key in self._samples if key[0] == device]:

@@ -1,7 +1,7 @@
-"""The shards on a device's disk: named by the hash of their content, in a folder that does not grow beyond a limit.
+"""The shards on a device's disk, named by the hash of their content, in a folder whose size is limited.
 
-What the program in use needs, and what came for the next one, stays whatever the limit. All else goes when room is
-needed, first what was not used for longest. Shards for plans that may come take no room from each other.
+The shards of the program in use, and those that came for the next one, are kept whatever the limit. If room is needed,
+the other shards are removed, the longest unused first. Shards for plans that may come do not displace each other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FREE_DISK_BYTES = 64 << 20
 
 
 class KeptShards:
-    """Shards kept on disk, for use by several threads. Files of an earlier process count; beyond the limit they are
-    removed."""
+    """Shards kept on disk. Safe to use from several threads. Files of an earlier process count, and beyond the limit
+    they are removed."""
 
     def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self._folder, self._limit_bytes = folder, limit_bytes
@@ -42,7 +42,7 @@ class KeptShards:
         return self._folder / f"{shard}.onnx"
 
     def use(self, shards: Collection[str]) -> None:
-        """A program begins that needs these, and no others."""
+        """Note that a program begins that needs these shards and no others."""
         with self._lock:
             self._needed, self._ahead = set(shards), set()
             for shard in shards:
@@ -50,10 +50,11 @@ class KeptShards:
                     os.utime(self.path(shard))
 
     def keep(self, shard: str, data: bytes, *, ahead: bool = False) -> list[str]:
-        """Write a shard; return those that were removed to make room for it. `ahead`: it is for a plan that may come.
+        """Write a shard; returns the shards that were removed to make room for it. `ahead`: it is for a plan that may
+        come.
 
-        Raises UnsupportedError where its content does not have the hash of its name, the disk is full, or a shard that
-        is kept ahead has no room within the limit."""
+        Raises UnsupportedError if its content does not have the hash of its name, if the disk is full, or if a shard
+        that is kept ahead has no room within the limit."""
         if hashlib.sha256(data).hexdigest() != shard:
             raise UnsupportedError("a shard arrived damaged")
         with self._lock:
@@ -70,7 +71,7 @@ class KeptShards:
         return sum(path.stat().st_size for path in self._folder.glob("*.onnx"))
 
     def _make_room(self, nbytes: int, stays: Collection[str]) -> list[str]:
-        """Remove the shards that were not used for longest, until `nbytes` fit or no other may go; return which."""
+        """Remove the longest unused shards until `nbytes` fit or none may be removed; returns the removed ones."""
         others = (path for path in self._folder.glob("*.onnx") if path.stem not in stays)
         taken, removed = self._taken(), []
         for path in sorted(others, key=lambda path: (path.stat().st_mtime_ns, path.stem)):

@@ -1,4 +1,4 @@
-"""Which devices take part: they join, are lost, and come back."""
+"""Keeps which devices take part: they join, are lost, and come back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = ["Membership"]
 
 _log = logging.getLogger("downset.serving")
 _RETURNS_AFTER_S = 1.0
-"""A device that was lost is started again after so long, twice as long after each loss, up to a minute."""
+"""Seconds after which a lost device is started again; doubled after each loss, up to a minute."""
 _MOST_S = 60.0
 _OPEN_QUESTIONS = 8
 _STARTING_S = 60.0
 
 
 class Membership:
-    """`joined` gets a device and what it says of itself; `refused` why one does not fit the driver."""
+    """Starts devices and checks them. `joined` is called with a device and its description, `refused` with the reason
+    why a device does not fit the driver."""
 
     def __init__(
         self, devices: Sequence[str], calls: Calls, health: Health, *, joined: Callable[[str, Mapping[str, Any]], None],
@@ -40,7 +41,7 @@ class Membership:
         return [device for device in self._losses if device not in self.alive]
 
     def present(self, nodes: Collection[str], now: float) -> None:
-        """Start what is in the cluster and does not take part."""
+        """Start the devices that are in the cluster and do not take part."""
         for device, at_s in list(self._tries_s.items()):
             if device in nodes and device not in self.alive and now >= at_s:
                 self._tries_s[device] = now + _STARTING_S  # not again while it starts
@@ -65,7 +66,7 @@ class Membership:
         self._joined(device, told)
 
     def lose(self, device: str, now: float) -> bool:
-        """Whether the device took part until now."""
+        """Note that a device is lost; whether it took part until now."""
         was_alive = device in self.alive
         self.alive.discard(device)
         self._health.forget(device)
@@ -76,8 +77,8 @@ class Membership:
         return was_alive
 
     def ping(self, answered: Callable[[str, Mapping[str, Any]], None], now: float) -> None:
-        """Ask every device for a sign of life; no more where so many questions are open that it is lost. On any thread;
-        the answers come on the driver's."""
+        """Ask every device for a sign of life, except those with so many open questions that they count as lost. May be
+        called on any thread; `answered` is called on the driver's thread."""
         for device in tuple(self.alive):
             if self._unanswered.get(device, 0) < _OPEN_QUESTIONS:
                 self._unanswered[device] = self._unanswered.get(device, 0) + 1

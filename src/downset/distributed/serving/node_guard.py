@@ -1,10 +1,10 @@
-"""Runs a command in a session of its own, and ends every process of that session when its starter is gone.
+"""Runs a command in a new session, and kills every process of that session when its starter is gone.
 
     python -I node_guard.py FOLDER COMMAND...
 
-Its starter holds the other end of its stdin: when that is closed, however that process ended, the session is
-killed and FOLDER removed (empty: none). Ray's nodes outlive their starter otherwise. Standard library only, so that it
-starts in milliseconds and takes little memory.
+The starter holds the other end of stdin. When that is closed, however the starter ended, the session is killed and
+FOLDER is removed (unless it is empty text). Without this guard, Ray's nodes outlive their starter. It uses only the
+standard library, so that it starts in milliseconds and takes little memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDING_S = 5.0
 
 
 def session_processes(session: int) -> list[int]:
-    """The processes of a session that are not zombies, this one left out."""
+    """The processes of a session that are not zombies, without this process."""
     pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -41,7 +41,7 @@ def session_processes(session: int) -> list[int]:
 
 
 def end_session(session: int) -> None:
-    """Kill all processes of a session but this one; returns when none is left, or after 5 s."""
+    """Kill all processes of a session except this one. Returns when none is left, or after 5 s."""
     until = time.monotonic() + _ENDING_S
     while (left := session_processes(session)) and time.monotonic() < until:
         for process in left:
@@ -51,7 +51,7 @@ def end_session(session: int) -> None:
 
 
 def _closed() -> bool:
-    """Whether nobody holds the other end of stdin any more. Waits a moment for it."""
+    """Whether the other end of stdin is closed. Waits a moment for it."""
     readable, _, _ = select.select([0], [], [], _LOOKS_S)
     return bool(readable) and not os.read(0, 64)
 
@@ -59,7 +59,7 @@ def _closed() -> bool:
 def main() -> int:
     folder, command = sys.argv[1], sys.argv[2:]
     if os.getsid(0) != os.getpid():
-        os.setsid()  # started in somebody else's session, it would end that one
+        os.setsid()  # otherwise end_session would kill the starter's session
     stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: stopped.append(number))

@@ -1,4 +1,4 @@
-"""Ray's nodes as child processes: started, waited for, and stopped with everything that belongs to them.
+"""Ray's nodes as child processes: started, waited for, and stopped with all their processes.
 
 A node is `ray start --block` under `node_guard`. A device's node has the custom resource `downset:NAME`, which pins the
 device's actor to it. Nodes have no dashboard, no log monitor and no prestarted worker, and every node needs a token.
@@ -40,17 +40,18 @@ __all__ = [
 ]  # fmt: skip
 
 LOCAL_ADDRESS = "127.0.0.2"
-"""Loopback by a name that Ray takes as it is: it replaces 127.0.0.1 by the machine's address, and hangs."""
+"""The name of loopback: Ray replaces the address 127.0.0.1 by the machine's address, and hangs."""
 LEAST_STORE_BYTES = 80 << 20
-"""Ray refuses object stores below 75 MiB."""
+"""The least bytes of an object store: Ray refuses stores below 75 MiB."""
 _SOCKET_ROOM = 16
-"""Characters of a folder for temporary files that leave room for the names of Ray's sockets, limited to 107."""
+"""The most characters of a folder for temporary files: longer names leave no room for Ray's sockets, limited to 107."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """`address`: of this node. `head`: HOST:PORT of the head that it joins; None: it is the head, and `port` its port.
-    `device`: whose actor it runs, None at the head. `environment`: token, certificates and what else differs."""
+    """`address`: of this node. `head`: HOST:PORT of the head that it joins; None: it is the head, and listens on
+    `port`. `device`: the device whose actor it runs, None for the head. `environment`: token, certificates and other
+    variables."""
 
     address: str
     folder: Path
@@ -63,14 +64,14 @@ class NodeOptions:
 
 
 class NodeProcess:
-    """A running node. `stop` is called once at the latest when the starter ends; the guard sees to it otherwise."""
+    """A running node. The starter should call `stop`; if it ends before, the guard stops the node."""
 
     def __init__(self, process: subprocess.Popen[bytes], options: NodeOptions, log: Path) -> None:
         self._process, self.options, self._log = process, options, log
 
     @property
     def session(self) -> int:
-        """The number of the session that all processes of this node belong to."""
+        """The session number of all processes of this node."""
         return self._process.pid
 
     @property
@@ -78,7 +79,7 @@ class NodeProcess:
         return self._process.poll() is None
 
     def said(self) -> str:
-        """The last line that Ray wrote that speaks of an error, else its last line."""
+        """The last line that Ray wrote about an error, or its last line if there is none."""
         try:
             lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         except OSError:
@@ -95,7 +96,7 @@ class NodeProcess:
         return True
 
     def stop(self) -> None:
-        """End every process of the node; returns when they are gone."""
+        """Kill every process of the node; returns when they are gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -106,15 +107,15 @@ class NodeProcess:
 
 
 def device_resource(name: str) -> str:
-    """The custom resource of a device's node."""
+    """The name of the custom resource of a device's node."""
     return f"downset:{name}"
 
 
 def common_environment() -> dict[str, str]:
-    """The environment of every process of a cluster, the driver's too: set before Ray is imported there."""
+    """The environment of every process of a cluster, also the driver's. It must be set before Ray is imported."""
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_max_direct_call_object_size": "4096",  # larger results stay where they were made until somebody reads them
+        "RAY_max_direct_call_object_size": "4096",  # larger results stay where they were made until they are read
         "OMP_NUM_THREADS": "1",
         "ORT_DISABLE_TELEMETRY": "1",
         "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # a worker whose head is gone waits for the next one
@@ -122,13 +123,13 @@ def common_environment() -> dict[str, str]:
 
 
 def working_folder() -> Path:
-    """A new folder for Ray's files, of a name short enough for its sockets."""
+    """A new folder for Ray's files with a name short enough for its sockets."""
     where = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="ds-", dir=where if len(where) <= _SOCKET_ROOM else "/tmp"))
 
 
 def free_port(address: str, port: int = 0) -> int:
-    """`port`, or some free port where it is 0. Raises UsageError where the address or port cannot be listened on."""
+    """`port`, or a free port if it is 0. Raises UsageError if the address or port cannot be listened on."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -142,7 +143,7 @@ def free_port(address: str, port: int = 0) -> int:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """The parts of HOST:PORT. Raises UsageError for anything else."""
+    """The host and the port of HOST:PORT. Raises UsageError for other text."""
     host, _, port = text.rpartition(":")
     if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536 or not is_host(host):
         raise UsageError(f"{text!r} is not HOST:PORT")
@@ -150,7 +151,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def is_host(text: str) -> bool:
-    """Whether a name can be looked up: Python's sockets raise UnicodeError for others."""
+    """Whether a name can be looked up; for other names Python's sockets raise UnicodeError."""
     try:
         return bool(text.encode("idna")) and text.isprintable()
     except UnicodeError:
@@ -158,14 +159,14 @@ def is_host(text: str) -> bool:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether some process listens there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2.0):
         return True
     return False
 
 
 def start_node(options: NodeOptions) -> NodeProcess:
-    """Start a node; it is up when Ray says so. Raises UsageError where there is no memory for the object store, or no
+    """Start a node. It is up when Ray says so. Raises UsageError if there is no memory for the object store, or no
     token."""
     optional_library("ray", what="running pipelines on devices", extra="cluster")
     if options.environment.get("RAY_AUTH_MODE") != "token":
@@ -181,7 +182,7 @@ def start_node(options: NodeOptions) -> NodeProcess:
     else:
         command += ["--address", options.head]
     command += ["--temp-dir", str(options.folder / "r")]
-    log = options.folder / "node.log"  # names of devices are a stranger's
+    log = options.folder / "node.log"  # names of devices come from other users
     guard = str(Path(__file__).with_name("node_guard.py"))
     removed = str(options.folder) if options.remove_folder else ""
     with log.open("wb") as output:
@@ -194,7 +195,8 @@ def start_node(options: NodeOptions) -> NodeProcess:
 
 
 def _check_store(wanted_bytes: int) -> None:
-    """Ray keeps objects in shared memory; without room there it takes the disk, which is slower than most networks."""
+    """Raise UsageError if shared memory has no room for the object store. Ray would use the disk, which is slower than
+    most networks."""
     with contextlib.suppress(OSError):
         free = shutil.disk_usage("/dev/shm").free
         if free < wanted_bytes:

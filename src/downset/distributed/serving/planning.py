@@ -1,4 +1,4 @@
-"""Plans for the devices that are left, at the speeds that they have now."""
+"""Plans for the devices that are left, at their present speeds."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _SIMULATED_FRAMES = 100
 
 
 class Planning:
-    """Plans again as a plan was made: by its method (exact, where that has no name here), topology, source and sink."""
+    """Plans again as a plan was made: with its method (exact for a method that is not one of downset's), topology,
+    source and sink."""
 
     def __init__(self, graph: Graph, plan: Pipeline, *, time_limit_s: float = 0.5) -> None:
         self._graph, self._plan, self._time_limit_s = graph, plan, time_limit_s
 
     def plan(self, devices: Collection[str], factors: Mapping[str, float]) -> Pipeline:
         """A plan for these devices of the plan's cluster, each of which takes `factors` times as long (1 if not named);
-        the plan itself where nothing has changed. Raises UsageError where the source, the sink or every device is
-        missing, and what planning raises, with the names of the missing."""
+        the original plan if nothing has changed. Raises UsageError if the source, the sink or every device is missing,
+        and the errors of planning, which then name the missing devices."""
         plan, names = self._plan, [device.name for device in self._plan.cluster.devices]
         lost = [number for number, name in enumerate(names) if name not in devices]
         if not lost and all(factor == 1 for factor in factors.values()):
@@ -35,8 +36,8 @@ class Planning:
         return replan(self._graph, changed, lost, time_limit_s=self._time_limit_s)
 
     def period_s(self, plan: Pipeline, factors: Mapping[str, float]) -> float:
-        """The period that a plan keeps where its devices take `factors` times as long as in the cluster as it was
-        given; simulated."""
+        """The simulated period, in seconds, of a plan whose devices take `factors` times as long as in the original
+        cluster."""
         names = [device.name for device in plan.cluster.devices]
         whole = self._plan.cluster
         given = sub_cluster(whole, [[device.name for device in whole.devices].index(name) for name in names])
@@ -45,7 +46,7 @@ class Planning:
 
 
 def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
-    """The cluster whose devices take `factors` times as long for computing, and for what messages take of them."""
+    """The cluster whose devices take `factors` times as long for computing and for messages."""
     return replace(cluster, devices=tuple(_slowed(device, factors.get(device.name, 1.0)) for device in cluster.devices))
 
 

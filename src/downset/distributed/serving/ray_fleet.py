@@ -1,4 +1,4 @@
-"""Devices as Ray actors: one on each node that has the device's resource. No retries and no restarts of Ray's own."""
+"""Devices as Ray actors, one on each node with a device's resource. Ray neither retries calls nor restarts actors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from downset.text import brief
 __all__ = ["RayDevice", "RayFleet"]
 
 GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
-"""Threads of a device by what they do: computations one after another, all else beside them."""
+"""The threads of a device by task: computations run one after another, all other calls beside them."""
 _GROUP_OF = {
     "compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive", "keep": "setup",
     "place": "setup", "begin": "setup",
@@ -37,28 +37,28 @@ def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
 
 
 class _NoPaths(list[str]):
-    """Folders for the path of a job's processes: none, whatever is added."""
+    """A list of folders that stays empty, for the import path of a job's processes."""
 
     def extend(self, folders: Iterable[str]) -> None:
         del folders
 
 
 class RayDevice(ServingDevice):
-    """A device in Ray's worker process, which ends itself when its driver is silent."""
+    """A device in Ray's worker process. It ends itself if its driver is silent."""
 
     def __init__(self, name: str, threads: int) -> None:
         super().__init__(name, threads=threads, fetch=fetched, watched=True)
 
 
 class RayFleet:
-    """The driver's connection to a cluster. One at a time in a process: Ray's connection is the process's own."""
+    """The driver's connection to a cluster. A process can have one at a time, because Ray's connection is global."""
 
     def __init__(
         self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0,
         local_nodes: Sequence[NodeProcess] = (),
     ) -> None:  # fmt: skip
         self.local_nodes = tuple(local_nodes)
-        """Nodes of devices that were started on this machine."""
+        """The nodes of devices that were started on this machine."""
         self._changed = {**common_environment(), **environment}
         self._before = {name: os.environ.get(name) for name in self._changed}
         os.environ.update(self._changed)
@@ -72,28 +72,30 @@ class RayFleet:
 
     @staticmethod
     def _read_settings() -> None:
-        """Ray reads its environment once, when it is imported; it may have been, with another cluster's token."""
+        """Make Ray read its environment again: it does so once, when it is imported, which may have been with another
+        cluster's token."""
         core = optional_library("ray._raylet", what="running pipelines on devices", extra="cluster")
         core.Config.initialize("")
         core.AuthenticationTokenLoader.instance().reset_cache()
 
     def _quieten(self) -> None:
-        """Ray prints what happens to its workers to stdout, which is for data."""
+        """Keep Ray from printing messages about workers to stdout, which is for data."""
         worker = optional_library("ray._private.worker", what="running pipelines on devices", extra="cluster")
         worker.print_to_stdstream = _logged
 
     def _without_paths(self) -> Any:
-        """A job whose devices import what is installed there: Ray would put the current folder and the script's on
-        their path, where a msgspec.py may lie beside a model."""
+        """A job configuration whose devices import installed packages only. Ray would add the current folder and the
+        script's folder to their path, where a file such as msgspec.py may lie."""
         job = self._ray.job_config.JobConfig()
         job._py_driver_sys_path = _NoPaths()
         return job
 
     def connect(self, node: NodeProcess | None = None) -> None:
-        """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
+        """Connect to the head. Raises UnsupportedError if the head does not answer, or if `node`, the head's node, has
+        ended."""
         until = time.monotonic() + _CONNECTS_S
         host, port = host_and_port(self._head)
-        # Ray's client writes to stderr, whatever its settings, where it has to wait.
+        # While it waits, Ray's client writes to stderr whatever its settings.
         while not answers(host, port):
             self._check_head(node, until, "nobody listens there")
             time.sleep(0.1)
@@ -112,7 +114,7 @@ class RayFleet:
                 time.sleep(0.2)
 
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
-        """Raises UnsupportedError where the head's node has ended, or the time is over."""
+        """Raise UnsupportedError if the head's node has ended, or the time is over."""
         if node is not None and not node.running:
             raise UnsupportedError(f"Ray's head node ended: {node.said()}") from None
         if time.monotonic() > until:
@@ -133,7 +135,7 @@ class RayFleet:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def present(self) -> Collection[str]:
-        """Raises UsageError where two nodes have one name."""
+        """The devices whose nodes are in the cluster. Raises UsageError if two nodes have one name."""
         names = [
             resource.removeprefix(_RESOURCE)
             for node in self.nodes()
@@ -146,7 +148,7 @@ class RayFleet:
         return set(names)
 
     def store_bytes(self) -> dict[str, int]:
-        """By device: the size of its object store."""
+        """The bytes of each device's object store."""
         return {
             resource.removeprefix(_RESOURCE): int(node["Resources"].get("object_store_memory", 0))
             for node in self.nodes()
@@ -164,13 +166,13 @@ class RayFleet:
     def stop(self, device: str) -> None:
         actor = self._actors.pop(device, None)
         if actor is not None:
-            with contextlib.suppress(Exception):  # it may have ended by itself
+            with contextlib.suppress(Exception):  # it may have ended already
                 self._ray.kill(actor, no_restart=True)
 
     def call(self, device: str, method: str, *arguments: Any, then: Then) -> None:
         try:
             reference = self._method(device, method).remote(*arguments)
-        except Exception as error:  # Ray's own, raised where an actor is known to be dead
+        except Exception as error:  # Ray raises it if an actor is known to be dead
             then(None, self._explained(device, error))
             return
         reference.future().add_done_callback(lambda future: self._answer(device, future, then))
@@ -194,8 +196,8 @@ class RayFleet:
             then(None, self._explained(device, error))
 
     def _explained(self, device: str, error: BaseException) -> BaseException:
-        """Our own errors as they are; those of Ray by the device that is to blame, which may be another one: where a
-        method ran and what it fetched is gone, the sender is."""
+        """The exception that explains an error: our own errors as they are; an error of Ray as the loss of the device
+        to blame. That is the sender if what the method fetched is gone."""
         exceptions = self._ray.exceptions
         cause = getattr(error, "cause", None)
         for failure in (cause, error):
@@ -203,7 +205,7 @@ class RayFleet:
                 return failure
         if device in self._actors:
             _log.info("device %s: %s", device, brief(" ".join(str(error).split()), 600))
-        if isinstance(error, exceptions.RayTaskError):  # before its cause's type, which it has too
+        if isinstance(error, exceptions.RayTaskError):  # tested before its cause's type, of which it is an instance too
             if isinstance(cause, MemoryError):
                 return DeviceLost(device, "it is out of memory")
             if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):

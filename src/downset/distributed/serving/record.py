@@ -1,4 +1,4 @@
-"""The record of a running pipeline, filled as it runs; `served` sums it up."""
+"""The record of a running pipeline, filled while it runs. `served` sums it up."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from downset.plans import Pipeline
 __all__ = ["ServeRecord"]
 
 _LATENCIES = 100_000
-"""How many of the latest frames' latencies and times are kept: memory does not grow with the frames."""
+"""How many latencies and times are kept, of the latest frames, so that memory does not grow with the frames."""
 _TASKS = 20_000
-"""How many of the latest tasks are kept: pictures show a few periods."""
+"""How many of the latest tasks are kept; pictures show a few periods."""
 
 
 class ServeRecord:
-    """Times are seconds of one clock, from `start_s` on."""
+    """The events of a run. Times are seconds of one clock, from `start_s` on."""
 
     def __init__(self, plan: Pipeline, start_s: float) -> None:
         self._start_s, self._plans = start_s, [plan]
@@ -37,11 +37,11 @@ class ServeRecord:
         self._replans = 0
 
     def start(self, now: float) -> None:
-        """The first frame can be let in: time counts from here."""
+        """Begin to count time: the first frame can be let in."""
         self._start_s = now
 
     def computed(self, device: str, frame: int, seconds: Mapping[int, float], now: float) -> None:
-        """A device has computed these tasks of a frame, one after another, and is done at `now`."""
+        """Note that a device has computed these tasks of a frame, one after another, until `now`."""
         begin = now - sum(seconds.values())
         for task, took in seconds.items():
             self._busy[device]["computing"] += took
@@ -49,15 +49,15 @@ class ServeRecord:
             begin += took
 
     def transferred(self, frame: int, task: int, seconds: float, now: float) -> None:
-        """A transfer of the plan has ended."""
+        """Note that a transfer of the plan has ended."""
         self._ran(frame, task, now - seconds, now)
 
     def _ran(self, frame: int, task: int, begin: float, end: float) -> None:
         self._tasks.append((frame, task, max(0.0, self.since_start_s(begin)), self.since_start_s(end)))
 
     def moved(self, source: str, target: str, seconds: float, now: float) -> None:
-        """A transfer of so many seconds has ended; time that several take together counts once. A frame that enters has
-        no device as its source."""
+        """Note that a transfer of so many seconds has ended. Time that several transfers take together counts once.
+        `source` is empty for a frame that enters."""
         for device, what in ((source, "sending"), (target, "receiving")):
             if device in self._busy:
                 begin = max(now - seconds, self._until[device][what])
@@ -68,7 +68,7 @@ class ServeRecord:
         self._rss[device] = max(rss_bytes, self._rss.get(device, 0))
 
     def left(self, devices: Sequence[str], latency_s: float, now: float) -> None:
-        """A frame's result is back; these devices worked for it."""
+        """Note that a frame's result is back, and that these devices worked for it."""
         self._completed += 1
         self._left.append((now, latency_s))
         for device in devices:
@@ -82,7 +82,7 @@ class ServeRecord:
         self._events.append(event)
 
     def planned(self, plan: Pipeline) -> None:
-        """Another plan is in use. Tasks have numbers of their own in it."""
+        """Note that another plan is in use. The numbers of its tasks differ from those of the plan before."""
         self._tasks.clear()
         self._plans.append(plan)
         self._of_a_frame = _of_a_frame(plan)
@@ -92,11 +92,11 @@ class ServeRecord:
         return now - self._start_s
 
     def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:
-        """The plan in use, and the latest of its tasks that devices ran. May be asked from another thread."""
+        """The plan in use, and the latest of its tasks that devices ran. Safe to call from another thread."""
         return self._plans[-1], tuple(self._tasks)
 
     def served(self, submitted: int, now: float) -> Served:
-        """The figures so far. May be asked from another thread."""
+        """The figures so far. Safe to call from another thread."""
         seconds = max(now - self._start_s, 1e-9)
         planned_s = max(self._planned_s, 1e-9)
         plan, left = self._plans[-1], tuple(self._left)
@@ -129,12 +129,12 @@ class ServeRecord:
 
 
 def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
-    """Mean time between results, without the first fifth and while the pipeline fills."""
+    """Mean seconds between results, without the first fifth and without the time in which the pipeline fills."""
     window = 1 if plan.schedule is None else plan.schedule.window
     first = min(max(len(times) // 5, window), len(times) - 2)
     return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
 
 
 def _of_a_frame(plan: Pipeline) -> dict[str, FrameSeconds]:
-    """By device, what the plan counts for one frame."""
+    """The plan's seconds for one frame, by device."""
     return dict(zip((device.name for device in plan.cluster.devices), frame_seconds(plan), strict=True))

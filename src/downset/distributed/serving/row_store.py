@@ -1,6 +1,6 @@
-"""Rows of a frame's tensors on one device: held until the last of the device's tasks has read them.
+"""Holds rows of a frame's tensors on one device until the last of the device's tasks has read them.
 
-Complexity: a read copies nothing where one array holds all the rows asked for, else each of them once.
+Complexity: a read copies nothing if one array holds all the rows asked for, else each of them once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Span = tuple[int, int]
 
 
 class RowStore:
-    """The rows of one frame. `readers`: by tensor, how many tasks will read it (`DeviceProgram.readers`); a tensor that
-    none reads is not kept."""
+    """The rows of one frame. `readers`: by tensor, how many tasks will read it (`DeviceProgram.readers`); a tensor
+    without readers is not kept."""
 
     def __init__(self, forms: Mapping[int, TensorForm], readers: Mapping[int, int]) -> None:
         self._forms = forms
@@ -32,12 +32,12 @@ class RowStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is held; what several arrays share counts in each."""
+        """The bytes of all arrays held; rows in several arrays count in each."""
         return sum(array.nbytes for held in self._held.values() for _, array in held)
 
     def put(self, rows: Rows, array: Array) -> None:
-        """Hold rows of a tensor, as an array of exactly their shape and type; it is not copied. Raises InvalidPlan for
-        another."""
+        """Hold rows of a tensor, given as an array of their shape and type, which is not copied. Raises InvalidPlan for
+        another shape or type."""
         form = self._forms[rows.tensor]
         expected = _shape(form, rows)
         if array.shape != expected or str(array.dtype) != form.dtype:
@@ -49,7 +49,7 @@ class RowStore:
             self._held.setdefault(rows.tensor, []).append((rows, array))
 
     def rows(self, wanted: Rows) -> Array:
-        """These rows, contiguous. Raises InvalidPlan where some are not held."""
+        """These rows as a contiguous array. Raises InvalidPlan if some are not held."""
         form = self._forms[wanted.tensor]
         held = self._held.get(wanted.tensor, ())
         for rows, array in held:
@@ -67,7 +67,7 @@ class RowStore:
         return joined
 
     def read(self, tensors: Sequence[int]) -> None:
-        """One task is done with these tensors; what was read for the last time is dropped."""
+        """Note that one task is done with these tensors; a tensor that was read for the last time is dropped."""
         for tensor in tensors:
             self._left[tensor] -= 1
             if not self._left[tensor]:
@@ -108,7 +108,7 @@ def _common(one: Rows, two: Rows, form: TensorForm) -> Rows | None:
 
 
 def _cut(form: TensorForm, outer: Rows, inner: Rows) -> tuple[slice, ...]:
-    """Where `inner` lies in an array that holds `outer`."""
+    """The slices of `inner` in an array that holds `outer`."""
     place = [slice(None)] * len(form.shape)
     if form.rows_axis is not None:
         place[form.rows_axis] = slice(inner.start - outer.start, inner.stop - outer.start)

@@ -1,4 +1,4 @@
-"""A run: frames through the devices of one deployment, until it ends or another one replaces it."""
+"""A run: takes frames through the devices of one deployment, until it ends or another run replaces it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from downset.distributed.serving.deployment import Deployment
 from downset.distributed.serving.dispatch import Dispatch, Instance
 from downset.distributed.serving.health import Health, Pace
 from downset.distributed.serving.record import ServeRecord
-from downset.distributed.serving.spare_frames import SPARE_FRAMES, with_spare_frames
+from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.serving.standstill import Wait
 from downset.distributed.serving.work import joined, work_of
 from downset.plans import Task
@@ -26,18 +26,18 @@ __all__ = ["PipelineRun", "SubmittedFrame"]
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
 _ENTERING = 2
-"""Frames at most that are on their way to the entry, or wait there to be let in."""
+"""The most frames that are on their way to the entry, or wait there to be let in."""
 _RETURNING = 4
-"""Results at most that are on their way back where another frame is let in."""
+"""The most results on their way back while another frame is let in."""
 _TRANSFER_FACTOR = 20.0
 _LEAST_TRANSFER_DEADLINE_S = 30.0
-"""Deadlines of transfers, of frames on their way in and of results on their way out. A network that others use too may
-take long; nobody is dead for that."""
+"""Deadlines, in seconds, of transfers, of frames on their way in and of results on their way out. They are long because
+other users of a network may slow it down."""
 
 
 @dataclass(slots=True)
 class SubmittedFrame:
-    """`index`: counted from 0 as frames were submitted. `inputs`: kept until the result is back."""
+    """`index`: counts submitted frames from 0. `inputs`: kept until the result is back."""
 
     index: int
     inputs: tuple[Array, ...]
@@ -45,11 +45,11 @@ class SubmittedFrame:
 
 
 class PipelineRun:
-    """`finished` gets a frame and its outputs. Frames have numbers of their own here, from 0."""
+    """One run. `finished` is called with a frame and its outputs. Frame numbers of a run begin at 0."""
 
     def __init__(
         self, number: int, deployment: Deployment, calls: Calls, record: ServeRecord, health: Health, pace: Pace,
-        finished: Callable[[SubmittedFrame, list[Array]], None], *, spare_frames: int = SPARE_FRAMES,
+        finished: Callable[[SubmittedFrame, list[Array]], None], *, spare_frames: int | None = None,
     ) -> None:  # fmt: skip
         self.number, self.deployment, self.over = number, deployment, False
         self._calls, self._record, self._health, self._pace = calls, record, health, pace
@@ -65,7 +65,7 @@ class PipelineRun:
         self._waits: dict[Instance | tuple[str, int], Wait] = {}
 
     def frames(self) -> list[SubmittedFrame]:
-        """Those that have no result yet, in their order."""
+        """The frames without a result, in their order."""
         return [self._frames[number] for number in sorted(self._frames)]
 
     def room(self) -> bool:
@@ -95,7 +95,7 @@ class PipelineRun:
         self._here.add(number)
 
     def go_on(self) -> None:
-        """Let in and give out all that can be."""
+        """Let in all frames and give out all tasks that can begin now."""
         while (
             self._entering and self._entering[0] in self._here and self._dispatch.has_room
             and self._returning < _RETURNING
@@ -126,7 +126,7 @@ class PipelineRun:
         )  # fmt: skip
 
     def _shard(self, step: int) -> str:
-        """The name of the computation of a task of the plan, the same in this plan and in others."""
+        """The shard that a task of the plan computes, which names the computation in all plans."""
         return self.deployment.computed.get(step, "")
 
     def _computed(self, instance: Instance, device: str, took_s: dict[int, float]) -> None:
@@ -193,7 +193,7 @@ class PipelineRun:
         self._finished(frame, outputs)
 
     def _driver_s(self, nbytes: int) -> float:
-        """Seconds from the driver to a device or back, which no plan counts, as if over the slowest link."""
+        """Seconds of a message between the driver and a device, as if over the slowest link; plans do not count it."""
         network = self._plan.cluster.network
         return nbytes / min([network.bytes_per_s, *(link.bytes_per_s for link in network.links)])
 
@@ -206,7 +206,7 @@ class PipelineRun:
         return list(self._waits.values())
 
     def overdue(self, now: float) -> list[tuple[str, str]]:
-        """(device, why) of those that are to blame for rows, a frame or a result that does not arrive."""
+        """(device, reason) of the devices to blame for rows, frames or results that did not arrive in time."""
         return [
             (wait.device, f"{wait.blame} took more than {wait.allowed_s:.0f} s")
             for wait in self._waits.values()

@@ -1,4 +1,4 @@
-"""A model served by the devices of a cluster: frames in, outputs out in the order of the frames."""
+"""Serves a model on the devices of a cluster: takes frames and returns outputs in the order of the frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from downset.distributed.serving.driver import Driver, ServingSettings
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
-from downset.distributed.serving.spare_frames import SPARE_FRAMES
+from downset.distributed.serving.spare_frames import spare_frames_of
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
@@ -39,7 +39,7 @@ _WAITING_FRAMES = 8
 
 
 class _Inbox:
-    """Results as they come, in the order of the frames: what the driver's thread and the user's share."""
+    """The results in the order of the frames, shared by the driver's thread and the user's."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -64,13 +64,15 @@ class _Inbox:
 
 
 class RunningPipeline:
-    """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
+    """A pipeline that runs until it is closed. One thread may call `submit` while another takes results."""
 
-    def __init__(self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox, *, spare_frames: int = 0) -> None:
+    def __init__(
+        self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox, *, spare_frames: int | None = None
+    ) -> None:  # fmt: skip
         self._graph, self._driver, self._inbox, self._closes = graph, driver, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
-        self.capacity = 2 * window + spare_frames + _WAITING_FRAMES
-        """How many frames may be submitted whose results have not been taken: what bounds memory here."""
+        self.capacity = 2 * window + spare_frames_of(plan, spare_frames) + _WAITING_FRAMES
+        """How many frames may be submitted whose results have not been taken. It bounds memory."""
         self._submitted = self._taken = 0
         self._reader: int | None = None
         self._closed = False
@@ -91,10 +93,10 @@ class RunningPipeline:
         return self.results()
 
     def submit(self, frame: Frame) -> int:
-        """Hand over a frame: an array, or one for each input, by name or in their order; its number, from 0.
+        """Hand over a frame: an array, or one for each input by name or in order. Returns the frame's number, from 0.
 
         Waits while `capacity` frames are on their way. Raises UsageError for arrays of another shape or type than the
-        network's inputs, and where nobody takes the results that it would wait for; and what ended the pipeline."""
+        network's inputs, or if it would wait for results that nobody takes; and the error that ended the pipeline."""
         inputs = _inputs(self._graph, frame)
         inbox = self._inbox
         with inbox.changed:
@@ -114,9 +116,10 @@ class RunningPipeline:
         return number
 
     def results(self) -> Iterator[dict[str, Array]]:
-        """The outputs of the frames by name, in the order of the frames; ends when all that were submitted are out.
+        """The outputs of the frames by name, in the order of the frames. The iterator ends when the results of all
+        submitted frames were taken.
 
-        Raises what ended the pipeline, after all results that were finished before."""
+        Raises the error that ended the pipeline, after all results that were finished before it."""
         self._reader = threading.get_ident()
         while True:
             with self._inbox.changed:
@@ -129,7 +132,7 @@ class RunningPipeline:
             yield result
 
     def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
-        """The outputs of these frames, in their order; frames are asked for as they are needed."""
+        """The outputs of these frames, in their order. Frames are taken from the iterable as they are needed."""
         self._reader = threading.get_ident()
         for frame in frames:
             with self._inbox.changed:
@@ -154,11 +157,11 @@ class RunningPipeline:
             raise UsageError("the pipeline is closed")
 
     def closes(self, stack: ExitStack) -> None:
-        """Close these too, when the pipeline is."""
+        """Close what is on this stack when the pipeline is closed."""
         self._closes.enter_context(stack)
 
     def wait_ready(self) -> None:
-        """Wait until the devices are there and have their shards. Raises what prevents that."""
+        """Wait until the devices have joined and have their shards. Raises the error that prevents this."""
         with self._inbox.changed:
             while not self._inbox.is_ready:
                 self._check()
@@ -173,7 +176,7 @@ class RunningPipeline:
         return self._driver.record.ran()
 
     def close(self) -> None:
-        """Stop, and end every process that was started for it."""
+        """Stop, and end every process that was started for the pipeline."""
         if not self._closed:
             self._closed = True
             with self._inbox.changed:
@@ -191,25 +194,25 @@ def serve(
     threads: int = 0,
     gather_s: float = 60.0,
     prepares: bool = True,
-    spare_frames: int = SPARE_FRAMES,
+    spare_frames: int | None = None,
 ) -> RunningPipeline:
-    """Run a model on the devices of a plan; use it as a context, so that everything ends with it.
+    """Run a model on the devices of a plan. Use the result as a context, so that everything ends with it.
 
-    `head`: HOST:PORT that Ray's head listens on, which is started here; `downset worker` runs on every device of the
-    plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node of its own on this machine,
-    on loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores; one where all are on this
-    machine). `prepares`: plans for the loss of each device are made ahead and their shards placed.
-    `spare_frames`: so many frames more than the plan's window may be inside, where memory has room: they keep its
-    period where times vary, and each of them makes latencies longer.
+    `head`: HOST:PORT that Ray's head listens on, which is started here. `downset worker` must run on every device of
+    the plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node on this machine, on
+    loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores, or one if all are on this machine).
+    `prepares`: plan ahead for the loss of each device and place the shards of these plans. `spare_frames`: the most
+    frames inside beyond the plan's window, if memory has room; None: as many as the window has, and at least 3. They
+    keep the plan's period when times vary; each of them lengthens latencies.
 
-    Raises UsageError where a device of the plan does not join within `gather_s` seconds, a port is in use or there is
-    no memory for the object store; InvalidPlan where the plan is another model's, UnsupportedError for plans and models
-    that shards cannot hold."""
+    Raises UsageError if a device of the plan does not join within `gather_s` seconds, a port is in use or there is no
+    memory for the object store; InvalidPlan for a plan of another model; UnsupportedError for plans and models that
+    shards cannot hold."""
     graph = model if isinstance(model, Graph) else load(model)
     verify(graph, plan)
     with ExitStack() as stack:
         shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
-        shards.deployment(plan)  # what cannot be exported is said before anything is started
+        shards.deployment(plan)  # what cannot be exported is reported before anything is started
         stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
@@ -228,7 +231,8 @@ def serve(
 def run_on(
     fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: ServingSettings | None = None
 ) -> RunningPipeline:
-    """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
+    """Run a plan of a graph on devices of `fleet` that have joined or will join. Unlike `serve`, it starts no processes
+    and ends none."""
     inbox, settings = _Inbox(), settings or ServingSettings()
     driver = Driver(fleet, shards, plan, Planning(graph, plan), inbox, settings)
     driver.start()

@@ -1,4 +1,4 @@
-"""The log of a standstill: what a pipeline waits for when nothing has ended for a while."""
+"""Logs what a pipeline waits for if no step has ended for a while."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["STANDSTILL_S", "Standstill", "Wait", "function_of"]
 
 STANDSTILL_S = 10.0
 _MOST_WAITS = 6
-"""How many waits one line of the log has at most, those that began first."""
+"""The most waits in one line of the log; those that began first are listed."""
 _log = logging.getLogger("downset.serving")
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A step of the pipeline that has begun and not ended. `device`: who is to blame when it takes more than
-    `allowed_s`, and `blame` says for what; infinite where the device's own deadline holds."""
+    """A step of the pipeline that has begun and not ended. `device`: the device to blame if the step takes more than
+    `allowed_s`, for the reason `blame`. `allowed_s` is infinite if the device has another deadline."""
 
     what: str
     begun_s: float
@@ -29,7 +29,7 @@ class Wait:
 
 
 class Standstill:
-    """Logs once for each time of `STANDSTILL_S` in which no step began or ended, and once when it is over."""
+    """Logs once for each `STANDSTILL_S` seconds in which no step began or ended, and once when the pipeline goes on."""
 
     def __init__(self) -> None:
         self._waits: tuple[Wait, ...] = ()
@@ -37,7 +37,7 @@ class Standstill:
         self._said = False
 
     def look(self, waits: Sequence[Wait], now: float) -> None:
-        """Compare `waits`, all that the pipeline waits for now, with what it waited for at the last call."""
+        """Compare `waits`, the present waits of the pipeline, with those of the last call."""
         seen = tuple(sorted(waits, key=lambda wait: (wait.begun_s, wait.what)))
         if seen != self._waits:
             if self._said:
@@ -54,7 +54,7 @@ class Standstill:
 
 
 def function_of(thread: threading.Thread) -> str:
-    """The functions that a thread is in, the innermost first: three of them."""
+    """The three innermost functions in which a thread is, the innermost first."""
     frame, names = sys._current_frames().get(thread.ident or 0), list[str]()
     while frame is not None and len(names) < 3:
         names.append(frame.f_code.co_name)

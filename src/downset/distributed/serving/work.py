@@ -1,7 +1,7 @@
-"""A plan as lists by task, resource and buffer: what `dispatch` decides from.
+"""A plan as lists by task, resource and buffer, from which `dispatch` decides.
 
-Computations of one device that follow on one another, and that nothing else waits for or delays, are one step for it:
-one call for all of them. A call takes milliseconds of the device's processor, which no plan counts.
+Successive computations of one device on which nothing else depends in between are one step: they need one call. A call
+takes milliseconds of the device's processor, which no plan counts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["RunTables", "joined", "work_of"]
 @dataclass(frozen=True, slots=True)
 class RunTables:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
-    come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number.
-    `lanes[r]`: how many tasks go on side by side on resource r: one, and on a medium one for each pair of devices.
-    `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`:
-    how many tasks read it; 0: it is given back when its frame leaves. `planned_s`: what the plan counts for a task.
-    `steps[t]`: the tasks of the plan that t stands for, in their order."""
+    are ordered by (frame + rounds behind, position). `held[t]`: the numbers of the resources that it occupies.
+    `lanes[r]`: how many tasks run side by side on resource r: one, and on a medium one for each pair of devices.
+    `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`: how many tasks
+    read it; 0: it is freed when its frame leaves. `planned_s`: the planned seconds of each task. `steps[t]`: the tasks
+    of the plan for which t stands, in order."""
 
     window: int
     after: tuple[tuple[int, ...], ...]
@@ -42,7 +42,8 @@ class RunTables:
 
 
 def work_of(plan: Pipeline) -> RunTables:
-    """Raises UnsupportedError for plans by the paper's equations, which leave transfers between stages out."""
+    """The tables of a plan. Raises UnsupportedError for plans by the paper's equations, which have no transfers between
+    stages."""
     if plan.schedule is None:
         raise UnsupportedError(
             "a plan of comm=paper lists no transfers between stages and no orders; plan with comm=resources to run it"
@@ -89,8 +90,8 @@ def work_of(plan: Pipeline) -> RunTables:
 
 
 def joined(work: RunTables) -> RunTables:
-    """The work with every chain of computations as one task: each has what it occupies in common with the next one,
-    which waits for it alone and is all that waits for it."""
+    """The tables with every chain of computations as one task. In a chain each task occupies the same resources as the
+    next, which waits for it alone and is the only task that waits for it."""
     chains = _chains(work)
     new = {old: number for number, chain in enumerate(chains) for old in chain}
 
@@ -119,7 +120,7 @@ def joined(work: RunTables) -> RunTables:
 
 
 def _chains(work: RunTables) -> list[list[int]]:
-    """The tasks, each in one chain, in the order of their first ones."""
+    """The chains of tasks, in the order of their first ones. Each task is in one chain."""
     tasks = range(len(work.after))
     following = {
         task: next_one

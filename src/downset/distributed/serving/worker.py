@@ -1,4 +1,4 @@
-"""A device's node on its own machine: it joins the head whenever one is there, and waits for the next one then."""
+"""A device's node on its machine: joins the head whenever one answers, and afterwards waits for the next one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _EARLY_ENDS = 5
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """`environment`: certificates and token. `address`: of this machine; None: that of its route to the head. `shards`:
-    the folder that keeps them, and `shards_bytes` how much of them. `wait_s`: end where no head was there for so long;
-    None: never."""
+    """`environment`: certificates and token. `address`: of this machine; None: the address of its route to the head.
+    `shards`: the folder that keeps shards, at most `shards_bytes` of them. `wait_s`: end if no head answered for this
+    long; None: never."""
 
     head: str
     name: str
@@ -46,10 +46,11 @@ class WorkerOptions:
 
 
 def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
-    """Serve until stopped, or until no head is there; how many were joined. `told` hears what happens.
+    """Serve until stopped, or until no head answers for `wait_s`. Returns how many heads were joined. `told` is called
+    with messages about what happens.
 
-    Raises UsageError for a head that is not HOST:PORT or has no address, and for names and addresses that cannot be;
-    UnsupportedError where the node ends again and again soon after its start."""
+    Raises UsageError for a head that is not HOST:PORT or has no address, or for an invalid name or address;
+    UnsupportedError if the node ends again and again soon after its start."""
     host, port = host_and_port(options.head)
     check_device_name(options.name)
     if options.address is not None and not is_host(options.address):
@@ -76,7 +77,7 @@ def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
 def _serve_once(
     options: WorkerOptions, address: str, host: str, port: int, told: Callable[[str], None]
 ) -> str:  # fmt: skip
-    """Until the node ends; what Ray said last."""
+    """Run the node until it ends; returns the last line that Ray wrote."""
     folder = working_folder()
     own = {
         "DOWNSET_THREADS": str(options.threads),
@@ -104,7 +105,7 @@ def _serve_once(
 
 
 def _own_address(host: str, port: int) -> str:
-    """This machine's address on the way to the head. Nothing is sent for that."""
+    """This machine's address on the route to the head. No packet is sent to find it."""
     try:
         kind, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:
