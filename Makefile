@@ -14,7 +14,7 @@ demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screen
 	$(BIN)/python -m experiments.fit.demo
 
 test: $(VENV)/dev.stamp  ## set up, then run all tests; LONG=1: with five times the random cases
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint, spelling and types
 	$(BIN)/ruff format --check .

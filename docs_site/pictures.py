@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import downset as ds
+from docs_site.drawing import WIDTH_PX, box, chart_sheet, line
 from downset.clusters.model import Cluster, Device, Network
 from downset.graph.core import Graph, Op, Source, Tensor
 from downset.graph.cost import row_form
@@ -23,7 +24,8 @@ from downset.memory.liveness import profile
 from downset.orders.problem import OrderProblem
 from downset.plans import Arena, Evidence, Stage, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view
-from downset.reports.charts import Axis, Chart, Label, Mark, legend_of, sheet, stacked
+from downset.reports.axes import Axis
+from downset.reports.charts import Chart, Label, Mark, sheet
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.timeline import planned_timeline, stage_timeline
@@ -31,7 +33,6 @@ from downset.rewrites.concat.choose import choose_rewrites
 from downset.stages.problem import StageProblem
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-WIDTH_PX = 960
 
 BRANCHES = OrderProblem(
     predecessors=((), (0,), (1,), (0,), (3,), (2, 4)),
@@ -78,11 +79,11 @@ def lattice() -> str:
         for high in downsets:
             if low < high and len(high) == len(low) + 1:
                 way = (low, high) in set(pairwise(chosen))
-                drawn.append(_line(places[low], places[high], "#0072b2" if way else "#8a939c", 4 if way else 1.2))
+                drawn.append(line(places[low], places[high], "#0072b2" if way else "#8a939c", 4 if way else 1.2))
     for one, (x, y) in places.items():
         style = "c0" if one in chosen else "c8"
         told = "".join(NAMES[op] for op in sorted(one)) or "nothing"
-        drawn.append(_box(x - 50, y - 24, 100, 48, style, told, f"{live_bytes(BRANCHES, one)} B live"))
+        drawn.append(box(x - 50, y - 24, 100, 48, style, told, f"{live_bytes(BRANCHES, one)} B live"))
     said = (
         f"Blue: the order {' '.join(NAMES[op] for op in order.steps)}, peak {order.peak_bytes} B while an operator runs"
     )
@@ -124,7 +125,7 @@ def stages() -> str:
                       height_px=34 * len(timeline.lanes))  # fmt: skip
         said = f"{name}: {len(plan.stages)} stages, {plan.evidence.value * 1e3:g} ms with barriers"
         charts.append((said, chart))
-    return _charts("Two branches behind unit 0: side by side where that pays", charts)
+    return chart_sheet("Two branches behind unit 0: side by side where that pays", charts)
 
 
 def convolutions() -> Graph:
@@ -154,7 +155,7 @@ def pipelines() -> str:
     rows = rows_figure(plan)
     legend = {style: f"frame {number}" for number, style in enumerate(("c0", "c1", "c2", "c3"))}
     charts = [*gantt.charts, ("The rows that each device computes, block after block", rows.charts[0][1])]
-    return _charts("One network over three devices: frames follow each other (analytic)", charts, legend)
+    return chart_sheet("One network over three devices: frames follow each other (analytic)", charts, legend)
 
 
 def partial() -> str:
@@ -176,19 +177,19 @@ def partial() -> str:
         y = Axis(0, strips, "", "lanes", tuple(f"strip {strip}" for strip in range(strips)))
         charts.append((name, Chart(name, x, y, tuple(marks), height_px=110)))
     legend = {"c0": "computed in this strip", "c1": "kept from the strips before"}
-    return _charts("A segment in four strips: few rows of the middle tensor exist at a time", charts, legend)
+    return chart_sheet("A segment in four strips: few rows of the middle tensor exist at a time", charts, legend)
 
 
 def cluster() -> str:
     """The processes of a running pipeline, and what goes between them."""
-    boxes = [_box(360, 60, 240, 54, "c1", "driver", "plan, frames, Ray's head")]
+    boxes = [box(360, 60, 240, 54, "c1", "driver", "plan, frames, Ray's head")]
     drawn = []
     centres = [(140 + 226 * place, 250) for place in range(4)]
     for place, (x, y) in enumerate(centres):
-        drawn.append(_line((480, 114), (x, y - 32), "#8a939c", 1.5, dashed=True))
-        boxes.append(_box(x - 80, y - 32, 160, 64, "c0", f"device d{place}", "shards, rows of frames"))
+        drawn.append(line((480, 114), (x, y - 32), "#8a939c", 1.5, dashed=True))
+        boxes.append(box(x - 80, y - 32, 160, 64, "c0", f"device d{place}", "shards, rows of frames"))
     for (left, y), (right, _) in pairwise(centres):
-        drawn.append(_line((left + 80, y), (right - 80, y), "#0072b2", 4))
+        drawn.append(line((left + 80, y), (right - 80, y), "#0072b2", 4))
     said = (
         "Dashed: which task begins next, and when it ended. Frames go to the first device, results come from the last.",
         "Blue: rows that a device needs and another one has, straight from one to the other. All of it under TLS.",
@@ -260,10 +261,10 @@ def verification() -> str:
             x = 130 + 134 * step
             name = NAMES[operator] if row == 0 else f"n{step}"
             reads = [NAMES[op] if row == 0 else f"n{order.index(op)}" for op in BRANCHES.predecessors[operator]]
-            boxes.append(_box(x, y, 112, 48, "c0", name, f"reads {' '.join(reads) or 'the input'}"))
+            boxes.append(box(x, y, 112, 48, "c0", name, f"reads {' '.join(reads) or 'the input'}"))
             if row == 0:
                 other = orders[1].index(operator)
-                drawn.append(_line((x + 56, y + 48), (130 + 134 * other + 56, 240), "#0072b2", 2))
+                drawn.append(line((x + 56, y + 48), (130 + 134 * other + 56, 240), "#0072b2", 2))
     said = (
         "Names and places differ. From the outputs backwards every value has one producer, which gives the lines.",
         "Checked as a whole: one to one, equal kinds and constants, every operator after those that it reads.",
@@ -288,7 +289,7 @@ def memory_models() -> str:
     chart = Chart("Peaks", Axis(0, 1.05 * max(peaks), "peak of live bytes", "bytes"),
                   Axis(0, len(names), "", "lanes", names), marks, labels, height_px=26 * len(names))  # fmt: skip
     said = "Two convolutions with Relu, their concatenation, and a convolution, in the order of the file"
-    return _charts("One network in one order: what counts as live differs by runtime", [(said, chart)])
+    return chart_sheet("One network in one order: what counts as live differs by runtime", [(said, chart)])
 
 
 def how_a_job_runs() -> str:
@@ -301,10 +302,10 @@ def how_a_job_runs() -> str:
     drawn, boxes = [], []
     places = [(70 + 176 * (place % 5), 70 + 130 * (place // 5)) for place in range(len(parts))]
     for place, ((x, y), (name, folder)) in enumerate(zip(places, parts, strict=True)):
-        boxes.append(_box(x, y, 148, 56, "c1" if name in ("order", "arena", "rewrite") else "c0", name, folder))
+        boxes.append(box(x, y, 148, 56, "c1" if name in ("order", "arena", "rewrite") else "c0", name, folder))
         if place % 5:
-            drawn.append(_line((x - 28, y + 28), (x, y + 28), "#0072b2", 3))
-    drawn.append(_line((70 + 176 * 4 + 74, 126), (70 + 74, 200), "#0072b2", 3))
+            drawn.append(line((x - 28, y + 28), (x, y + 28), "#0072b2", 3))
+    drawn.append(line((70 + 176 * 4 + 74, 126), (70 + 74, 200), "#0072b2", 3))
     said = (
         "Orange: parts that search. Every candidate file is written, measured, proven and compared; the least ships.",
     )
@@ -339,7 +340,7 @@ def pieces() -> str:
     chart = Chart("Rows", Axis(0, 1, "rows of the tensor, as a share", "share"), lanes, tuple(marks),
                   height_px=26 * len(tensors))  # fmt: skip
     legend = {"c0": "needed by the upper strip", "c1": "needed by both", "c2": "by the lower strip"}
-    return _charts("Two strips of a piece: rows that both need grow towards the image", [("", chart)], legend)
+    return chart_sheet("Two strips of a piece: rows that both need grow towards the image", [("", chart)], legend)
 
 
 def training() -> str:
@@ -368,7 +369,7 @@ def training() -> str:
         views.append(ArenaView(heading, none, operators))
     figure = order_figure(views)
     legend = dict(figure.legend)
-    return _charts("A training step: a gradient dies as soon as its parameter is updated", figure.charts, legend)
+    return chart_sheet("A training step: a gradient dies as soon as its parameter is updated", figure.charts, legend)
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
@@ -376,31 +377,6 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "cluster": cluster, "rewriting": rewriting, "verification": verification, "memory-models": memory_models,
     "how-a-job-runs": how_a_job_runs, "pieces": pieces, "training": training,
 }  # fmt: skip
-
-
-def _charts(caption: str, charts: Sequence[tuple[str, Chart]], legend: Mapping[str, str] | None = None) -> str:
-    shown, top = legend_of(legend or {}, width_px=WIDTH_PX)
-    drawn, bottom = stacked(charts, width_px=WIDTH_PX, top_px=top if legend else 44.0)
-    return sheet(caption, shown + drawn, width_px=WIDTH_PX, height_px=int(bottom) + 8)
-
-
-def _line(
-    start: tuple[float, float], stop: tuple[float, float], colour: str, px: float, *, dashed: bool = False
-) -> str:
-    dash = ' stroke-dasharray="5 4"' if dashed else ""
-    path = f"M{start[0]:g} {start[1]:g}L{stop[0]:g} {stop[1]:g}"
-    return f'<path d="{path}" stroke="{colour}" stroke-width="{px:g}"{dash} fill="none"/>'
-
-
-def _box(x: float, y: float, width: float, height: float, style: str, first: str, second: str) -> str:
-    middle = x + width / 2
-    return (
-        f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>'
-        f'<text x="{middle:g}" y="{y + height / 2 - 3:g}" text-anchor="middle" font-size="13" font-weight="600" '
-        f'style="fill:#111">{escape(first)}</text>'
-        f'<text x="{middle:g}" y="{y + height / 2 + 14:g}" text-anchor="middle" font-size="11.5" style="fill:#111">'
-        f"{escape(second)}</text>"
-    )
 
 
 def pictures() -> Iterator[tuple[Path, str]]:

@@ -1,17 +1,14 @@
-"""Child processes for what other people wrote: parsers and runtimes print to C's stdout, abort, hang, or crash on bad
-files. A worker runs named functions of this package under limits of time and memory, and never outlives its parent.
+"""Child processes for code of other projects: parsers and runtimes may print to C's stdout, abort, hang, or crash on
+bad files. A worker (`isolated_worker`) runs named functions of this package under limits of time and memory, and never
+outlives its parent.
 
-    python -P -m downset.isolation PARENT MEMORY_BYTES
-
-A worker is not a sandbox: it may do whatever the user may. It keeps crashes, hangs and leaks out of this process.
+A worker is not a sandbox: it has all rights of the user. It keeps crashes, hangs and leaks out of this process.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import importlib
 import json
 import os
 import queue
@@ -33,7 +30,6 @@ import numpy.typing as npt
 
 from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
-from downset.supervisor import die_with
 from downset.text import brief, format_bytes
 
 __all__ = [
@@ -52,7 +48,7 @@ __all__ = [
 PARSING_S = 10.0
 """The smallest time limit of a parser, in seconds. Starting Python and importing a library take part of it."""
 RUNNING_S = 30.0
-"""Least seconds of a run in another project's runtime, likewise."""
+"""The smallest time limit of a run in another project's runtime, in seconds."""
 
 _NAMES = {
     "inference": "ONNX's shape inference", "checker": "ONNX's checker", "parse_here": "the reader of .onnx files",
@@ -61,23 +57,23 @@ _NAMES = {
     "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro", "ort_timed": "ONNX Runtime",
 }  # fmt: skip
 _BUSY = 6
-"""A worker's seconds go by while it computes or sleeps, not while other processes have the processor; but they never
-take more than this many times as long."""
+"""A worker's time limit does not count the time in which other processes have the processor, up to this many times the
+limit."""
 _CAUSES = ("Didn't find op", "Failed to get registration", "not supported")
-"""Words of TFLite Micro in the line that names the operator that it does not run."""
+"""Words in the line by which TFLite Micro names an operator that it does not run."""
 _LONGEST_S = 1e6
-"""Seconds that a system can be asked to wait for."""
+"""The longest time that is waited for, in seconds: operating systems have a limit."""
 _LEAST_BYTES = 1 << 28
 """Python and numpy alone take about this much address space."""
 
 Answer = tuple[dict[str, npt.NDArray[Any]], str]
-"""The arrays that the function returned, and everything it printed."""
+"""The arrays that the function returned, and everything that it printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of every worker of a command. `time_s` None: only the floors above; `memory_bytes` None: half of the
-    machine's memory. Memory is address space, which CUDA reserves far more of: what uses CUDA runs in no worker."""
+    """Limits of every worker of a command. `time_s` None: PARSING_S or RUNNING_S. `memory_bytes` None: half of the
+    machine's memory. It limits address space. CUDA reserves far more, so code that uses CUDA runs in no worker."""
 
     time_s: float | None = None
     memory_bytes: int | None = None
@@ -88,8 +84,8 @@ _LIMITS: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B0
 
 @contextlib.contextmanager
 def limits(*, time_s: float | None = None, memory_bytes: int | None = None) -> Iterator[None]:
-    """Set the limits of the workers that are asked inside this context. None keeps the limit that there is. Raises
-    UsageError for a memory in which no worker starts."""
+    """Set the limits of workers inside this context; None keeps the present limit. Raises UsageError for a memory limit
+    that is too small to start a worker."""
     if memory_bytes is not None and memory_bytes < _LEAST_BYTES:
         raise UsageError(f"a worker needs at least {format_bytes(_LEAST_BYTES)} bytes of memory to start")
     before = _LIMITS.get()
@@ -105,7 +101,7 @@ def limits(*, time_s: float | None = None, memory_bytes: int | None = None) -> I
 
 
 def machine_bytes() -> int:
-    """Memory of this machine, or of the container where that has less."""
+    """Bytes of memory of this machine, or of the container if that has less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError, ValueError):
         limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -113,8 +109,7 @@ def machine_bytes() -> int:
 
 
 class _Reused:
-    """One worker that is asked again and again. It is started again if it has ended or if the memory limit has
-    changed."""
+    """A worker that is used several times. It is started again if it has ended or the memory limit has changed."""
 
     def __init__(self) -> None:
         self._worker: _Worker | None = None
@@ -136,8 +131,8 @@ _REUSED: ContextVar[_Reused | None] = ContextVar("reused", default=None)
 
 @contextlib.contextmanager
 def reusing() -> Iterator[None]:
-    """Inside, `isolated` calls that allow it share one process, which ends with this context. Where one is shared
-    already, it stays the one."""
+    """A context in which calls of `isolated` with `reuse` share one process, which ends with the context. An inner
+    context uses the process of the outer one."""
     if _REUSED.get() is not None:
         yield
         return
@@ -153,8 +148,8 @@ def reusing() -> Iterator[None]:
 def isolated(
     module: str, function: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None, reuse: bool = False
 ) -> Answer:
-    """Call `module.function(**arguments)` in a process of its own, which ends with it: for runs and measurements.
-    `reuse`: inside `reusing` it need not be a new one.
+    """Call `module.function(**arguments)` in a new process, which ends after the call: for runs and measurements. With
+    `reuse` and inside `reusing` the call uses the shared process.
 
     Raises what the function raised where that is a DownsetError, UnsupportedError where it failed or crashed,
     LimitReached where it took more time (`timeout_s`; by default the time limit, at least RUNNING_S) or memory.
@@ -169,13 +164,13 @@ def isolated(
 
 
 def parsed(module: str, function: str, arguments: Mapping[str, Any], *, more_s: float = 0.0) -> Answer:
-    """`isolated` in the one process that does all parsing, which is started again if it has ended or if the memory
-    limit has changed. The call may take the time limit, at least PARSING_S, and `more_s` more for a large file."""
+    """`isolated` in the one process that does all parsing, which is started again if it has ended or the memory limit
+    has changed. The call may take the time limit, at least PARSING_S, plus `more_s` for a large file."""
     return _parser().ask(module, function, arguments, _time_s(PARSING_S) + more_s)
 
 
 def warm_parser(module: str) -> None:
-    """Start the parsing process, and import `module` there, while this one does something else."""
+    """Start the parsing process and let it import `module`, without waiting for it."""
     _parser().send({"module": module})
 
 
@@ -188,14 +183,14 @@ def _memory_bytes() -> int:
 
 
 class _Worker:
-    """One child process, asked one question at a time."""
+    """One child process, which runs one call at a time."""
 
     def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes = memory_bytes
         self._lock = threading.Lock()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
         # -P: the current folder is not on the path, where a json.py may lie beside a model
-        command = [sys.executable, "-P", "-m", "downset.isolation", str(os.getpid()), str(memory_bytes)]
+        command = [sys.executable, "-P", "-m", "downset.isolated_worker", str(os.getpid()), str(memory_bytes)]
         self._process = _start(
             lambda: subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed, start_new_session=True,
@@ -263,7 +258,7 @@ class _Worker:
         return line
 
     def _queued_s(self) -> float:
-        """Seconds that it was ready to run and other processes had the processors; 0 where the system does not say."""
+        """Seconds in which the worker was ready to run but had no processor; 0 where the system does not report it."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1]) / 1e9
         return 0.0
@@ -284,7 +279,7 @@ class _Worker:
 
 
 _PARSERS: dict[int, _Worker] = {}
-"""The parsing process, by the process that started it: a fork does not own its parent's."""
+"""The parsing process by the number of the process that started it, since a fork must not use its parent's."""
 _PARSERS_LOCK = threading.Lock()
 
 
@@ -308,7 +303,8 @@ _STARTS: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = q
 
 
 def _start(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Call it in a thread that lasts: Linux tells a child of its parent's end when the *thread* that made it ends."""
+    """Call `start` in a thread that lasts: Linux reports the parent's end to a child when the *thread* that made the
+    child ends."""
     if threading.current_thread() is threading.main_thread():
         return start()
     name = "downset-starts-workers"
@@ -340,7 +336,7 @@ def _crash(name: str, status: int, printed: str) -> str:
 
 
 def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int) -> DownsetError:
-    """The error that the function raised, as one of this library."""
+    """The error that the function raised, as a DownsetError."""
     if said["error"] == "MemoryError":
         return LimitReached(
             f"{name} needs more memory than the {format_bytes(memory_bytes)} bytes that a worker may take; give a "
@@ -353,56 +349,3 @@ def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int)
     cause = next((line for line in lines if any(words in line for words in _CAUSES)), None)
     error: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
     return error
-
-
-def _main() -> None:
-    parent, memory_bytes = int(sys.argv[1]), int(sys.argv[2])
-    die_with(parent)
-    _limit_memory(memory_bytes)
-    reply = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what libraries print goes where the parent looks for it
-    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
-    while True:
-        request = json.loads(requests.get())
-        if "function" not in request:
-            with contextlib.suppress(Exception):  # the caller that asks it something learns it
-                importlib.import_module(request["module"])
-            continue
-        reply.write(json.dumps(_answer(request)).encode() + b"\n")
-
-
-def _read_requests(requests: queue.SimpleQueue[bytes]) -> None:
-    """Queue the requests that the parent sends. A closed pipe means that the parent has ended."""
-    for line in sys.stdin.buffer:
-        requests.put(line)
-    os._exit(0)
-
-
-def _answer(request: Mapping[str, Any]) -> dict[str, str]:
-    try:
-        if "folder" in request:  # names of files are meant from there
-            os.chdir(request["folder"])
-        function = getattr(importlib.import_module(request["module"]), request["function"])
-        np.savez(request["result"], **function(**request["arguments"]))
-    except MemoryError:
-        return {"error": "MemoryError", "message": ""}
-    except Exception as error:
-        return {"error": type(error).__name__, "message": " ".join(str(error).split())}
-    finally:
-        sys.stdout.flush()
-        ctypes.CDLL(None).fflush(None)  # what libraries printed
-    return {}
-
-
-def _limit_memory(nbytes: int) -> None:
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = nbytes if most == resource.RLIM_INFINITY else min(nbytes, most)
-    resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-if __name__ == "__main__":
-    _main()

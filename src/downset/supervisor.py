@@ -1,8 +1,8 @@
-"""The command line is two processes: one works, and the other watches it and tells how it ended.
+"""The command line runs as two processes: one works, and the other watches it and reports how it ended.
 
-Protobuf, PyTorch's kernels and our native code run in the working process. Where one of them crashes, or runs on when a
-signal asks the command to stop, the watching process says so in one line, prints the JSON that was asked for, and
-removes what was temporary. It forks before anything else is imported: that costs a fork, and no second start of Python.
+Protobuf, PyTorch's kernels and downset's native code run in the working process. If one of them crashes, or does not
+stop when a signal asks the command to, the watching process prints one line and the JSON that was asked for, and
+removes temporary files. It forks before other modules are imported, so that Python does not start twice.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2
 """The number of stderr."""
 _PATIENCE_S = 0.3
-"""Seconds that the working process gets to answer a signal. In native code Python does not even see it."""
+"""Seconds that the working process has to handle a signal. While native code runs, Python does not see signals."""
 _LEAVES_S = 3.0
-"""Seconds beyond that for one that has answered, to print what belongs on stdout: a busy machine."""
+"""Further seconds for a process that has handled the signal, to print to stdout on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the working process ended before all was printed. `signal`: what ended it, 0 where it ended by itself.
-    `stopped`: the signal that asked the command to stop, 0 where none did. `leaving`: it had answered that signal.
-    `answering`: it had begun to print a failure. `where`: file and line of the Python code that it was in, if known."""
+    """How the working process ended before it had printed everything. `signal`: the signal that ended it, 0 where it
+    ended by itself. `stopped`: the signal that asked the command to stop, 0 where none did. `leaving`: whether it had
+    handled that signal. `answering`: whether it had begun to print a failure. `where`: file and line of the Python code
+    that ran, if known."""
 
     signal: int
     stopped: int
@@ -52,18 +53,18 @@ _watcher: int | None = None
 
 
 def tell(word: str, value: object = "") -> None:
-    """Tell the watching process, if there is one. `folder` PATH: what is temporary. `leaving`: a signal was answered.
-    `grace` SECONDS: how long it may take to stop from now on; nothing: as long as by default. `answering`: a failure is
-    being printed. `ended` STATUS: all is printed."""
+    """Send a word to the watching process, if there is one. `folder` PATH: the folder of temporary files. `leaving`: a
+    signal was handled. `grace` SECONDS: how long stopping may take from now on (no value: the default). `answering`: a
+    failure is being printed. `ended` STATUS: everything is printed."""
     if _watcher is not None:
         with contextlib.suppress(OSError):
             os.write(_watcher, os.fsencode(f"{word} {value}\n"))
 
 
 def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
-    """Run `work` in a fork of this process, and end this process with its status; where it ended before it told one,
-    with what `explain` returns. Signals are passed on, and the fork is killed where it does not answer them. It does
-    not outlive this process."""
+    """Run `work` in a fork of this process, and end this process with the status of the fork. If the fork ended before
+    it sent one, the status is what `explain` returns. Signals are passed on, and a fork that does not handle them is
+    killed. The fork does not outlive this process."""
     global _watcher
     fill_standard_streams()
     told, traces, parent = os.pipe(), os.pipe(), os.getpid()
@@ -88,8 +89,8 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
 
 
 def fill_standard_streams() -> None:
-    """Open nothing where a standard stream is closed: no file that is opened later gets its number, to which libraries
-    print whatever it is."""
+    """Open the null device in place of a closed standard stream. Otherwise a file opened later would get its number,
+    and libraries would print into that file."""
     while (spare := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
         pass
     os.close(spare)
@@ -112,7 +113,7 @@ def _look_after(parent: int) -> None:
 
 
 class _Pipe:
-    """A pipe from the working process. It is read when it is asked for."""
+    """A pipe from the working process, which is read when a value is looked up."""
 
     def __init__(self, number: int) -> None:
         os.set_blocking(number, False)
@@ -125,13 +126,13 @@ class _Pipe:
         return os.fsdecode(self._read)
 
     def value(self, word: str) -> str | None:
-        """The value that was told with this word last, None where the word was not told."""
+        """The value that was last sent with this word; None where the word was not sent."""
         lines = [line.partition(" ") for line in self.text().split("\n")]
         return next((value for told, space, value in reversed(lines) if told == word and space), None)
 
 
 def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]:
-    """Wait until the process ends. Its exit status, or how else it ended; and what it told."""
+    """Wait until the process ends. Returns its exit status or how else it ended, and the pipe of its words."""
     asked: list[int] = []
     waited: list[float] = []
 

@@ -129,3 +129,11 @@ def test_any_table_is_read_or_refused_in_one_line(cells, header):
         assert "\n" not in str(error)
         return
     assert all(record.start < record.stop and record.nbytes > 0 for record in records)
+
+
+@pytest.mark.parametrize(("mark", "called"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_are_told_apart_from_unknown_columns(mark, called):
+    with pytest.raises(LoadError, match=rf"records:1: the header has {called} .* CSV with commas: id,lower,upper,size"):
+        records_from_csv(mark.join(("id", "lower", "upper", "size")) + "\n")
+    with pytest.raises(LoadError, match="unknown column 'bytes'"):
+        records_from_csv("id,lower,upper,bytes\n")

@@ -1,1 +1,1 @@
-"""File formats, one folder or file each. `reading.READERS` and `writing.WRITERS` name them by suffix."""
+"""File formats, with one folder or file for each. `reading.READERS` and `writing.WRITERS` list them by suffix."""

@@ -12,7 +12,8 @@ __all__ = ["c_header"]
 
 
 def c_header(graph: Graph, order: Order, arena: Arena) -> str:
-    """Constants only: the arena size, the order of the operators, and each tensor's offset and size. C99 and C++."""
+    """A header of constants, for C99 and C++: the arena size, the order of the operators, and each tensor's offset and
+    size in bytes."""
     guard = re.sub(r"\W+", "_", f"downset_{graph.name}_plan_h").upper()
     prefix = re.sub(r"\W+", "_", graph.name).strip("_") or "model"
     prefix = prefix if not prefix[0].isdigit() else f"m_{prefix}"

@@ -1,4 +1,4 @@
-"""The certificate of a rewritten network as bytes, and how a file carries it: in its own metadata."""
+"""The certificate of a rewritten network as bytes, which files hold in their metadata."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class _Certificate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_certificate(parts: Mapping[str, Part]) -> bytes:
-    """JSON. `parts`: by name of a tensor in the file, what it holds of the original's tensors."""
+    """A certificate as JSON. `parts`: by name of a tensor in the file, the part of the original's tensors it holds."""
     return msgspec.json.encode(_Certificate(_VERSION, dict(parts)))
 
 
 def packed_certificate(parts: Mapping[str, Part]) -> bytes:
-    """The same, compressed: on a microcontroller the file lies in flash."""
+    """A certificate as compressed JSON, since on a microcontroller the file lies in flash."""
     return zlib.compress(write_certificate(parts), 9)
 
 
 def read_certificate(data: bytes) -> dict[str, Part]:
-    """Either form. Raises LoadError for anything else."""
+    """The parts in a certificate of either form. Raises LoadError for other data and other versions."""
     try:
         if not data.startswith(b"{"):
             unpacker = zlib.decompressobj()

@@ -195,8 +195,8 @@ def planning_bytes(graph: Graph, *, scratch: bool) -> int:
 
 
 def cmsis_nn_scratch_bytes(graph: Graph) -> int:
-    """The most scratch that an int8 kernel of CMSIS-NN with DSP instructions asks for in one operator; an upper bound
-    where that depends on the compiler."""
+    """The most bytes of scratch that an int8 kernel of CMSIS-NN with DSP instructions needs in one operator; an upper
+    bound where that depends on the compiler."""
     return max((_scratch_bytes(graph, op) for op in graph.ops), default=0)
 
 

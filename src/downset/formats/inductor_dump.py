@@ -1,8 +1,9 @@
-"""The graph that PyTorch's Inductor dumps before it orders one: nodes, buffers, their bytes and what they wait for.
+"""Graphs that PyTorch's Inductor dumps before it orders them: nodes, buffers, their bytes and their dependencies.
 
-Inductor writes it into its structured trace (TORCH_TRACE) where `torch._inductor.config.reorder_for_peak_memory_debug`
-is set, as an artifact whose name ends in `_fused`; save that JSON as a .json file. It does not hold waits that keep no
-bytes alive, so an order of it says what was possible, and may not be one that Inductor could take.
+Inductor writes a dump into its structured trace (TORCH_TRACE) if `torch._inductor.config.reorder_for_peak_memory_debug`
+is set. It is the artifact whose name ends in `_fused`; save its JSON as a .json file. A dump leaves out dependencies
+that keep no bytes alive. An order of it therefore shows which peak could be possible, but Inductor may not be able to
+run that order.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Dump(msgspec.Struct):
 
 
 def is_dump(content: bytes) -> bool:
-    """Whether a JSON document is a dump and no plain graph."""
+    """Whether a JSON document is a dump of Inductor's and not a plain graph."""
     try:
         keys = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -47,9 +48,9 @@ def is_dump(content: bytes) -> bool:
 
 
 def read_dump(path: Path, content: bytes) -> Graph:
-    """The graph, whose peak under the memory model "live" is Inductor's estimate, to the byte. A tensor is a buffer;
-    parts of a buffer of several outputs are made with the whole, and their nodes make a tensor of no bytes, which their
-    readers wait for. Raises LoadError saying what is wrong."""
+    """The graph of a dump. Its peak under the memory model "live" is Inductor's estimate, to the byte. Each buffer is a
+    tensor. If a buffer has several outputs as its parts, the operator that makes it makes the parts too. The node of a
+    part makes a tensor of 0 bytes, for which the readers of the part wait. Raises LoadError that says what is wrong."""
     try:
         dump = msgspec.json.decode(content, type=_Dump)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -69,7 +70,7 @@ def read_dump(path: Path, content: bytes) -> Graph:
         if nbytes < 0 or (buffer.size_alloc and buffer.size_free and buffer.size_alloc != buffer.size_free):
             raise LoadError(f"{path}: buffer {buffer.name} frees {buffer.size_free} of {buffer.size_alloc} bytes")
         tensors.append(_tensor(buffer.name, nbytes))
-    for name in made_with:  # the part itself is made with the whole; its node makes this
+    for name in made_with:  # the part is made with the whole buffer; its node makes this tensor
         number[f"{name} taken out"] = len(tensors)
         tensors.append(_tensor(f"{name} taken out", 0))
     ops = tuple(_op(path, node, buffers, number, made_with) for node in dump.nodes)
@@ -85,7 +86,7 @@ def _tensor(name: str, nbytes: int) -> Tensor:
 
 
 def _made_with(path: Path, buffers: Mapping[str, _DumpedBuffer]) -> dict[str, str]:
-    """Part -> the buffer of several outputs that it was allocated with."""
+    """The buffer of several outputs with which each part was allocated, by the part's name."""
     whole_of: dict[str, str] = {}
     for name, buffer in buffers.items():
         if buffer.is_input or buffer.size_alloc or not buffer.size_free:

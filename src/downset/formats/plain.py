@@ -1,5 +1,5 @@
-"""JSON to graphs: what Inductor dumps, and the plain form for people who have only a graph: tensors (name, shape, size)
-and ops (ins, outs)."""
+"""Graphs read from JSON: dumps of PyTorch's Inductor, and a plain form for users who have a graph but no model file.
+The plain form lists tensors (name, shape, size) and ops (ins, outs)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class _Plain(msgspec.Struct):
 
 
 def load_plain(path: str | os.PathLike[str]) -> Graph:
-    """A graph in the form of docs/schemas/graph.json: tensor indices in `ins`, `outs`, `inputs` and `outputs`,
-    operators in a topological order, every tensor an activation; or in a dump of Inductor's. Raises LoadError
-    saying which field is wrong."""
+    """The graph in a JSON file of the form of docs/schemas/graph.json, or in a dump of Inductor's (`inductor_dump`). In
+    the first form `ins`, `outs`, `inputs` and `outputs` are tensor indices, operators are in a topological order, and
+    every tensor is an activation. Raises LoadError that says what is wrong."""
     path = Path(path)
     try:
         content = read_file(path).removeprefix(codecs.BOM_UTF8)

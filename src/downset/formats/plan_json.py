@@ -1,6 +1,6 @@
 """Plans as JSON and back. Every plan has a `kind` and a `schema` version; keys are added, never renamed.
 
-A kind's version changes where a file of before cannot be read any more or a key means something else."""
+The version of a kind changes when older files can no longer be read, or when a key changes its meaning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PIPELINE_SCHEMA = 3
 """3: tasks with rows, orders of resources and buffers, memory by device."""
 
 Plan = Order | Arena | SharedObjects | Together | StagePlan | Pipeline
-"""Whatever a plan file holds."""
+"""The types of plans that a file can hold."""
 _KINDS: dict[str, type[Any]] = {
     "order": Order,
     "arena": Arena,
@@ -42,7 +42,7 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """One plan as JSON: its own fields beside `kind` and `schema`."""
+    """A plan as JSON: its fields, `kind` and `schema`. Raises UsageError for anything that is not a plan."""
     kind = next((name for name, form in _KINDS.items() if isinstance(plan, form)), None)
     if kind is None:
         raise UsageError(f"a {type(plan).__name__} is not a plan; give an order, an arena, stages or a pipeline")
@@ -50,13 +50,15 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes) -> Plan:
-    """The plan in the JSON. Raises LoadError saying which field is missing or wrong."""
+    """The plan in JSON. Raises LoadError that says which field is missing or wrong."""
     try:
         raw = msgspec.json.decode(data)
         if isinstance(raw, dict) and "ok" in raw and "error" in raw:
             raise LoadError(f"not a plan: it is what `downset {raw.get('kind')} --json` prints; give the plan's file")
         if not isinstance(raw, dict) or raw.get("kind") not in tuple(_KINDS):
-            raise LoadError(f"not a plan: `kind` must be one of {', '.join(_KINDS)}")
+            raise LoadError(
+                f"not a plan: `kind` must be one of {', '.join(_KINDS)}; `downset split` and `downset stage` make one"
+            )
         version = _version(raw["kind"])
         if raw.get("schema") != version:
             raise LoadError(
@@ -82,7 +84,8 @@ def write_plan(path: str | os.PathLike[str], plan: Plan) -> None:
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a file that `write_plan`, `downset stage -o` or `downset split -o` wrote, of whatever kind.
 
-    It is checked as JSON only: `verify` checks the plan. Raises LoadError naming the file and the field at fault."""
+    Only the form of the JSON is checked; `verify` checks the plan. Raises LoadError that names the file and the wrong
+    field."""
     try:
         data = read_file(path)
     except OSError as error:

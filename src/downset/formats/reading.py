@@ -1,13 +1,13 @@
-"""Files to graphs, nothing else. Heavy libraries are imported when a file needs them."""
+"""Reads files into graphs. Large libraries are imported only when a file needs them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from downset.errors import LimitReached, LoadError, UsageError
+from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
 from downset.formats.onnx.read import load_onnx
 from downset.formats.plain import load_plain
 from downset.formats.tflite.read import load_tflite
@@ -17,13 +17,13 @@ from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.isolation import machine_bytes
 from downset.text import format_size
 
-__all__ = ["READERS", "FileReader", "check_readable", "load", "not_read"]
+__all__ = ["READERS", "FileReader", "check_readable", "load", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """`load(path)`, or `load(path, shapes=…)` where inputs can be `resized`, or `load(path, trust=…)` where files may
-    bring code: files of one suffix to graphs."""
+    """Reads files of one suffix: `load(path)`, with `shapes=` where inputs can be `resized`, and with `trust=` where
+    files may contain code."""
 
     load: Callable[..., Graph]
     resized: bool = False
@@ -44,10 +44,10 @@ def load(
 ) -> Graph:
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
-    `shapes` fixes inputs by name where the file leaves them open. Nothing that a file brings is executed, unless
-    `trust`: then PyTorch loads .pt2 files itself, which runs code that they bring. Raises LoadError (missing, damaged,
-    unresolved, not a model), UsageError (shapes for a form whose sizes are fixed) or UnsupportedError (an extra is
-    missing), in one line.
+    `shapes` fixes the shapes of inputs by name. Nothing in a file is executed, except with `trust`: PyTorch then loads
+    .pt2 files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model),
+    UsageError (shapes for a format whose sizes are fixed), UnsupportedError (an extra is missing) or LimitReached (too
+    large for this machine).
     """
     path = Path(path)
     try:
@@ -62,7 +62,7 @@ def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bo
     suffix = check_readable(path)
     reader = READERS.get(suffix)
     if reader is None:
-        raise LoadError(f"{path}: {not_read(suffix)}")
+        raise LoadError(f"{path}: {_not_read(suffix)}")
     if reader.resized:
         return reader.load(path, shapes=shapes)
     if shapes:
@@ -71,21 +71,29 @@ def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bo
     return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
 
 
-def not_read(suffix: str, suffixes: Iterable[str] = tuple(READERS)) -> str:
-    """Why files of this suffix are not read, and what to do about it."""
+def refused(path: Path, taken: str) -> LoadError | UnsupportedError:
+    """The error for a file that a command does not take: LoadError where no command reads it, so that the same file is
+    the same mistake everywhere, else UnsupportedError with what is `taken` instead. Raises what `check_readable` does.
+    """
+    suffix = check_readable(path)
+    return UnsupportedError(f"{path}: {taken}") if suffix in READERS else LoadError(f"{path}: {_not_read(suffix)}")
+
+
+def _not_read(suffix: str) -> str:
+    """Why no command reads files of this suffix, and what to do about it."""
     if suffix in _PICKLED:
         return (
             f"a {suffix} file of torch.save holds weights and code, not a graph; write one with "
             "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
         )
-    return f"suffix {suffix or '(none)'} is not one of {', '.join(suffixes)}"
+    return f"suffix {suffix or '(none)'} is not one of {', '.join(READERS)}"
 
 
 _PICKLED = (".pt", ".pth", ".ckpt")
 
 
 def _check_size(path: Path, suffix: str) -> None:
-    """Raise before a file is read that no memory holds, or no file of its kind is as large as."""
+    """Raise LimitReached for a file that does not fit into memory, LoadError for one too large for its format."""
     size = path.stat().st_size
     if suffix == ".onnx" and size >= _MOST_ONNX:
         raise LoadError(
@@ -98,11 +106,12 @@ def _check_size(path: Path, suffix: str) -> None:
 
 
 _MOST_ONNX = 1 << 31
-"""Bytes that protobuf refuses."""
+"""The least size in bytes of a file that protobuf refuses."""
 
 
 def check_readable(path: Path) -> str:
-    """The suffix of a file that is there, not empty, and is what its suffix says; else LoadError."""
+    """The suffix of a file, in small letters. Raises LoadError for a missing or empty file, for one that is not a plain
+    file, and for one whose content contradicts its suffix."""
     try:
         if not path.exists():
             raise LoadError(f"{path} does not exist")

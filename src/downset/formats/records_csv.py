@@ -1,8 +1,9 @@
 """Records as CSV, the form of minimalloc: `id,lower,upper,size[,alignment][,gaps][,offset][,hint]`, `upper` exclusive.
 
-Other columns' names are understood as minimalloc does: `buffer` and `buffer_id` for id, `start` and `begin` for lower,
-`end` for an upper that is inclusive (and then the gaps' ends are, too). Gaps are `low-high` pairs separated by blanks.
-A value in `offset` pins the record. Columns of other names are an error: a misspelt one would change the answer.
+As in minimalloc, columns may have other names: `buffer` and `buffer_id` for id, `start` and `begin` for lower, and
+`end` for an upper that is inclusive; with `end` the ends of gaps are inclusive too. Gaps are `low-high` pairs separated
+by blanks. A value in `offset` pins the record. The column `object` is ignored. A column of any other name is an error,
+because a misspelt name would change the result.
 """
 
 from __future__ import annotations
@@ -33,17 +34,20 @@ _COLUMNS = {
     "gaps": "gaps",
     "offset": "offset",
     "hint": "hint",
-    "object": "object",  # what `downset arena --form objects` wrote; not read back
+    "object": "object",  # written by `downset arena --form objects`; ignored here
 }
 _REQUIRED = ("id", "lower", "upper", "size")
+_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""Separators of columns that spreadsheets use in place of commas, with their names for errors."""
 _FIELDS = {"id": "id", "stop": "upper", "nbytes": "size", "alignment": "alignment", "gaps": "gaps", "offset": "offset"}
-"""Fields of Record -> columns."""
+"""The column of each field of Record that can be at fault."""
 
 
 def read_records(path: str | os.PathLike[str]) -> tuple[Record, ...]:
-    """The records of a file, or of the standard input where `path` is "-".
+    """The records in a CSV file, or in the standard input if `path` is "-".
 
-    Raises LoadError naming file, line and column of the first thing that is wrong."""
+    Raises LoadError that names file, line and column of the first error, and UnsupportedError for a gap that frees only
+    part of a record."""
     try:
         data = read_stdin() if str(path) == "-" else read_file(path)
         text = data.decode("utf-8-sig")
@@ -55,7 +59,7 @@ def read_records(path: str | os.PathLike[str]) -> tuple[Record, ...]:
 
 
 def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
-    """The records of a text; `name` is what errors call it."""
+    """The records in a text of CSV. Errors call the text `name`, and are those of `read_records`."""
     rows = csv.reader(io.StringIO(text, newline=""))
     header: dict[str, int] = {}
     inclusive = 0
@@ -86,6 +90,12 @@ def _header(cells: Sequence[str], where: str) -> dict[str, int]:
     columns: dict[str, int] = {}
     for column, cell in enumerate(cells):
         if cell not in _COLUMNS:
+            apart = next((said for mark, said in _SEPARATORS.items() if mark in cell), None)
+            if apart is not None:
+                raise LoadError(
+                    f"{where}: the header has {apart} between its columns; records are CSV with commas: "
+                    f"{','.join(_REQUIRED)}"
+                )
             raise LoadError(
                 f"{where}: unknown column {cell!r}; the columns are {', '.join(dict.fromkeys(_COLUMNS.values()))}"
             )
@@ -103,7 +113,7 @@ def _record(cells: Sequence[str], header: Mapping[str, int], inclusive: int, whe
         raise LoadError(f"{where}: {len(cells)} cells in a row of {len(header)} columns")
 
     def integer(column: str, text: str) -> int:
-        # int() would take 1_000 and digits of other scripts; sizes beyond 64 bits are not sizes.
+        # int() would accept 1_000 and digits of other scripts. A number of 18 digits fits into 64 bits.
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             raise LoadError(f"{where}: column {column}: {text!r} is not a whole number of at most 18 digits")
         return int(text)
@@ -136,8 +146,8 @@ def _record(cells: Sequence[str], header: Mapping[str, int], inclusive: int, whe
 def records_to_csv(
     records: Sequence[Record], *, offsets: Sequence[int] | None = None, object_of: Sequence[int] | None = None
 ) -> str:
-    """The same form back: alignment, gaps and hint columns where any record has one, `offset` where offsets are given
-    (or pinned), `object` where objects are."""
+    """The records as CSV that `read_records` reads. There are columns `alignment`, `gaps` and `hint` if any record has
+    one, `offset` if `offsets` are given or a record is pinned, and `object` if `object_of` is given."""
     columns: dict[str, Iterable[object]] = {
         "id": (record.id for record in records),
         "lower": (record.start for record in records),

@@ -1,4 +1,4 @@
-"""Plans to files. `export` picks the form by suffix; every file is written whole or not at all."""
+"""Writes plans to files. `export` chooses the format by suffix; every file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ Named = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class FileWriter:
-    """Writes files of one suffix: `write(path, graph, order, arena)`; only forms with `needs_arena` need the last.
+    """Writes files of one suffix: `write(path, graph, order, arena)`. The arena may be None unless `needs_arena`.
 
-    What a model's file can hold beside another order: `rewritten` networks, networks computed `in_strips`, and
-    `offsets` of tensors, where an arena is given. `weights_outside`: weights may lie in files
-    beside it."""
+    The other fields say what the format can hold: `rewritten` networks, networks computed `in_strips`, `offsets` of
+    tensors (if an arena is given), and weights in other files (`weights_outside`)."""
 
     write: Callable[[Named, Graph, Order, Arena | None], None]
     needs_arena: bool = False

@@ -1,7 +1,8 @@
-"""Weights that lie in files beside an `.onnx` file: which files may be opened.
+"""Weights that lie in files beside an `.onnx` file, and the check of which files may be opened.
 
-A location is inside the model's folder by its name and after links are followed; links into the folder where the model
-itself lies are followed too, for the caches of model hubs keep all files of a model there.
+A location must lie in the model's folder or below, both by its name and after links are followed. If the model's path
+is a link itself, the folder of the link's target is allowed as well: caches of model hubs keep all files of a model
+there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["check_external", "external_path", "tensors_of"]
 
 
 def tensors_of(graph: Any) -> Iterator[Any]:
-    """Every tensor that is stored in a graph and its bodies: initializers and attributes."""
+    """Every tensor that is stored in a graph or in the bodies of its nodes, as an initializer or an attribute."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -37,7 +38,7 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
 
 
 def check_external(path: Path, model: Any) -> None:
-    """Raise LoadError for a tensor that lies where none may lie."""
+    """Raise LoadError, as `external_path` does, if the data of any tensor of the model lie where they may not."""
     in_functions = (tensor for function in model.functions for tensor in _of_nodes(function.node))
     for tensor in (*tensors_of(model.graph), *in_functions):
         for entry in tensor.external_data:
@@ -46,8 +47,9 @@ def check_external(path: Path, model: Any) -> None:
 
 
 def external_path(path: Path, location: str, name: str = "") -> Path:
-    """Where the file at a location of the model at `path` really lies; it may be missing. Raises LoadError for what is
-    outside, and for what is not a plain file."""
+    """The path, without links, of the file that the model at `path` names by `location`; the file may be missing.
+    `name` is the tensor's name, for errors. Raises LoadError if the path is outside the allowed folders, is not a plain
+    file, or cannot be read."""
     if not _is_beside(location):
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
     try:
@@ -59,13 +61,14 @@ def external_path(path: Path, location: str, name: str = "") -> Path:
             )
         if resolved.exists() and not stat.S_ISREG(resolved.stat().st_mode):
             raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which is not a plain file")
-    except (OSError, ValueError, RuntimeError) as error:  # names that are too long, a null in them, links in a circle
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a null byte in it, links in a circle
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which cannot be read: {error}") from None
     return resolved
 
 
 def _is_beside(location: str) -> bool:
-    """Whether weights lie in the model's folder or below, as the format demands: files are linked and copied there."""
+    """Whether a location lies, by its name, in the model's folder or below, as the format demands. Links and copies of
+    the weights are made under the same name."""
     parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
     absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
     return not absolute and ".." not in parts

@@ -1,4 +1,4 @@
-"""Protobuf, ONNX's shape inference and its checker, asked in the parsing process: some files make them crash."""
+"""Calls of protobuf, ONNX's shape inference and its checker in the parsing process: some files make them crash."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from downset.text import brief
 __all__ = ["check_model", "infer_types", "try_reading", "warm"]
 
 _SLOWEST_DISK = 10_000_000
-"""Bytes a second: a file has so much more time to be read."""
+"""Bytes per second of the slowest disk that is expected: a file gets as much more time as such a disk needs for it."""
 
 
 def warm() -> None:
-    """Let the parsing process import onnx while this one does."""
+    """Start the parsing process and let it import this module, without waiting for it."""
     warm_parser(__name__)
 
 
 def try_reading(path: Path) -> None:
-    """Let protobuf read the file in the parsing process before it does so in this one. Raises LimitReached where it
-    takes too long or too much memory, UnsupportedError where it crashes. Other damage is found by
-    the caller's own reading."""
+    """Let protobuf read the file in the parsing process, before it reads the file in this process. Raises LimitReached
+    if it takes too long or too much memory, UnsupportedError if it crashes. Other damage raises nothing here: the
+    caller meets it when it reads the file."""
     try:
         status = path.stat()
     except OSError:
@@ -49,7 +49,7 @@ def _tried(path: str, inode: int, nbytes: int, written_ns: int) -> None:
 
 
 def parse_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """`try_reading` inside the parsing process."""
+    """The part of `try_reading` that runs in the parsing process."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
     from google.protobuf.message import DecodeError
 
@@ -59,9 +59,10 @@ def parse_here(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def infer_types(model: Any) -> Any:
-    """A GraphProto with the `value_info` and `output` that ONNX infers for the model, and what `settle` adds. The
-    model's large weights are dropped. Raises LoadError and as `parsed` does."""
-    for weight in model.graph.initializer:  # of more elements are not shapes: nobody asks for their values
+    """A GraphProto with the `value_info` and `output` that ONNX infers for the model, completed by `settle`. The data
+    of large weights are removed from `model`. Raises LoadError if ONNX refuses the model, and the errors of
+    `parsed`."""
+    for weight in model.graph.initializer:  # one of more elements is not a shape: its value is not needed
         elements = 1
         for extent in weight.dims:
             elements *= extent
@@ -74,7 +75,7 @@ def infer_types(model: Any) -> Any:
 
 
 def check_model(model: Any) -> str:
-    """The complaint of ONNX's checker about a model, in one line; "" where it is valid."""
+    """The first line of the error that ONNX's checker raises for a model; "" if the model is valid."""
     return bytes(_asked("check_here", model)).decode()
 
 
@@ -92,7 +93,7 @@ def _read(path: str) -> Any:
 
 
 def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """`infer_types` inside the parsing process."""
+    """The part of `infer_types` that runs in the parsing process."""
     import onnx
     from onnx import shape_inference
 
@@ -106,7 +107,7 @@ def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def check_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """`check_model` inside the parsing process."""
+    """The part of `check_model` that runs in the parsing process."""
     from onnx import checker
 
     said = ""

@@ -2,8 +2,8 @@
 
 The keys are `downset.version`, `downset.target`, `downset.file` (what was made of the original), `downset.inputs` (the
 sizes that were planned and measured), and, where ONNX Runtime was asked, `downset.session` and `downset.region_bytes`:
-the name of the session's settings and the first region of its arena. Settings are only named: a file that somebody made
-up chooses among ours, it sets nothing.
+the name of the session's settings and the first region of its arena. Settings are only named, so that a forged file can
+choose among downset's settings but cannot set others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Named = str | os.PathLike[str]
 
 
 def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> None:
-    """Write the file at `path` to `output` with these entries in its metadata, under our prefix; whatever else it says
-    of itself stays, its certificate too."""
+    """Write the file at `path` to `output` with these entries in its metadata, under the prefix `downset.`. Other
+    metadata stay, the certificate too."""
     onnx = onnx_library()
     model = onnx.load(os.fspath(path), load_external_data=False)
     told = {f"{_PREFIX}{key}": value for key, value in entries.items()}
@@ -37,8 +37,8 @@ def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> Non
 
 
 def fitted_metadata(path: Named) -> dict[str, str]:
-    """The entries under our prefix, without it; empty for a file that was not fitted. Raises LoadError where it is not
-    an .onnx file."""
+    """The metadata under the prefix `downset.`, without the prefix; empty for a file that was not fitted. Raises
+    LoadError for a file that is not an ONNX model."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
     model = read_unfixed(onnx, Path(path))
     return {
@@ -47,7 +47,7 @@ def fitted_metadata(path: Named) -> dict[str, str]:
 
 
 def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool = True) -> None:
-    """Write these sizes into the file's inputs: for a network that is right for them alone. Without `batch` a first
+    """Write these sizes into the file's inputs, for a network that is valid only for them. Without `batch` a first
     dimension that the file leaves open stays open."""
     onnx = onnx_library()
     model = onnx.load(str(path), load_external_data=False)

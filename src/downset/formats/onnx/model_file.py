@@ -17,8 +17,9 @@ from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.external import check_external
 from downset.formats.onnx.inference import infer_types, try_reading, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
+from downset.formats.open_sizes import sizes_wanted
 from downset.graph.kinds import kind_of
-from downset.text import brief, printable, shell_word
+from downset.text import brief, printable
 
 __all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "read_unfixed", "resizes"]
 
@@ -44,8 +45,8 @@ def read_model(onnx: Any, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest, and where
-    `shapes` contradict the file: ONNX Runtime runs it at no other sizes than its own."""
+    """Raise what `load_onnx` raises about the file and its inputs, without inferring shapes. Also raises LoadError
+    where `shapes` contradicts sizes that the file fixes, at which alone ONNX Runtime runs it."""
     onnx = onnx_library()
     model = read_unfixed(onnx, Path(path))
     for value in model.graph.input:
@@ -104,7 +105,7 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
         raise LoadError(
             f"--shape names {unknown!r}, but the inputs of {path} are {printable(', '.join(names)) or 'none'}"
         )
-    open_inputs: list[tuple[str, str]] = []
+    open_inputs: dict[str, list[int | str] | None] = {}
     if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
         forget_shapes(graph)
     for value in inputs:
@@ -119,13 +120,10 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
             for extent in given:
                 shape.dim.add().dim_value = extent
         elif not value.type.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
-            dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim) or "?"
-            open_inputs.append((value.name, dims))
+            sizes = [dim.dim_value if is_fixed(dim) else dim.dim_param for dim in shape.dim]
+            open_inputs[value.name] = sizes if value.type.tensor_type.HasField("shape") else None
     if open_inputs:
-        listed = ", ".join(f"{name!r} [{dims}]" for name, dims in open_inputs)
-        words = [shell_word(f"{name}={dims.replace('?', '1')}") for name, dims in open_inputs]
-        example = " ".join(f"--shape {word}" for word in words)
-        raise LoadError(f"{path}: the size of input {listed} is left open; add {example} with the sizes you run")
+        raise LoadError(f"{path}: {sizes_wanted(open_inputs)}")
 
 
 def resizes(value: Any, shape: Sequence[int]) -> bool:
@@ -135,7 +133,7 @@ def resizes(value: Any, shape: Sequence[int]) -> bool:
 
 
 def forget_shapes(graph: Any) -> None:
-    """Drop what the file says of the sizes of results: they hold for the inputs' sizes that it was written with."""
+    """Remove the stated sizes of results, which hold only for the input sizes with which the file was written."""
     del graph.value_info[:]
     for value in graph.output:
         if value.type.HasField("tensor_type"):

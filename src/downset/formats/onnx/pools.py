@@ -1,8 +1,9 @@
-"""Sizes of pools, and of transposed convolutions, as ONNX Runtime has them where ONNX's inference gives others.
+"""Sizes of pools and transposed convolutions as ONNX Runtime computes them, where ONNX's inference computes others.
 
-The standard's text and its inference let a window start in the padding behind the image, or pad for dilated windows;
-ONNX Runtime and PyTorch drop such a window, and ONNX Runtime pads SAME as if windows were not dilated. A transposed
-convolution that is padded SAME makes its stride times as much, or all that its windows give where that is less.
+The standard and its inference allow a window that starts in the padding behind the image; ONNX Runtime and PyTorch drop
+it. With the padding SAME, the inference pads for dilated windows; ONNX Runtime pads as if they were not dilated. A
+transposed convolution with the padding SAME makes, in ONNX Runtime, its input's size times the stride, or the size that
+its windows cover where that is smaller.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ __all__ = ["may_differ", "pooled_sizes"]
 
 
 def may_differ(nodes: Iterable[Any]) -> bool:
-    """Whether a pool among the nodes or in their bodies may have other sizes than ONNX infers."""
+    """Whether a pool or transposed convolution, among the nodes or in their bodies, may have other sizes in ONNX
+    Runtime than ONNX infers."""
     return any(_differs(node) or any(may_differ(body.node) for body in subgraphs(node)) for node in nodes)
 
 
 def _differs(node: Any) -> bool:
-    """Whether a pool rounds up, or is dilated and padded SAME; or a transposed convolution is padded so and more."""
+    """Whether a node is a pool that rounds up, a dilated pool with the padding SAME, or a transposed convolution with
+    the padding SAME and `output_padding`."""
     category = kind_of(node.op_type).category
     if category not in ("pool", "transposed convolution") or node.domain not in ("", "ai.onnx"):
         return False
@@ -36,8 +39,9 @@ def _differs(node: Any) -> bool:
 
 
 def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int], weights: Sequence[int] = ()) -> tuple[int, ...] | None:
-    """The spatial sizes made of an input [batch, channels, *spatial], with weights [., ., *window] where there are any;
-    None for every other node."""
+    """The spatial sizes of the result of a node for which `may_differ` holds. `shape`: that of the input, [batch,
+    channels, *spatial]. `weights`: the shape of the weights, [., ., *window], if there are any. None for every other
+    node, and for attributes that do not fit the shape."""
     if not _differs(node):
         return None
     given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}

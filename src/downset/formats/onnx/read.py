@@ -1,4 +1,4 @@
-"""`.onnx` -> Graph. Shapes come from ONNX's own inference; weights, external ones too, are read when asked for."""
+"""`.onnx` -> Graph. ONNX's inference gives the shapes; weights, also external ones, are read when they are needed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LARGEST = 1 << 48
 
 
 def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
-    """The main graph of an ONNX file; control flow is opaque, what its subgraphs capture are its inputs.
+    """The main graph of an ONNX file. Control flow is opaque; values that its subgraphs capture are its inputs.
 
-    Raises LoadError for damaged files and for shapes that stay open, showing the `--shape` to add; UnsupportedError
+    Raises LoadError for damaged files, and for shapes that stay open, with the `--shape` to add; UnsupportedError
     without `downset[onnx]`.
     """
     path = Path(path)

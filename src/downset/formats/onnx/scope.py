@@ -1,4 +1,4 @@
-"""Types and known values in an `.onnx` graph while its shapes are settled."""
+"""The known types and values of an `.onnx` graph while its shapes are inferred."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["Scope", "is_open", "shape_of"]
 
 
 def is_open(kind: Any) -> bool:
-    """Whether a value has no type, or is a tensor whose sizes are not all fixed, or a sequence or optional of such."""
+    """Whether a type is missing, is a tensor whose sizes are not all fixed, or is a sequence or optional of an open
+    type."""
     form = None if kind is None else kind.WhichOneof("value")
     if form in ("sequence_type", "optional_type"):
         return is_open(getattr(kind, form).elem_type)
@@ -23,14 +24,15 @@ def is_open(kind: Any) -> bool:
 
 
 def shape_of(kind: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor; None where they are open, or it is not a tensor."""
+    """The sizes of a tensor type; None if the type is open or not a tensor."""
     if is_open(kind) or not kind.HasField("tensor_type"):
         return None
     return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
 
 class Scope:
-    """The values of one graph as far as they are known: types and, where small, the values themselves."""
+    """The known types of one graph's values, the values themselves where they are small, and the elements of sequences.
+    A name that the graph does not have is looked up in `outer`, the scope around a body."""
 
     def __init__(
         self, onnx: Any, types: Mapping[str, Any], weights: Sequence[Any] = (), outer: Scope | None = None
@@ -40,9 +42,9 @@ class Scope:
         self._values: dict[str, Array | None] = {}
         self._elements: dict[str, Elements] = {}
         self.found: dict[str, Any] = {}
-        """The types that are learned."""
+        """Types that the inference found, by name."""
         self.refused = False
-        """Whether a node cannot run with the types that it is given."""
+        """Whether a node cannot run with the types of its inputs."""
 
     def type(self, name: str) -> Any:
         for types in (self.found, self._types):

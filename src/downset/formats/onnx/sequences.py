@@ -1,4 +1,4 @@
-"""The types of the elements of a sequence. ONNX's inference keeps one type for all, and not how many there are."""
+"""The type of each element of a sequence. ONNX's inference keeps one type for all elements, and not their number."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from downset.formats.onnx.values import Array
 __all__ = ["Elements", "element_type", "elements_of"]
 
 Elements = tuple[Any, ...]
-"""The types of the elements of a sequence."""
+"""The type of each element of a sequence, in order."""
 
 
 def elements_of(
     node: Any, types: Sequence[Any], elements: Sequence[Elements | None], values: Sequence[Array | None]
 ) -> Elements | None:
-    """The elements of the sequence that a node makes, from the types, elements and values of its inputs; None where
-    they are not known."""
+    """The elements of the sequence that a node makes, from the types, elements and values of its inputs. None if they
+    are not known or the node makes no sequence."""
     if node.op_type == "SequenceEmpty":
         return ()
     if node.op_type == "SequenceConstruct":
@@ -41,7 +41,8 @@ def elements_of(
 
 
 def element_type(node: Any, elements: Elements, position: Array | None) -> Any:
-    """The type of what a SequenceAt takes, or a ConcatFromSequence joins; None where it is not known."""
+    """The type of the element that a SequenceAt takes, or of the tensor that a ConcatFromSequence joins. None if it is
+    not known, and for other operators."""
     if node.op_type == "SequenceAt":
         where = _position(position, len(elements))
         return None if where is None or where >= len(elements) else elements[where]
@@ -67,7 +68,8 @@ def element_type(node: Any, elements: Elements, position: Array | None) -> Any:
 
 
 def _position(value: Array | None, count: int) -> int | None:
-    """A position in a sequence of `count`, counted from the end where it is negative."""
+    """A position in a sequence of `count` elements, where a negative value counts from the end. None if the value is
+    not known, is not one number, or lies outside."""
     if value is None or value.size != 1 or not -count <= int(value.reshape(-1)[0]) <= count:
         return None
     number = int(value.reshape(-1)[0])

@@ -1,9 +1,9 @@
-"""Shapes that ONNX's own inference leaves open although the file settles them, or gets wrong.
+"""Shapes that follow from an ONNX file, where ONNX's own inference leaves them open or gets them wrong.
 
-ONNX propagates the values of a few operators only. Here sizes that are computed from sizes are evaluated. The branch of
-an `If` that runs gives its shapes, where its condition is known. Bodies of `Loop` and `Scan` and the model's functions
-are entered with the types that they are called with. Where a pool has other sizes than ONNX infers, so may all that
-follows: then every node is inferred again.
+ONNX propagates values through a few operators only. This module also evaluates sizes that the graph computes from other
+sizes. An `If` gets the shapes of the branch that runs, where its condition is known. The bodies of `Loop` and `Scan`
+and the model's functions are inferred for the types of their arguments. If a pool may have other sizes than ONNX infers
+(`pools`), every node is inferred again, because the sizes of later values may be wrong as well.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from downset.formats.onnx.values import Array, evaluate
 __all__ = ["settle"]
 
 _VISITS = 200_000
-"""Nodes visited, bodies included: functions that call each other may unfold without end."""
+"""The most nodes that are visited, bodies included. Functions that call each other could be unfolded without end."""
 
 Found = Mapping[str, tuple[Any, Array | None]]
-"""By name: the type of a value, and the value itself where it is known and small."""
+"""The type of each value, by its name, and the value itself where it is known and small."""
 
 
 def settle(onnx: Any, model: Any) -> None:
-    """Write into the model's `value_info` and outputs the types of values that it leaves open and that follow from what
-    it says, and the sizes of pools and what follows from them. Values that depend on what is fed stay open. Linear in
-    nodes, each inferred at most once more."""
+    """Complete the types in the model's `value_info` and outputs: those that are open but follow from the file, and
+    those that ONNX infers wrongly because of a pool. Types that depend on the values of inputs stay open.
+
+    Each node is inferred at most once more; the nodes of a function count once for each call. At most 200,000 nodes are
+    visited, and types that only later nodes would give stay as they were."""
     graph = model.graph
     types = {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
     again = may_differ(graph.node) or any(may_differ(body.node) for body in model.functions)
@@ -56,7 +58,7 @@ class _ShapeInference:
         self._left = _VISITS
 
     def through(self, nodes: Iterable[Any], scope: Scope) -> None:
-        """Visit the nodes of a graph in order and note what follows for their results."""
+        """Infer the results of the nodes, in the order of the graph, and note them in the scope."""
         for node in nodes:
             self._left -= 1
             if self._left < 0:
@@ -77,7 +79,8 @@ class _ShapeInference:
             scope.learn(name, None, value)
 
     def _follow_sequences(self, node: Any, scope: Scope) -> None:
-        """Note the elements of a sequence that the node makes, their number, or the type of what it takes from one."""
+        """Note what is known of the result of an operator of sequences: the types of the elements of a sequence that it
+        makes, the length that it reads, or the type of the element that it takes or the tensor that it joins."""
         elements = [scope.elements(name) if name else None for name in node.input]
         values = [scope.value(name) if name else None for name in node.input]
         result = elements_of(node, [scope.type(name) for name in node.input], elements, values)
@@ -119,7 +122,7 @@ class _ShapeInference:
         except self._onnx.shape_inference.InferenceError:
             scope.refused = True
             return {}
-        except Exception:  # no schema for it: what the whole model's inference says stands
+        except Exception:  # such as a node without a schema: it keeps the types of the whole model's inference
             return {}
         shape = shape_of(input_types[node.input[0]]) if node.input and node.input[0] else None
         weights = shape_of(input_types[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
@@ -129,8 +132,8 @@ class _ShapeInference:
         return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}
 
     def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: Scope) -> tuple[list[Any], bool]:
-        """(type, value) of each result of a body that is called with inputs of these types and values, and whether it
-        cannot run with them."""
+        """The type and value of each result of a body whose inputs have these types and values, and whether a node of
+        the body cannot run with them."""
         named = [*zip((value.name for value in body.input), given, strict=False)]
         types = {value.name: value.type for value in (*body.value_info, *body.output, *body.input)}
         inner = Scope(self._onnx, types, body.initializer, scope)
@@ -140,8 +143,8 @@ class _ShapeInference:
         return [(inner.type(value.name), inner.value(value.name)) for value in body.output], inner.refused
 
     def _branch(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
-        """The results of the branch of an If that runs. Where what is fed decides: of the only branch that can run with
-        these sizes, else those of equal type in both."""
+        """The results of the branch of an If that runs. If the condition is not known: the results of the only branch
+        that can run with these sizes or, if both can, those that have the same type in both."""
         condition = scope.value(node.input[0]) if node.input else None
         names = ["then_branch", "else_branch"]
         if condition is not None:
@@ -158,8 +161,9 @@ class _ShapeInference:
         return {name: (kind, None) for name, kind, other in both if _alike(kind, other)}
 
     def _loop(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
-        """Values that are carried keep their type where the body hands on the type that it is given. Results of all
-        turns are as many as turns, where that number is known and nothing ends the loop before."""
+        """The results of a Loop whose body returns its carried values with the types that it is given; else none. A
+        result that collects a row from each turn is included only if the number of turns is known and no condition ends
+        the loop earlier."""
         body, carried = bodies.get("body"), [scope.type(name) for name in node.input[2:]]
         if body is None or len(body.input) != 2 + len(carried) or any(map(is_open, carried)):
             return {}
@@ -177,7 +181,8 @@ class _ShapeInference:
         return _settled(node.output, [*((kind, None) for kind in carried), *rows])
 
     def _scan(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
-        """Settle a Scan as a loop over the rows of its inputs; before version 9 of ONNX it is another operator."""
+        """The results of a Scan, which is a loop over the rows of its inputs. There are none before opset 9, in which
+        Scan was a different operator."""
         settings = {item.name: self._onnx.helper.get_attribute_value(item) for item in node.attribute if item.type != 5}
         body, scanned = bodies.get("body"), settings.get("num_scan_inputs", 0)
         entry, kinds = self._opsets.get("ai.onnx"), [scope.type(name) for name in node.input]
@@ -202,7 +207,7 @@ class _ShapeInference:
         return _settled(node.output, [*((kind, None) for kind in carried), *results])
 
     def _call(self, node: Any, scope: Scope) -> Found:
-        """The results of a function of the model, for these inputs and attributes."""
+        """The results of a call of one of the model's functions, for the call's inputs and attributes."""
         body = self._functions[node.domain, node.op_type]
         settings = {item.name: item for item in (*body.attribute_proto, *node.attribute)}
         inner = Scope(self._onnx, {})
@@ -217,13 +222,13 @@ class _ShapeInference:
 
 
 def _settled(names: Iterable[str], results: Iterable[tuple[Any, Array | None]]) -> Found:
-    """The results, by name outside, whose type is settled."""
+    """The results whose types are not open, by the names that the node gives them."""
     named = zip(names, results, strict=False)
     return {name: (kind, value) for name, (kind, value) in named if name and not is_open(kind)}
 
 
 def _product(node: Any, kinds: Sequence[Any]) -> Any:
-    """The type of ONNX Runtime's product of matrices that may be transposed; None where it is not known."""
+    """The type of the result of ONNX Runtime's FusedMatMul, which may transpose its inputs; None if it is not known."""
     shapes = [shape_of(kind) for kind in kinds]
     turned = {item.name for item in node.attribute if item.i}
     if len(shapes) != 2 or turned & {"transBatchA", "transBatchB"}:
@@ -239,13 +244,13 @@ def _product(node: Any, kinds: Sequence[Any]) -> Any:
 
 
 def _alike(kind: Any, other: Any) -> bool:
-    """Whether two types are tensors of the same elements and sizes: names of sizes do not count."""
+    """Whether two types are tensors with the same element type and the same fixed sizes."""
     shape = shape_of(kind)
     return shape is not None and shape == shape_of(other) and kind.tensor_type.elem_type == other.tensor_type.elem_type
 
 
 def _stacked(kind: Any, count: int | None, axis: int) -> Any:
-    """The type of `count` tensors along a new axis; None where either is not known."""
+    """The type of `count` tensors stacked along the new axis `axis`; None if `count` or their shape is not known."""
     shape = shape_of(kind)
     if count is None or shape is None or not -len(shape) - 1 <= axis <= len(shape):
         return None
@@ -254,7 +259,7 @@ def _stacked(kind: Any, count: int | None, axis: int) -> Any:
 
 
 def _of_shape(kind: Any, shape: Sequence[int]) -> Any:
-    """The type of a tensor of the same elements with other sizes."""
+    """The type of a tensor with the element type of `kind` and the sizes `shape`."""
     other = type(kind)()
     other.CopyFrom(kind)
     del other.tensor_type.shape.dim[:]
@@ -264,7 +269,8 @@ def _of_shape(kind: Any, shape: Sequence[int]) -> Any:
 
 
 def _bound(node: Any, settings: Mapping[str, Any]) -> Any:
-    """A node of a function's body with the call's attributes in it; one that the call leaves out is left out."""
+    """A node of a function's body, with the call's attributes in place of references to them. A reference to an
+    attribute that has no value is left out."""
     if not any(item.ref_attr_name for item in node.attribute):
         return node
     copy = type(node)()

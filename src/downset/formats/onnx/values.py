@@ -1,6 +1,5 @@
-"""Values that a file settles before anything is fed: small constants, sizes, and what is computed from these.
-
-ONNX's reference implementation evaluates them.
+"""Values that are known without inputs: small constants, sizes, and values computed from these by ONNX's reference
+implementation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Graph order -> `.onnx`: the same file with its nodes in another order, and those of a rewrite in place of theirs.
+"""Writing of an `.onnx` file again, with its nodes in another order and a rewrite's new nodes in place of old ones.
 
-Nodes that a rewrite left alone stay as they are, to the byte; its new ones are written from the graph, their weights as
-new initializers. Names, metadata and everything else are untouched.
+Nodes that a rewrite did not change are copied. Its new nodes are written from the graph, and their weights as new
+initializers; weights that nothing reads any more are removed. A certificate is added to the metadata. Everything else
+in the file stays as it is.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from downset.whole_files import write_whole
 __all__ = ["export_onnx"]
 
 _OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
-"""Attributes of the graph's own vocabulary, which no node has."""
+"""Attributes that only downset's graphs have: they are not written."""
 
 
 def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
-    """Write the file the graph was loaded from with its nodes in the order `steps`.
+    """Write the file that the graph was loaded from, with its nodes in the order `steps`.
 
-    External weights are neither loaded nor copied, except those that a rewrite cut: where the new file lies in another
-    folder, the references are kept and the data files have to be put beside it. Raises UnsupportedError for a graph
-    from elsewhere.
+    External weights are neither loaded nor copied, except those that a rewrite cut. The new file keeps the references
+    to external weights: if it lies in another folder, the caller must put the data files beside it. Raises
+    UnsupportedError if the graph was not read from an .onnx file, if it is neither that file's graph nor a rewrite of
+    it, and if the new file cannot be serialised, for example because it is too large.
     """
     if graph.source.format != "onnx":
         raise UnsupportedError(f"{graph.name} was not read from an .onnx file: it cannot be written as one")
@@ -57,13 +59,13 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
         _certify(model, graph, names)
     try:
         data = model.SerializeToString()
-    except Exception as error:  # protobuf's own, which differs by version
+    except Exception as error:  # protobuf's error, whose class differs by version
         raise UnsupportedError(f"{graph.name}: the rewritten file cannot be written ({str(error)[:100]})") from None
     write_whole(path, data, source=Path(graph.source.path))
 
 
 def _certify(model: Any, graph: Graph, names: Mapping[int, str]) -> None:
-    """Put what new tensors hold of the old ones into the file's metadata."""
+    """Put the certificate into the file's metadata: the parts of the file's tensors that new tensors hold."""
     kept = [_copy(entry) for entry in model.metadata_props if entry.key != METADATA_KEY]
     del model.metadata_props[:]
     model.metadata_props.extend(kept)
@@ -79,8 +81,8 @@ def _copy(node: Any) -> Any:
 
 
 def _names(graph: Graph, model: Any) -> dict[int, str]:
-    """By tensor: its name in the file. Tensors the file has are known by name; a new one never takes a name that is
-    used anywhere in it, subgraphs included."""
+    """The name of each tensor in the written file. Tensors of the old file keep their names. A new tensor gets a name
+    that is not used anywhere in the old file, subgraphs included."""
     taken = set(_all_names(model.graph))
     made_new = {
         tensor
@@ -119,7 +121,7 @@ def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:
 
 
 def _write_weights(onnx: Any, model: Any, graph: Graph, names: dict[int, str]) -> None:
-    """The constants that new nodes read and the file does not have."""
+    """Add the constants that new nodes read and the file does not have, as initializers."""
     computed = {name for node in model.graph.node for name in node.output}
     named = {value.name for value in model.graph.initializer} | computed
     named |= {value.values.name for value in model.graph.sparse_initializer}
@@ -134,7 +136,7 @@ def _write_weights(onnx: Any, model: Any, graph: Graph, names: dict[int, str]) -
 
 
 def _drop_unused(model: Any) -> None:
-    """Weights that only replaced nodes read, and what the file says about values that are gone."""
+    """Remove the weights that only replaced nodes read, and the types and annotations of values that are gone."""
     graph = model.graph
     read = {value.name for value in graph.output}
     for node in graph.node:
@@ -157,7 +159,7 @@ def _keep(values: Any, keeps: Sequence[bool]) -> None:
 
 
 def _import_domains(onnx: Any, model: Any) -> None:
-    """Import ONNX Runtime's domain where a new node is of it."""
+    """Import the domains of new nodes, such as ONNX Runtime's, that the model does not import yet."""
     imported = {entry.domain for entry in model.opset_import}
     for domain in sorted({node.domain for node in model.graph.node} - imported - {"", "ai.onnx"}):
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))

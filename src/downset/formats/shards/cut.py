@@ -1,6 +1,6 @@
-"""A strip or tile of a block -> a graph of its own, whose inputs and outputs are rows of the network's tensors.
+"""A strip or tile of a block as a separate graph, whose inputs and outputs are rows of the network's tensors.
 
-Columns are cut as rows are: the strip of rows first, and then, of that graph, a strip along the other axis.
+A tile is cut in two steps: first a strip of rows, and then from that graph a strip along the other axis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A strip as a graph -> an ONNX model of the opsets of the file that the network came from."""
+"""ONNX models of strips, with the opsets of the file from which the network was read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ __all__ = ["opsets_of", "refuse", "shard_model"]
 
 
 def refuse(graph: Graph, ops: Sequence[int], *, several: bool) -> None:
-    """Raise UnsupportedError for operators that shards cannot hold. Where `several` devices run them, each would draw
-    its own random numbers: theirs would not be rows of one tensor."""
+    """Raise UnsupportedError for operators that shards cannot hold: those with bodies and, if `several` devices run
+    them, those that draw random numbers without a seed. Each device would draw different numbers, and these would not
+    be rows of one tensor."""
     for op in (graph.ops[index] for index in ops):
         what = f"{graph.name}: operator {op.name!r} of kind {op.kind}"
         row = kind_of(op.kind)
@@ -31,6 +32,7 @@ def refuse(graph: Graph, ops: Sequence[int], *, several: bool) -> None:
 
 
 def opsets_of(graph: Graph) -> dict[str, int]:
+    """The version of each domain's operators in the graph's file; opset 17 if that is not an .onnx file."""
     if graph.source.format != "onnx":
         return {"": 17, "com.microsoft": 1}
     import onnx
@@ -40,6 +42,8 @@ def opsets_of(graph: Graph) -> dict[str, int]:
 
 
 def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
+    """The ModelProto of a strip, with its constants as initializers. Raises UnsupportedError if an input or output is
+    not a tensor of an element type that ONNX has, or if ONNX's checker refuses the model."""
     from onnx import helper, numpy_helper
 
     from downset.formats.onnx.inference import check_model
@@ -58,11 +62,11 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
     nodes = []
     for op in part.ops:
         if op.kind == "Constant":
-            continue  # its value is an initializer
+            continue  # its value becomes an initializer
         if op.kind == "Slice" and len(op.inputs) > 1 and opsets.get("", 1) < 10:
             op = _old_slice(part, op)
         domain, _, kind = op.kind.rpartition("::")
-        domain = "" if domain == "ai.onnx.12" else domain  # a Softmax of before opset 13, as this file's opset has it
+        domain = "" if domain == "ai.onnx.12" else domain  # the Softmax of opset 12 or earlier, which this file imports
         names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
         attrs = dict(op.attrs)
         if "fill" in attrs:
@@ -86,7 +90,7 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
 
 
 def _old_slice(part: Graph, op: Op) -> Op:
-    """Before opset 10 the bounds of a Slice were attributes."""
+    """A Slice with its bounds as attributes, as opsets before 10 have it."""
     attrs = {}
     for key, tensor in zip(("starts", "ends", "axes"), op.inputs[1:4], strict=False):
         value = part.constant(tensor)

@@ -1,7 +1,7 @@
-"""A pipeline plan -> one plain ONNX model for each device of each stage, its rows and pads made explicit.
+"""Writing of the shards of a pipeline plan: a plain ONNX model for each strip, with explicit rows and pads.
 
-Any runtime can execute a shard: its inputs are rows of tensors of the network, under their own names, and so are its
-outputs. `shards.json` beside the models says which rows, in the order in which the shards run.
+Any runtime can execute a shard. Its inputs and outputs are rows of the network's tensors, and have the names of those
+tensors. `shards.json` beside the models lists the shards in the order in which they run, with their rows.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ SHARDS_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class ShardBlock:
-    """Operators computed strip by strip: device `strips[i][0]` makes frame rows strips[i][1:], of `frame_rows`; a
-    tensor of H rows is cut at floor(row · H / frame_rows). Along axis 1 the rows are columns.
+    """Operators that are computed strip by strip. Device `strips[i][0]` makes the rows from `strips[i][1]` up to, not
+    including, `strips[i][2]`, out of `frame_rows`. A tensor of H rows is cut at floor(row · H / frame_rows). If `axis`
+    is 1, these rows are the network's columns.
 
-    `columns`: of each strip, of `frame_columns`, where the block is cut into tiles. `halos`: a strip also gives
-    what it makes beyond its own rows, which the plan counts on."""
+    `columns`: the columns of each strip, out of `frame_columns`, where the block is cut into tiles. `halos`: whether a
+    strip also outputs the rows that it makes beyond its own, for devices that fetch them by the plan."""
 
     stage: int
     block: int
@@ -66,7 +67,7 @@ class ShardBlock:
     halos: bool = False
 
     def tile(self, number: int) -> FrameTile:
-        """The tile by which strip `number` is cut."""
+        """The rows and columns of strip `number`, in the form that `Cutter.part` takes."""
         _, start, stop = self.strips[number]
         columns = self.columns[number] if self.columns else None
         return FrameTile(start, stop, self.frame_rows, columns, self.frame_columns, self.halos)
@@ -74,7 +75,8 @@ class ShardBlock:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A model file, and by tensor name the rows that it is given and that it makes; of tiles their columns too."""
+    """A model file, with the rows of each tensor that it reads and makes, by the tensor's name. If the block is cut
+    into tiles, the columns are given as well."""
 
     stage: int
     block: int
@@ -87,13 +89,14 @@ class Shard:
 
 
 def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) -> tuple[Shard, ...]:
-    """Write the shards of a plan. Raises InvalidPlan for a plan of another model, and as `write_shards` does."""
+    """Write the shards of a plan. Raises InvalidPlan if the plan is for another model, and the errors of
+    `write_shards`."""
     return write_shards(folder, graph, shard_blocks(graph, plan))
 
 
 def shard_blocks(graph: Graph, plan: Pipeline) -> tuple[ShardBlock, ...]:
-    """The blocks of a plan of this graph, in the order in which they run. Raises InvalidPlan for a plan of another
-    model."""
+    """The blocks of a plan for this graph, in the order in which they run. Raises InvalidPlan if the plan is for
+    another model."""
     blocks = _blocks(plan)
     planned = sorted({op for block in blocks for op in block.ops})
     computing = [
@@ -126,11 +129,14 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
 
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
     """Write `stageN_blockM_DEVICE_CONTENT.onnx` for every strip that is not empty, and last the index `shards.json`.
+    CONTENT is the start of a hash of the model.
 
-    A process that is killed meanwhile leaves the folder's earlier index and all files that it names.
+    If the process is killed meanwhile, the folder still has its earlier index and all files that this index names. At
+    the end the files that only the earlier index names are removed.
 
-    Raises UnsupportedError for graphs that are channels-last or no ONNX, or that would draw at random on several
-    devices, UsageError for a folder that cannot be made.
+    Raises UnsupportedError for what shards cannot hold: graphs that are channels-last or from torch.export, operators
+    with bodies, operators that draw random numbers on several devices, and blocks that are cut along different axes.
+    Raises UsageError for a folder that cannot be made or written.
     """
     check_exportable(graph, blocks)
     with _filled(Path(folder)) as beside:
@@ -143,7 +149,7 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
 
 
 def check_exportable(graph: Graph, blocks: Sequence[ShardBlock]) -> None:
-    """Raise UnsupportedError for what shards cannot hold, as `write_shards` says."""
+    """Raise UnsupportedError for graphs and operators that shards cannot hold, as `write_shards` does."""
     if graph.source.format == "torch":
         raise UnsupportedError(
             f"{graph.name} comes from torch.export, without ONNX's attributes; write it with torch.onnx.export, and "
@@ -157,7 +163,8 @@ def check_exportable(graph: Graph, blocks: Sequence[ShardBlock]) -> None:
 
 @contextmanager
 def _filled(folder: Path) -> Iterator[Path]:
-    """A new folder inside, whose files come into `folder` at the end, or none of them where something failed."""
+    """A new folder inside `folder`. At the end its files are moved into `folder`. If the caller's block fails, none are
+    moved, and folders that were made are removed."""
     new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     beside = folder / part_name()
     done = False
@@ -169,7 +176,8 @@ def _filled(folder: Path) -> Iterator[Path]:
         yield beside
         try:
             remove_stale_parts(folder)
-            # The index last: until then the folder holds what it held, for shards are named by their content.
+            # The index is moved last. Until then the earlier one is valid: shards are named by their content, so no
+            # file that it names has changed.
             for file in sorted(beside.iterdir(), key=lambda entry: entry.name == _INDEX):
                 file.replace(folder / file.name)
                 settle_on_disk(folder)
@@ -195,7 +203,7 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
             data = shard_model(part.graph, opsets).SerializeToString(deterministic=True)
             stem = f"stage{block.stage}_block{block.block}_{safe}_{hashlib.sha256(data).hexdigest()[:12]}"
             name = f"{stem}.onnx"
-            if any(shard.file == name for shard in shards):  # names that differ in what files may not be called
+            if any(shard.file == name for shard in shards):  # device names that differ only in replaced characters
                 name = f"{stem}_{len(shards)}.onnx"
             write_whole(folder / name, data)
             (inputs, input_columns), (outputs, output_columns) = (_spans(graph, s) for s in (part.reads, part.makes))
@@ -214,7 +222,7 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
 
 
 def _spans(graph: Graph, side: Sequence[Rows]) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """By tensor name: rows, and columns where they are cut."""
+    """The rows of each tensor by its name, and the columns of those that are cut along the columns too."""
     named = [(graph.tensors[rows.tensor].name, rows) for rows in side]
     return (
         {name: (rows.start, rows.stop) for name, rows in named},
@@ -223,7 +231,8 @@ def _spans(graph: Graph, side: Sequence[Rows]) -> tuple[dict[str, Interval], dic
 
 
 def axis_of(blocks: Sequence[ShardBlock]) -> int:
-    """The axis that all blocks are cut along: a tensor between two has rows along one axis."""
+    """The axis along which all blocks are cut; 0 if there are none. Raises UnsupportedError for several axes: a tensor
+    between two blocks has rows along one axis only."""
     axes = {block.axis for block in blocks} or {0}
     if len(axes) > 1:
         raise UnsupportedError("blocks that are cut along different axes are not exported")
@@ -231,7 +240,7 @@ def axis_of(blocks: Sequence[ShardBlock]) -> int:
 
 
 def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, Any]]:
-    """Whole tensors that the shards pass on, and the network's inputs and outputs, by name."""
+    """The shape, element type and axes of the tensors `names` and of the network's inputs and outputs, by name."""
     ends = {*graph.inputs, *graph.outputs}
     return {
         meta.name: {
@@ -246,7 +255,7 @@ def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, An
 
 
 def _earlier(folder: Path) -> set[str]:
-    """Files that an earlier export wrote here: they are not part of this plan."""
+    """The names of the shards in the index that the folder has; none if it has no valid index."""
     try:
         earlier = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         files = [str(shard["file"]) for shard in earlier["shards"]] if earlier.get("kind") == "shards" else []

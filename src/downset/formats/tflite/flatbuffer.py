@@ -19,8 +19,9 @@ __all__ = ["read_flatbuffer"]
 
 
 def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
-    """(ModelT, the library's utilities, its schema). A file whose tables are damaged anywhere is a LoadError; that is
-    found out in the parsing process, for small files can unfold to any size."""
+    """The file's ModelT, and the library's modules `flatbuffer_utils` and `schema_py_generated`. Raises LoadError if
+    any table of the file is damaged. The parsing process tests this first, because a small damaged file can unfold to
+    any size; so the errors of `parsed` are raised as well."""
     utilities, schema = _libraries()
     held = Path(path).stat()
     try:
@@ -37,24 +38,25 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _model(utilities: Any, path: str | os.PathLike[str]) -> Any:
-    """The library's own `read_model` leaves the file open for good."""
+    """The file's ModelT. The library's own `read_model` is not used, because it never closes the file."""
     return utilities.read_model_from_bytearray(bytearray(Path(path).read_bytes()))
 
 
 @lru_cache(maxsize=8)
 def _verify(path: str, size: int, changed_ns: int) -> None:
-    """Each state of a file is verified once: `fit` writes several candidates from it."""
+    """Run `verify_here` in the parsing process, once for each state of a file: `fit` writes several candidates from one
+    file."""
     del size, changed_ns
     parsed("downset.formats.tflite.flatbuffer", "verify_here", {"path": path})
 
 
 def verify_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Read and write the file inside the parsing process."""
+    """Read the file and serialise it again, in the parsing process. Raises LoadError if its tables are damaged."""
     utilities, _ = _libraries()
     try:
         nbytes = len(utilities.convert_object_to_bytearray(_model(utilities, path)))
     except MemoryError:
         raise
-    except Exception as error:  # a damaged file makes the accessors raise anything
+    except Exception as error:  # accessors of a damaged file raise errors of any class
         raise LoadError(f"is damaged: its tables cannot be written again ({brief(error, 120)})") from None
     return {"bytes": np.array(nbytes)}

@@ -1,13 +1,14 @@
-"""The int8 form of a uint8 file, where one exists that computes the same: TFLite Micro runs int8, and no uint8.
+"""The int8 form of a uint8 file, where one exists that computes the same. TFLite Micro runs int8 but not uint8.
 
 Source: ours. The kernels' arithmetic is that of TFLite's reference kernels.
 Names: a *threshold* is the least sum of a convolution that gives an output value.
-Complexity: linear in the file, and 256 thresholds a convolution.
-Deviations: every uint8 value and zero point less 128 is int8, and sums of products of differences from zero points
-    stay what they are. It is exact where weights have the zero point 128 (int8 weights have 0) and no value below
-    -127, and where kernels of both types round alike. Convolutions take their multiplier from a float product of scales
-    in uint8 and from a double product in int8: both are compared at every threshold. An AveragePool rounds halves up in
-    uint8 and away from zero in int8: windows of an odd number of positions have no halves.
+Complexity: linear in the file, with 256 thresholds for each convolution.
+Deviations: 128 is subtracted from every uint8 value and zero point. Their differences stay the same, and so do the sums
+    of products of differences. The form is exact where weights have the zero point 128 (int8 weights have 0) and no
+    value 0 (it would be -128, and int8 weights begin at -127), and where the kernels of both types round alike.
+    Convolutions compute their multiplier from a float product of scales in uint8 and from a double product in int8: the
+    two are compared at every threshold. An AveragePool rounds halves up in uint8 and away from zero in int8: windows
+    with an odd number of positions have no halves.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _Q31 = 31
 
 
 def uses_uint8(path: str | os.PathLike[str]) -> bool:
-    """Whether operators of the file compute on quantised uint8."""
+    """Whether a convolution or fully connected operator of the file's main subgraph reads uint8. Raises LoadError for a
+    damaged file."""
     model, _, schema = read_flatbuffer(path)
     main = model.subgraphs[0]
     return any(
@@ -46,7 +48,7 @@ def uses_uint8(path: str | os.PathLike[str]) -> bool:
 
 
 def fault(path: str | os.PathLike[str]) -> str | None:
-    """Why the file has no exact int8 form; None where it has one."""
+    """The first reason why the file has no exact int8 form; None if it has one. Raises LoadError for a damaged file."""
     model, _, schema = read_flatbuffer(path)
     return _fault(model, schema)
 
@@ -68,9 +70,10 @@ def _fault(model: Any, schema: Any) -> str | None:
 
 
 def write_int8_form(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write the int8 form of the file. Its inputs and outputs are int8: those of the file less 128.
+    """Write the int8 form of the file at `path` to `output`. Its inputs and outputs are int8; `less_128` converts
+    values of the file's uint8 inputs and outputs to them.
 
-    Raises UnsupportedError naming the first thing that has no exact int8 form."""
+    Raises UnsupportedError that names the first thing without an exact int8 form, LoadError for a damaged file."""
     model, utilities, schema = read_flatbuffer(path)
     reason = _fault(model, schema)
     if reason is not None:
@@ -91,12 +94,12 @@ def write_int8_form(path: str | os.PathLike[str], output: str | os.PathLike[str]
 
 
 _VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "RESHAPE": 1}
-"""The first version of an operator that takes int8; 2 of all others."""
+"""The first version of an operator that takes int8. It is 2 for operators that are not listed."""
 _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 
 def _weighted(model: Any, main: Any, op: Any) -> str:
-    """Why an operator with weights rounds differently, or is not stated, in int8; empty where it does not."""
+    """The reason why an operator with weights has no exact int8 form; "" if its weights have one."""
     read, weights = (main.tensors[int(tensor)] for tensor in op.inputs[:2])
     zeros = [int(zero) for zero in _listed(weights.quantization.zeroPoint)]
     if weights.type != _UINT8 or read.type != _UINT8 or set(zeros) != {_SHIFT}:
@@ -126,8 +129,10 @@ def _convolution(model: Any, main: Any, op: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def thresholds(scale: float, zero: int) -> tuple[tuple[int, ...], ...]:
-    """The least sums that give each output value of a uint8 (or its int8) tensor of this zero point, by TFLite's fixed
-    point of the scale: rounded in two steps, as the reference kernels do, and in one, as others do."""
+    """The least sums of a convolution that are rounded to each of the 256 output values of a uint8 tensor with the zero
+    point `zero`, or to those of its int8 form. `scale` times a sum is the output before rounding; TFLite's kernels hold
+    `scale` in fixed point. There are two tuples: with rounding in two steps, as in the reference kernels, and in one
+    step, as in other kernels."""
     mantissa, exponent = math.frexp(scale)
     multiplier = math.floor(mantissa * (1 << _Q31) + 0.5)
     if multiplier == 1 << _Q31:
@@ -138,7 +143,7 @@ def thresholds(scale: float, zero: int) -> tuple[tuple[int, ...], ...]:
         for value in range(-zero, 256 - zero):
             low = math.floor((value - 0.5) / scale) - 4
             high = low + 16 + math.ceil(2 / scale)
-            while low < high:  # sums give ascending values
+            while low < high:  # a larger sum never gives a lower value
                 middle = (low + high) // 2
                 if rounded(middle, multiplier, exponent) >= value:
                     high = middle
@@ -150,7 +155,7 @@ def thresholds(scale: float, zero: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _in_two_steps(total: int, multiplier: int, exponent: int) -> int:
-    """SaturatingRoundingDoublingHighMul, then RoundingDivideByPOT."""
+    """The output for a sum by TFLite's SaturatingRoundingDoublingHighMul, then its RoundingDivideByPOT."""
     product = (total << max(exponent, 0)) * multiplier
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
     high = nudged >> _Q31 if nudged >= 0 else -(-nudged >> _Q31)
@@ -169,7 +174,7 @@ def _average(model: Any, main: Any, op: Any) -> str:
     options = op.builtinOptions
     read, result = (main.tensors[int(tensor)].shape for tensor in (op.inputs[0], op.outputs[0]))
     window = (options.filterHeight, options.filterWidth)
-    # With pads a window may hold any number of positions, unless the only one is all of the input.
+    # With the padding SAME a window may hold any number of positions, unless the only window is the whole input.
     padded = (
         options.padding == 0 and window != (1, 1) and not (tuple(read[1:3]) == window and tuple(result[1:3]) == (1, 1))
     )
@@ -191,8 +196,9 @@ def _same_scale(main: Any, op: Any) -> bool:
 
 
 def _same_arithmetic(model: Any, main: Any, op: Any) -> str:
-    """ADD computes on differences from zero points, by multipliers of the scales alone; SOFTMAX on differences from the
-    largest value, and the result of both types begins at the same probability."""
+    """The reason is always "". ADD computes on differences from zero points, with multipliers that only the scales
+    give. SOFTMAX computes on differences from the largest value, and the lowest output of both types is the same
+    probability."""
     del model, main, op
     return ""
 
@@ -200,7 +206,7 @@ def _same_arithmetic(model: Any, main: Any, op: Any) -> str:
 _EXACT: Mapping[str, Callable[[Any, Any, Any], str]] = {
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _convolution,
-    # Both types take the float product of the scales.
+    # The kernels of both types compute the multiplier from the float product of the scales.
     "FULLY_CONNECTED": _weighted,
     "ADD": _same_arithmetic,
     "SOFTMAX": _same_arithmetic,
@@ -213,7 +219,7 @@ _EXACT: Mapping[str, Callable[[Any, Any, Any], str]] = {
     "STRIDED_SLICE": _alike,
     "SQUEEZE": _alike,
 }
-"""By operator: why its int8 form would compute something else; empty where it does not."""
+"""Functions that return the reason why an operator of a kind has no exact int8 form; "" if it has one."""
 
 
 def _name(model: Any, schema: Any, op: Any) -> str:
@@ -234,5 +240,5 @@ def _text(value: Any) -> str:
 
 
 def less_128(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """uint8 less 128 as int8; other types as they are."""
+    """The values less 128, as int8, if they are uint8; values of other types unchanged."""
     return (value ^ np.uint8(128)).view(np.int8) if value.dtype == np.uint8 else value

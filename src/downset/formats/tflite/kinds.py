@@ -1,7 +1,8 @@
-"""TFLite's builtin operators in ONNX's words: kind, attributes, and which inputs stay inputs.
+"""Translation of TFLite's builtin operators to ONNX's: their kinds, their attributes, and which inputs they keep.
 
-What has no counterpart keeps its own name (`tflite::NAME`), opaque but fully plannable. Layout stays the file's:
-channels last (attribute layout="NHWC"), weights as stored. Quantised files compute on integers; the kind is the same.
+An operator without a counterpart in ONNX has the kind `tflite::NAME`; it is opaque, and plans can hold it. The layout
+stays that of the file: channels last (attribute layout="NHWC"), and weights as they are stored. Operators of quantised
+files compute on integers and have the same kinds.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Any
 __all__ = ["ACTIVATIONS", "NEW", "RENAMED", "TRANSLATED", "Translated"]
 
 Shape = tuple[int, ...]
-"""Shapes of an operator's inputs are passed as a sequence of these."""
+"""The shape of one input of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """`inputs`: positions of the file's inputs that the operator keeps, in ONNX's order (None: all as they are)."""
+    """An operator in ONNX's terms. `inputs`: the positions in the file of the inputs that the operator keeps, in ONNX's
+    order; None if it keeps all inputs in the file's order."""
 
     kind: str
     attrs: Mapping[str, Any]
@@ -37,7 +39,7 @@ RENAMED: Mapping[str, str] = {
     "RESHAPE": "Reshape", "SQUEEZE": "Squeeze", "EXPAND_DIMS": "Unsqueeze", "PAD": "Pad", "PADV2": "Pad",
     "STRIDED_SLICE": "tflite::STRIDED_SLICE", "RSQRT": "tflite::RSQRT", "SQUARE": "tflite::SQUARE",
 }  # fmt: skip
-"""Operators whose inputs and meaning are ONNX's; a few are listed opaque on purpose where the meaning differs."""
+"""Kinds of operators whose inputs and meaning are as in ONNX. Those with a `tflite::` kind differ, and are opaque."""
 
 ACTIVATIONS = {1: "Relu", 2: "ReluN1To1", 3: "Relu6", 4: "Tanh", 5: "SignBit"}
 
@@ -48,7 +50,8 @@ def _fused(options: Any) -> dict[str, Any]:
 
 
 def _pads(padding: int, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]):  # type: ignore[no-untyped-def]
-    """ONNX pads [top, left, bottom, right] of TFLite's SAME (0) or VALID (1); SAME puts the odd one at the end."""
+    """ONNX pads [top, left, bottom, right] of TFLite's SAME (0) or VALID (1). If SAME needs an odd number of
+    rows or columns, the odd one is at the end."""
     if padding == 1:
         return [0, 0, 0, 0]
     begin, end = [], []
@@ -213,7 +216,7 @@ TRANSLATED: Mapping[str, Callable[[Any, Sequence[Shape]], Translated]] = {
     "SUM": _reduce("ReduceSum"),
     "UNPACK": _unpack,
 }
-"""Operators whose attributes need translating: (options, input shapes) -> Translated."""
+"""Functions that translate operators with attributes, from their options and the shapes of their inputs."""
 
 NEW: Mapping[str, tuple[str, str]] = {
     "Add": ("ADD", "AddOptions"),
@@ -222,4 +225,4 @@ NEW: Mapping[str, tuple[str, str]] = {
     "Sum": ("ADD_N", "AddNOptions"),
     "tflite::SLICE": ("SLICE", "SliceOptions"),
 }
-"""Operators that rewrites make, which may have no counterpart in the file: builtin operator, options."""
+"""The builtin operator and the class of options of each kind that a rewrite may add to a file."""

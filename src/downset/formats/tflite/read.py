@@ -1,7 +1,7 @@
-"""`.tflite` -> Graph, without TensorFlow. Read lazily: weights stay untouched until somebody asks for them.
+"""`.tflite` -> Graph, without TensorFlow. Weights are decoded only when they are needed.
 
-A file is not trusted: every count is held against the file's size before anything is built from it, and whatever the
-flatbuffer accessors throw at a damaged file becomes one LoadError.
+A file is not trusted: every count is compared with the file's size before it is used, and every error of the flatbuffer
+accessors in a damaged file becomes a LoadError.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import optional_library
+from downset.formats.open_sizes import sizes_wanted
 from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import printable, shell_word
@@ -64,7 +65,7 @@ def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
 
 
 def resource_variables(path: str | os.PathLike[str]) -> int:
-    """How many variables with a name of their own a file that `load_tflite` reads keeps from one run to the next."""
+    """The number of different variables, by name, that a file which `load_tflite` reads keeps from run to run."""
     return len(_TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).variable_names())
 
 
@@ -149,13 +150,13 @@ class _TfliteGraphReader:
             if len(stated) < len(raw):
                 raise LoadError(f"{self._path}: LiteRT could not resolve the shapes for the inputs given")
             stated = stated[: len(raw)]
-        for index in inputs:
-            if index not in changed and self._is_open(raw[index], stated[index]):
-                example = ",".join(str(extent) if extent > 0 else "1" for extent in stated[index])
-                raise LoadError(
-                    f"{self._path}: input {names[index]!r} has no fixed shape {list(stated[index])}; "
-                    f"add --shape {shell_word(f'{names[index]}={example}')} with the size you run"
-                )
+        open_inputs = {
+            names[index]: self._open_sizes(raw[index], stated[index])
+            for index in inputs
+            if index not in changed and self._is_open(raw[index], stated[index])
+        }
+        if open_inputs:
+            raise LoadError(f"{self._path}: {sizes_wanted(open_inputs)}")
         for index, shape in enumerate(stated):
             if any(extent < 0 for extent in shape):
                 words = [shell_word(f"{names[i]}={','.join(map(str, stated[i]))}") for i in inputs]
@@ -165,9 +166,17 @@ class _TfliteGraphReader:
 
     def _is_open(self, raw: Any, shape: tuple[int, ...]) -> bool:
         """Whether an input has no size of its own: the signature leaves more than the batch open."""
-        signature = raw.ShapeSignatureAsNumpy()
-        open_dims = () if isinstance(signature, int) else tuple(int(extent) < 0 for extent in signature)
-        return any(extent < 0 for extent in shape) or any(open_dims[1:])
+        return any(extent < 0 for extent in shape) or any(extent < 0 for extent in self._signature(raw)[1:])
+
+    def _open_sizes(self, raw: Any, shape: tuple[int, ...]) -> list[int | str]:
+        """The sizes of such an input: "" on every axis that is open, as TFLite has no names for them."""
+        signature = self._signature(raw)
+        stated = signature if len(signature) == len(shape) else shape
+        return ["" if min(one) < 0 else one[0] for one in zip(shape, stated, strict=True)]
+
+    def _signature(self, raw: Any) -> tuple[int, ...]:
+        stated = raw.ShapeSignatureAsNumpy()
+        return () if isinstance(stated, int) else tuple(int(extent) for extent in stated)
 
     def _tensor(
         self,

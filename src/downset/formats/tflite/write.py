@@ -33,9 +33,9 @@ def export_tflite(
 
     With `offsets` (graph tensor -> byte offset in the arena) the file carries TFLite Micro's OfflineMemoryAllocation
     metadata: int32 [version 1, subgraph 0, n, offset...], where n counts the tensors of all subgraphs and -1 leaves a
-    tensor to the runtime. `kernels`: the library that the offsets are right with, where results may overlap
-    inputs; the file names it (metadata `downset.kernels`). Metadata of an earlier plan is replaced. Raises UsageError
-    where the file cannot be written.
+    tensor to the runtime. `kernels`: the library for which the offsets are right, where results may overlap inputs; the
+    file names it (metadata `downset.kernels`). Metadata of an earlier plan is replaced. Raises UnsupportedError for a
+    graph that is not from a .tflite file or cannot be stated in one, and UsageError where the file cannot be written.
     """
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")

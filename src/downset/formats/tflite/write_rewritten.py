@@ -1,8 +1,8 @@
-"""A rewritten graph's operators, tensors and weights put into a .tflite file that is being written.
+"""Writing of a rewritten graph's operators, tensors and weights into the flatbuffer of its .tflite file.
 
-Operators the rewrite left alone stay as they are. A new one keeps the options of the operator it was cut from (padding,
-strides, whatever this version of the format adds); only sums have options of their own. Tensors and weights that nobody
-reads any more leave the file.
+Operators that the rewrite did not change stay as they are. A new operator has the options of the operator from which it
+was cut: padding, strides, and options of later versions of the format. One that was not cut from another, such as a
+sum, gets new options. Tensors and weights that nothing uses any more are removed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SAME, _VALID = 0, 1
 
 
 def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int]) -> dict[int, int]:
-    """Make the model's main subgraph the rewritten graph, its operators in the order `steps`.
+    """Replace the model's main subgraph by the rewritten graph, with its operators in the order `steps`.
 
-    Returns the place of each graph tensor among the subgraph's tensors. Raises UnsupportedError for what the format
-    cannot say.
+    Returns the index of each of the graph's tensors among the subgraph's tensors. Raises UnsupportedError for an
+    operator, pads, an activation or a constant that the format cannot state.
     """
     main = model.subgraphs[0]
     old_tensors, old_operators = main.tensors, main.operators
@@ -56,7 +56,7 @@ def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int])
 
 
 def _needed(model: Any, graph: Graph, operators: Sequence[Any]) -> set[int]:
-    """Tensors of the file that stay: what kept operators and the interface refer to."""
+    """The file's tensors that stay: those that operators, the main subgraph's ends and its signatures refer to."""
     main = model.subgraphs[0]
     needed = {int(tensor) for tensors in (main.inputs, main.outputs) for tensor in _listed(tensors)}
     for position in graph.source.op_index:
@@ -76,13 +76,13 @@ def _listed(tensors: Any) -> Sequence[int]:
 
 
 def _tensor(model: Any, schema: Any, graph: Graph, tensor: int) -> Any:
-    """A new tensor; a constant one brings a buffer of its own."""
+    """A new tensor for the file. If it is constant, its value is added to the file as a new buffer."""
     meta = graph.tensors[tensor]
     entry = schema.TensorT()
     entry.name, entry.shape, entry.type = meta.name.encode(), np.asarray(meta.shape, np.int32), _CODES[meta.dtype]
     entry.hasRank = True
     entry.quantization = _quantization(schema, meta)
-    entry.buffer = 0  # by the format's convention the empty one
+    entry.buffer = 0  # by the format's convention buffer 0 is empty
     if tensor in graph.constants:
         value = graph.constant(tensor)
         if value is None or value.nbytes != meta.nbytes:
@@ -105,7 +105,7 @@ def _quantization(schema: Any, meta: Tensor) -> Any:
 
 
 _FILE_INPUTS = {"Split": (1, 0)}
-"""Positions of an operator's inputs in the sequence of the format, where that is not ONNX's (`kinds`)."""
+"""The order of an operator's inputs in the file, as positions in ONNX's order, where the two differ (`kinds`)."""
 
 
 def _operator(
@@ -141,7 +141,7 @@ def _operator(
 
 
 def _padding(graph: Graph, op: Op) -> int:
-    """Which of the format's two paddings has the window's pads."""
+    """The format's padding, SAME or VALID, that has the operator's pads. Raises UnsupportedError if neither has."""
     pads = tuple(op.attrs["pads"])
     if not any(pads):
         return _VALID
@@ -156,7 +156,8 @@ def _padding(graph: Graph, op: Op) -> int:
 
 
 def _made(model: Any, schema: Any, graph: Graph, op: Op) -> Any:
-    """An operator of a kind that its place in the file did not have."""
+    """A new operator that was not cut from an operator of the file. Raises UnsupportedError if `NEW` does not have its
+    kind."""
     if op.kind not in NEW:
         raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
     name, options = NEW[op.kind] if op.kind != "Pad" or len(op.inputs) < 3 else ("PADV2", "PadV2Options")
@@ -191,7 +192,8 @@ def _renumber_interface(model: Any, old_place: Mapping[int, int]) -> None:
 
 
 def _drop_weights(model: Any) -> None:
-    """Empty the buffers that nothing refers to any more; their numbers stay, for others are known by theirs."""
+    """Empty the buffers to which nothing refers any more. They stay in the list, so that the indices of the others stay
+    valid."""
     used = {entry.buffer for subgraph in model.subgraphs for entry in subgraph.tensors}
     used |= {entry.buffer for entry in model.metadata or ()} | set(_listed(model.metadataBuffer))
     for index, buffer in enumerate(model.buffers):

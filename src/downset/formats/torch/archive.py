@@ -1,8 +1,8 @@
-"""`.pt2` archives read and written as data: a zip of JSON and raw weights, opened without PyTorch.
+"""Reading of `.pt2` archives as data, without PyTorch. An archive is a zip of JSON and raw weights.
 
-PyTorch's own loader runs code that a file brings: it unpickles, evaluates symbolic sizes as Python, and imports modules
-that the file names. None of that is needed for a graph. The JSON is decoded into the structs below, weights are bytes,
-and what only PyTorch can make sense of (pickled weights, symbolic sizes, objects of its own) is refused.
+PyTorch's own loader runs code from the file: it unpickles objects, evaluates symbolic sizes as Python, and imports
+modules that the file names. A graph needs none of that. The JSON is decoded into the structs below, and weights are
+bytes. Contents that only PyTorch can read are refused: pickled weights, symbolic sizes and PyTorch's own objects.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _TensorMeta(msgspec.Struct):
 
 
 class Argument(msgspec.Struct):
-    """One named argument; `kind` 1 is positional and 2 by keyword."""
+    """One named argument of a call. `kind` 1 is positional, 2 is by keyword."""
 
     name: str
     arg: dict[str, Any]
@@ -54,7 +54,7 @@ class Argument(msgspec.Struct):
 
 
 class ArchiveNode(msgspec.Struct):
-    """One call."""
+    """One call of an operator, as the file states it."""
 
     target: str
     inputs: list[Argument]
@@ -104,9 +104,10 @@ class TensorType(msgspec.Struct, frozen=True):
 
 
 class Archive:
-    """One `.pt2` file. Entries are read when asked for; nothing of the file is ever executed.
+    """One `.pt2` file. Its graph is read at once, weights only on request. Nothing in the file is ever executed.
 
-    Raises LoadError, in one line that says why, for what is damaged, compressed, encrypted, or needs PyTorch to read.
+    Raises LoadError that says why in one line, if the file is damaged, compressed or encrypted, or if only PyTorch can
+    read it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -141,7 +142,7 @@ class Archive:
         self._constants = self._payloads(f"data/constants/{name}_constants_config.json")
 
     def _find_root(self) -> str:
-        """The folder that everything lies in: torch.export.save names it after the file."""
+        """The folder of the archive that holds all entries. torch.export.save names it after the file."""
         roots = {name.partition("/")[0] + "/" for name in self._entries if "/" in name}
         marked = [root for root in sorted(roots) if root + "archive_format" in self._entries]
         if len(marked) == 1 and self.read(marked[0] + "archive_format").strip() == b"pt2":
@@ -180,11 +181,11 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """The entries, in their order in the file."""
+        """The names of the entries, in their order in the file."""
         return list(self._entries)
 
     def read(self, name: str) -> bytes:
-        """One entry, its checksum verified."""
+        """The bytes of one entry. Raises LoadError if it is missing or its checksum is wrong."""
         entry = self._entries.get(name)
         if entry is None:
             raise self._damaged(f"{printable(name)} is missing")
@@ -197,7 +198,8 @@ class Archive:
             raise LoadError(f"cannot read {self.path}: {error.strerror or error}") from None
 
     def tensor(self, name: str) -> TensorType | None:
-        """The tensor of that name in the file; None where the value is not a tensor."""
+        """The type of the value `name` of the program; None if the value is not a tensor. Raises LoadError for symbolic
+        sizes, unknown element types and tensors that are not dense."""
         meta = self.graph.tensor_values.get(name)
         return None if meta is None else self._tensor(name, meta)
 
@@ -209,7 +211,7 @@ class Archive:
         return TensorType(tuple(self._fixed(name, size) for size in meta.sizes), _DTYPES[meta.dtype])
 
     def _fixed(self, name: str, size: _Size) -> int:
-        """A size, which is never computed: an expression in the file would be somebody's code."""
+        """A fixed size. A symbolic one is refused: its expression is code from the file, and is never evaluated."""
         if size.as_int is None:
             raise LoadError(f"{self.path}: {name!r} has a symbolic shape; export with fixed sizes")
         if size.as_int < 0:
@@ -217,8 +219,10 @@ class Archive:
         return size.as_int
 
     def weight(self, name: str, wanted: TensorType | None) -> Callable[[], npt.NDArray[Any]]:
-        """A function that reads a weight, buffer or constant, by its name in the program; raw bytes for element types
-        that numpy does not have. Everything but its bytes is checked now."""
+        """A function that reads the value of a weight, buffer or constant, by its name in the program. Values of
+        element types that numpy does not have are flat arrays of their bytes. Everything but the bytes is checked in
+        this call: it raises LoadError if the value is missing, pickled, not of the type `wanted`, or outside its
+        entry."""
         payload = self._weights.get(name) or self._constants.get(name)
         if payload is None:
             raise self._damaged(f"the value of {name!r} is missing")

@@ -1,4 +1,4 @@
-"""`torch.export.ExportedProgram` -> TorchProgram: PyTorch's own objects, in this process."""
+"""Translation of a `torch.export.ExportedProgram`, an object of PyTorch's in this process, into a TorchProgram."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 
 
 def program_of(program: Any) -> TorchProgram:
-    """The program as data; weights are read when they are asked for. Raises LoadError for symbolic shapes."""
+    """The program as data; each constant comes with a function that reads it. Raises LoadError for symbolic shapes."""
     signature, fx = program.graph_signature, program.graph
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     held.update(signature.inputs_to_lifted_tensor_constants)
@@ -37,7 +37,8 @@ def program_of(program: Any) -> TorchProgram:
 
 
 def _call(node: Any, values: dict[Any, TorchValue]) -> TorchCall:
-    """The call, whose results are known by the getitems that pick them, where it returns several."""
+    """A node as a TorchCall. If it returns several values, each is named after the getitem node that picks it, or after
+    the call and its position if none does."""
     result = node.meta.get("val")
     args, kwargs = _plain(node.args, values), _plain(node.kwargs, values)
     several = isinstance(result, (list, tuple))
@@ -64,7 +65,8 @@ def _value(name: str, value: Any) -> TorchValue:
 
 
 def _plain(argument: Any, values: Mapping[Any, TorchValue]) -> Any:
-    """Arguments with Values in place of nodes; nodes that are not values, such as bodies of control flow, are None."""
+    """Arguments with TorchValues in place of nodes, and None in place of nodes that are not values, such as the bodies
+    of control flow."""
     if isinstance(argument, Mapping):
         return {key: _plain(item, values) for key, item in argument.items()}
     if isinstance(argument, (list, tuple)):
@@ -82,7 +84,8 @@ def _reader(program: Any, name: str) -> Callable[[], npt.NDArray[Any]]:
 
 
 def _call_nodes(graph: Any) -> list[Any]:
-    """The nodes that are operators of ours: calls, without the getitems that only pick an output."""
+    """The nodes that become operators of the graph: all calls but the getitems, which only pick one of several results
+    of another call."""
     return [node for node in graph.nodes if node.op == "call_function" and not _is_getitem(node)]
 
 
@@ -91,8 +94,9 @@ def _is_getitem(node: Any) -> bool:
 
 
 def reordered(program: Any, steps: Sequence[int]) -> Any:
-    """The same program with its calls in another order (each getitem right after its call); a new ExportedProgram is
-    not made: the graph is permuted in a copy and linted."""
+    """A copy of the program with its calls in the order `steps`, and each getitem right after its call. Raises
+    LoadError if `steps` does not have each call once, and PyTorch's RuntimeError if a call would run before one that it
+    reads."""
     program = copy.deepcopy(program)
     fx = program.graph
     calls = _call_nodes(fx)

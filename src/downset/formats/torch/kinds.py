@@ -1,4 +1,5 @@
-"""Calls of PyTorch's operators -> the graph's operator kinds. Those without a counterpart stay `aten::NAME`, opaque."""
+"""Translation of calls of PyTorch's operators to the graph's kinds. Without a counterpart the kind is `aten::NAME`,
+which is opaque."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ Kind = tuple[str, dict[str, Any]]
 
 
 def translated(call: TorchCall) -> Kind:
-    """The kind and its attributes. Arguments that the operator cannot have raise what Python raises for them."""
+    """The graph's kind of a call, and its attributes. Arguments that the operator cannot have raise Python's own
+    errors, such as IndexError and TypeError."""
     name = call.target.removeprefix("aten.")
     base = name.partition(".")[0]
     numbers = any(isinstance(argument, (int, float)) for argument in call.args[:2])
@@ -41,7 +43,7 @@ _ELEMENTWISE = {
     "silu": "Swish", "silu_": "Swish", "sqrt": "Sqrt", "abs": "Abs", "neg": "Neg", "erf": "Erf", "log": "Log",
     "flatten": "Reshape", "view": "Reshape", "reshape": "Reshape", "squeeze": "Squeeze", "unsqueeze": "Unsqueeze",
 }  # fmt: skip
-"""Operators that need no attributes here: reshapes take the shape of their output."""
+"""Kinds of operators that need no attributes. A reshape has the shape of its output tensor."""
 
 
 def _argument(call: TorchCall, position: int, default: Any) -> Any:
@@ -115,7 +117,7 @@ def _concat(call: TorchCall) -> Kind:
 
 
 def _linear(call: TorchCall) -> Kind:
-    return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis of any rank
+    return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis of an input of any rank
 
 
 def _clip(call: TorchCall) -> Kind:

@@ -1,4 +1,4 @@
-"""An exported program as plain data: what is read from a `.pt2` archive and from PyTorch's own objects alike."""
+"""An exported program as plain data, the form into which both `.pt2` archives and PyTorch's own objects are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TorchCall", "TorchProgram", "TorchValue", "values_in"]
 
 @dataclass(frozen=True, slots=True)
 class TorchValue:
-    """A value of a program, known by its name. `shape` is None where it is not a tensor."""
+    """A value of a program, identified by its name. `shape` is None if the value is not a tensor."""
 
     name: str
     shape: tuple[int, ...] | None = None
@@ -22,8 +22,9 @@ class TorchValue:
 
 @dataclass(frozen=True, slots=True)
 class TorchCall:
-    """One operator. `target` is PyTorch's name of it ("aten.conv2d.default"); the arguments are numbers, strings,
-    None, Values, and lists and mappings of these. `several`: it returns a list or tuple, even one of length 1."""
+    """One call of an operator. `target` is PyTorch's name of the operator, such as "aten.conv2d.default". The arguments
+    are numbers, strings, None, TorchValues, and lists and mappings of these. `several`: whether the call returns a list
+    or tuple, even one of length 1."""
 
     name: str
     target: str
@@ -35,7 +36,8 @@ class TorchCall:
 
 @dataclass(frozen=True, slots=True)
 class TorchProgram:
-    """Inputs of the user, constants with what reads them, calls in the order they run, and outputs by name."""
+    """The inputs that a user gives, the constants with functions that read them, the calls in the order in which they
+    run, and the names of the outputs."""
 
     name: str
     inputs: Sequence[TorchValue]
@@ -45,7 +47,7 @@ class TorchProgram:
 
 
 def values_in(argument: Any) -> list[TorchValue]:
-    """The values in nested arguments, in order."""
+    """The TorchValues in nested arguments, in order."""
     if isinstance(argument, Mapping):
         argument = list(argument.values())
     if isinstance(argument, (list, tuple)):

@@ -28,9 +28,9 @@ _LARGEST = 1 << 48
 def load_exported(program: Any, *, trust: bool = False) -> Graph:
     """An ExportedProgram, or the `.pt2` file of one, as a graph with fixed shapes.
 
-    Parameters and buffers are constants, read when asked for. A file's own code never runs, unless `trust`: then
-    PyTorch loads it, which needs `downset[torch]`. Raises LoadError for damaged files, symbolic shapes, and what is
-    only read with `trust`.
+    Parameters and buffers are constants, read when they are needed. Code in a file never runs, except with `trust`:
+    PyTorch then loads the file, which needs `downset[torch]`. Raises LoadError for damaged files, for symbolic shapes,
+    and for files that can only be read with `trust`.
     """
     if not isinstance(program, (str, os.PathLike)):
         return _graph(program_of(program), "")

@@ -28,9 +28,9 @@ _ALIGNMENT = 64
 def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
     """Write the `.pt2` file the graph was loaded from with its operators in the order `steps`.
 
-    The archive is copied with the calls in its JSON permuted; nothing of it runs. Where the graph was loaded
-    with trust, PyTorch loads and saves it. Raises UnsupportedError for a graph from elsewhere, InvalidPlan for an
-    order that is none of the graph.
+    The archive is copied with the calls in its JSON permuted; no code in it runs. If the graph was loaded with trust,
+    PyTorch loads and saves it. Raises UnsupportedError for a graph that is not from a .pt2 file, InvalidPlan for an
+    invalid order.
     """
     if graph.source.format != "torch" or not graph.source.path:
         raise UnsupportedError(f"{graph.name} was not read from a .pt2 file: it cannot be written as one")
