@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "downset"
 LEVELS = (
     {"errors"},
     {"text", "extras", "native", "methods", "clock", "supervisor", "whole_files"},
-    {"isolation", "lattice", "process"},
+    {"isolated_worker", "isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},
@@ -52,6 +52,7 @@ LIBRARIES = {
         "rewrites",
         "stages",
         "pipelines",
+        "isolated_worker",
         "isolation",
         "equivalence",
         "tuning",

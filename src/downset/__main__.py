@@ -1,4 +1,4 @@
-"""The command line: what `downset` and `python -m downset` run."""
+"""The entry point of the command line, for `downset` and `python -m downset`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line in a process of its own, and watch it. An interrupt until that one answers signals ends both
-    at once: Python would print a traceback of the module that it imports."""
+    """Run the command line in a second process, and watch it. An interrupt ends both processes at once until the second
+    one handles signals; otherwise Python would print a traceback of the module that it is importing."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     supervise(_work, _explain)

@@ -1,8 +1,8 @@
-"""The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
+"""The command line: `downset COMMAND`. It reads options, calls the library, and prints tables or JSON.
 
-stdout carries data, stderr messages and progress. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification
-failed, 5 cannot load or unsupported, 6 not known: a limit was reached before, or nothing here runs what would tell; 70
-an error of downset itself, 128 and the signal's number where it was stopped.
+Data go to stdout, messages and progress to stderr. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification
+failed, 5 cannot load or unsupported, 6 not known (a limit was reached first, or the answer cannot be measured here), 70
+an error of downset itself, 128 plus the signal's number where a signal stopped it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
@@ -44,11 +44,11 @@ _COMMANDS = {
     "profile-cluster": "profile_cluster",
     "doctor": "doctor",
 }
-"""Command name -> module in `downset.commands` that holds it, imported when it is called."""
+"""By command: the module in `downset.commands` that holds it, which is imported when the command is called."""
 
 
 class _PipeClosedError(Exception):
-    """Nobody reads our output any more. click answers a BrokenPipeError itself, with another exit code."""
+    """The reader of stdout has closed it. click handles a BrokenPipeError with another exit code, so it is not used."""
 
 
 class _Commands(click.RichGroup):
@@ -70,7 +70,7 @@ class _Commands(click.RichGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """A command's name that is close to one is answered with that one."""
+        """The command of that name. For an unknown name, the error suggests a similar one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in _COMMANDS:
             close = get_close_matches(name, _COMMANDS, n=1)
@@ -86,9 +86,10 @@ def downset() -> None:
 
 
 def main() -> None:
-    """Run the command line; whatever happens is one line on stderr and a documented exit code, never a traceback.
+    """Run the command line. An error is one line on stderr and a documented exit code, never a traceback. A verdict of
+    `fit` that a network does not fit is several lines; the first one has the verdict.
 
-    Where JSON was asked for, a command that fails prints the envelope of its JSON to stdout besides."""
+    Where JSON was asked for, a command that fails also prints the envelope of its JSON to stdout."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
     with settled_streams(), answering_signals():
         problem: BaseException | None = None
@@ -110,7 +111,7 @@ _CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal
 
 
 def explain_end(ended: Ended) -> int:
-    """Say what a command could not, because a signal ended its process; the exit code."""
+    """Print the message of a command that a signal ended before it could print one; return the exit code."""
     with settled_streams():
         if ended.stopped:
             status = 128 + ended.stopped
@@ -126,9 +127,9 @@ def explain_end(ended: Ended) -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Say in one line what is wrong, and return the exit code."""
+    """Print one line about an error, and return the exit code."""
     if isinstance(error, DownsetError):
-        return _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}), error.figures)
+        return _fail(error.code, error.exit_code, str(error), error.found, error.figures, lines=error.lines)
     if isinstance(error, click.ClickException):
         return _fail("usage", 2, f"{error.format_message()} (see {_help_of(error)})")
     if isinstance(error, Stopped):  # it has been said
@@ -153,7 +154,7 @@ def _explain(error: BaseException) -> int:
 
 
 def _help_of(error: click.ClickException) -> str:
-    """How to ask for the help of the command that was typed, down to the innermost."""
+    """The command that prints the help of the command that was typed, subcommands included."""
     names: list[str] = []
     context = getattr(error, "ctx", None)
     while context is not None and context.parent is not None:
@@ -167,10 +168,14 @@ def _help_of(error: click.ClickException) -> str:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _fail(code: str, exit_code: int, message: str, *more: Mapping[str, Any]) -> int:
-    """Print the failure as `_print_failure` does, and one line on stderr."""
+def _fail(code: str, exit_code: int, message: str, *more: Mapping[str, Any], lines: Sequence[str] = ()) -> int:
+    """Print the failure as `_print_failure` does, and the message on stderr: one line, or `lines` where there are
+    some."""
     _print_failure(code, exit_code, message, *more)
-    _complain(message)
+    first, *rest = lines or (message,)
+    _complain(first)
+    for line in rest:
+        print(shortened(printable(line), _LONGEST_LINE), file=sys.stderr)
     return exit_code
 
 
@@ -181,8 +186,8 @@ def _print_failure(
     details: Mapping[str, Any] = _NOTHING,
     figures: Mapping[str, Any] = _NOTHING,
 ) -> int:
-    """The envelope of the command that failed, where its options ask for JSON, to stdout; the exit code. Options may be
-    what is wrong with it, so they are looked for in the arguments themselves."""
+    """Print the envelope of the failed command to stdout, where its options ask for JSON; return the exit code. The
+    options may be the error, so they are looked up in the raw arguments."""
     arguments = sys.argv[1:]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
@@ -206,7 +211,7 @@ def _complain(message: str) -> None:
 
 
 _LONGEST_WORD, _LONGEST_LINE = 300, 2_000
-"""Characters of a message: names in files may have any length."""
+"""The most characters of a word and of a line in a message: names in files may have any length."""
 
 
 def _one_line(message: str) -> str:

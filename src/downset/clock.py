@@ -1,7 +1,8 @@
-"""The clock of a search: seconds, or under a work limit the states that were looked at.
+"""The clock of a search: real seconds, or under a work limit the number of states.
 
-Inside `counting`, time goes by as searches count: `STATES_A_S` states are a second. Limits, shares of what is left and
-moments stay what they are in seconds, and load has no part in what is found.
+Inside `counting` with a work limit, the clock advances with the states that searches count: `STATES_A_S` states are one
+second. Limits, shares of the time left and moments are still given in seconds, but the load of the machine does not
+affect the result.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ __all__ = ["STATES_A_S", "TimeIsUp", "WorkLimits", "compiled_limits", "counting"
 STATES_A_S = 100_000
 """States that count as one second of a search under a work limit."""
 _LOOK = 500
-"""States between two looks at the clock, in searches written in Python."""
+"""The number of states that a look at the clock counts as, in searches written in Python."""
 _OVER_S = 1e9
-"""Seconds by which the clock is set forward when the real time is over."""
+"""Seconds by which the clock is set forward when the real time limit is reached."""
 
 
 class WorkLimits(TypedDict):
@@ -36,7 +37,7 @@ class TimeIsUp(Exception):
 
 @dataclass(slots=True)
 class _WorkCount:
-    """States so far, and the moment of `time.monotonic` that ends the search whatever its states."""
+    """The states so far, and the moment of `time.monotonic` that ends the search in any case."""
 
     end: float
     done: int = 0
@@ -50,8 +51,8 @@ _WORK: ContextVar[_WorkCount | None] = ContextVar("work", default=None)
 
 @contextlib.contextmanager
 def counting(work_limit: int | None, time_limit_s: float) -> Iterator[float]:
-    """Inside, the clock counts states where there is a work limit. Gives the time limit of the search on that clock.
-    The real time limit holds too."""
+    """A context in which the clock counts states, if there is a work limit. Yields the time limit of the search on that
+    clock. The real time limit holds as well."""
     if work_limit is None:
         yield time_limit_s
         return
@@ -63,7 +64,7 @@ def counting(work_limit: int | None, time_limit_s: float) -> Iterator[float]:
 
 
 def now() -> float:
-    """The moment, in seconds: of a clock that never goes back. A look counts as some states."""
+    """Seconds on a clock that never goes back. Under a work limit each call counts as some states."""
     work = _WORK.get()
     if work is None:
         return time.monotonic()
@@ -72,19 +73,19 @@ def now() -> float:
 
 
 def spent(states: int) -> None:
-    """A search has looked at so many states."""
+    """Count `states` states of a search."""
     work = _WORK.get()
     if work is not None:
         work.done += states
 
 
 def told(seconds: float) -> str:
-    """A limit on this clock, for people."""
+    """A limit on this clock as text for users: seconds, or states under a work limit."""
     return f"{seconds:g} s" if _WORK.get() is None else f"{round(seconds * STATES_A_S):,} states"
 
 
 def compiled_limits(seconds: float, most: int) -> tuple[float, int]:
-    """The limits of a search that counts states itself, and looks at `most` at any rate: seconds and states."""
+    """(seconds, states): the limits of a search that counts states itself and may expand at most `most`."""
     work = _WORK.get()
     if work is None:
         return seconds, most
@@ -92,7 +93,7 @@ def compiled_limits(seconds: float, most: int) -> tuple[float, int]:
 
 
 def limits(seconds: float) -> WorkLimits:
-    """The limits of a planner of orders or arenas that is given so many seconds."""
+    """The limits of a planner of orders or arenas that has `seconds` on this clock."""
     work = _WORK.get()
     if work is None:
         return {"time_limit_s": seconds, "work_limit": None}

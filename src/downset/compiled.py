@@ -1,4 +1,4 @@
-"""Results of compiling with PyTorch: plain values, which `ds.inductor` hands to receivers of reports and pages draw."""
+"""Results of compiling with PyTorch: plain values that `ds.inductor` passes to the receivers of its reports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport"]
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """A buffer that is live where memory peaks. `source`: the line of the model that made it; where all the code is
-    PyTorch's own, the module (`module 0.2 (Linear)`); "" where neither is known."""
+    """A buffer that is live at the peak. `source`: the line of the model that made it; if all of that code is
+    PyTorch's, the module (`module 0.2 (Linear)`); "" where neither is known."""
 
     name: str
     nbytes: int
@@ -23,41 +23,41 @@ class LiveBuffer:
 
 @dataclass(frozen=True, slots=True)
 class OrderReport:
-    """The gain of ordering one compiled graph. Bytes are Inductor's own estimate of a peak, which leaves out the
-    inputs that it may not free: parameters and the state of an optimiser."""
+    """The gain of ordering one compiled graph. Bytes are Inductor's estimates of peaks, which do not count inputs that
+    it may not free: parameters and the state of an optimiser."""
 
     graph: str
     """Inductor's name of the graph and what it computes: forward, backward, inference or a training step."""
     nodes: int
     given_bytes: int
-    """Peak of the order that fusion left."""
+    """The peak of the order after fusion."""
     inductor_bytes: int
-    """Peak of the best of that order and Inductor's three heuristics: what compiles without us."""
+    """The peak of the best of that order and Inductor's three heuristics, which Inductor uses by itself."""
     order: Order
-    """Ours; its evidence holds the bound, and whether the peak is proven least."""
+    """downset's order; its evidence holds the bound, and whether the peak is proven least."""
     chosen: bool
-    """Whether the graph runs in our order: it does where the peak is below Inductor's best, and rises on no device; on
-    a processor also at the same peak, where the calls that kernels share hold less."""
+    """Whether the graph runs in downset's order. It does if that peak is below Inductor's best and no device's peak
+    rises; on a CPU also at an equal peak, if the calls that kernels share then hold fewer bytes."""
     peak_node: str
-    """The node that runs when memory peaks in the order that runs."""
+    """The node that runs at the peak of the order that is used."""
     peak_live: tuple[LiveBuffer, ...]
-    """Buffers that are live then, the largest first."""
+    """The buffers that are live at that peak, the largest first."""
     before: tuple[StepNeed, ...] = ()
-    """The nodes in the best of Inductor's orders, by step, with the bytes that live while each runs."""
+    """The nodes in the best of Inductor's orders, by step, with the bytes live while each runs."""
     after: tuple[StepNeed, ...] = ()
-    """The same in the order that runs."""
+    """The same in the order that is used."""
     devices: str = ""
-    """Where the graph is on several devices: which, and whether that is why it keeps Inductor's order."""
+    """The devices, where the graph is on several, and whether it keeps Inductor's order for that reason; else ""."""
 
     __repr__ = abridged
 
     @property
     def peak_bytes(self) -> int:
-        """The peak of the order that runs."""
+        """The peak of the order that is used."""
         return self.order.peak_bytes if self.chosen else self.inductor_bytes
 
     def __str__(self) -> str:
-        """Some lines for people."""
+        """A summary for users, on several lines."""
         before, after = self.inductor_bytes, self.peak_bytes
         lines = [
             f"{self.graph}, {self.nodes} nodes: peak {format_bytes(before)} -> {format_bytes(after)} B "
@@ -71,25 +71,25 @@ class OrderReport:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeReport:
-    """The operators of one step that run again. Peaks are estimates from the graph before the compiler fuses it. They
-    leave parameters, the state of an optimiser and the batch out."""
+    """The operators of one training step that run again. Peaks are estimates from the graph before the compiler fuses
+    it. They do not count parameters, the state of an optimiser or the batch."""
 
     limit_bytes: int
     peak_bytes: int
     """The peak under the best order of the chosen operators."""
     cost_s: float
-    """Analytic estimate of what runs again."""
+    """An analytic estimate of the seconds that the operators take to run again."""
     none_bytes: int
-    """Peak where nothing runs again."""
+    """The peak if no operator runs again."""
     pytorch: tuple[float, int] | None
-    """Cost and peak of PyTorch's own choice, where forward and backward are two graphs."""
+    """(cost in seconds, peak in bytes) of PyTorch's choice; None unless forward and backward are two graphs."""
     operators: tuple[str, ...]
     """The operators that run again, by PyTorch's names."""
     front: tuple[tuple[float, int], ...]
-    """(cost, peak bytes) of the choices that no other beats, the cheapest first."""
+    """(cost in seconds, peak in bytes) of the choices that no other beats in both, the cheapest first."""
     tried: int
     seconds: float
-    """How long the search took; its effort is counted in sets, so the choice does not depend on it."""
+    """The seconds that the search took. Its effort is limited in sets, so the choice does not depend on them."""
 
     __repr__ = abridged
 

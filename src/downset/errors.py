@@ -1,13 +1,13 @@
 """The types of errors: every error that the library raises on purpose is a `DownsetError`.
 
-A message names the operator or tensor, the number, the limit, and what to do next. `exit_code` is what the command
-line returns for it, and `code` its name in the command line's JSON. Errors that the argument parser finds are usage
-errors too.
+A message names the operator or tensor, the number, the limit, and what to do next. `exit_code` is the exit code of the
+command line for the error, and `code` its name in the command line's JSON. Errors that the argument parser finds are
+usage errors too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 __all__ = [
     "DownsetError",
@@ -22,17 +22,31 @@ __all__ = [
 
 class DownsetError(Exception):
     """Base of every error raised on purpose. `figures`: numbers and names of the message by key, for programs; the
-    command line's JSON has them in `error`. `result`: what was found before it failed, such as the `Fit` that exceeds a
-    memory limit. `found`: the same as keys of the command's JSON, where the command gives them."""
+    command line's JSON has them in `error`. `result`: the result found before the failure, such as the `Fit` that
+    exceeds a memory limit. `found`: the same as keys of the command's JSON, where the command sets them. `lines`: a
+    long message as a terminal shows it, the verdict first; empty where the message is short."""
 
     exit_code = 70
     code = "internal"
 
-    def __init__(self, message: str, *, figures: Mapping[str, int | str] | None = None, result: object = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        figures: Mapping[str, int | str] | None = None,
+        result: object = None,
+        lines: Sequence[str] = (),
+    ) -> None:
         super().__init__(message)
+        self.lines: tuple[str, ...] = tuple(lines)
         self.figures: Mapping[str, int | str] = figures or {}
         self.result = result
         self.found: Mapping[str, object] = {}
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Add lines below the message as a terminal shows it."""
+        if lines:
+            self.lines = (*(self.lines or (str(self),)), *lines)
 
 
 class UsageError(DownsetError):
@@ -57,22 +71,22 @@ class InvalidPlan(DownsetError):
 
 
 class LoadError(DownsetError):
-    """A file is not there, not a model, damaged, or not a lawful graph."""
+    """A file is missing, is not a model, is damaged, or holds a graph that breaks a law."""
 
     exit_code = 5
     code = "load"
 
 
 class UnsupportedError(DownsetError):
-    """Lawful input that this part of downset does not handle, or that needs an extra to be installed."""
+    """Valid input that this part of downset does not handle, or that needs an extra to be installed."""
 
     exit_code = 5
     code = "unsupported"
 
 
 class LimitReached(DownsetError):
-    """Not known: a limit of time or states ended the search before there was any plan to return, or before it was known
-    whether one meets the limit asked for; or nothing here can measure what would tell."""
+    """Not known: a limit of time, work or memory was reached before there was a plan, or before it was known whether
+    one meets a given limit; or the answer would need a measurement that is not possible here."""
 
     exit_code = 6
     code = "limit"

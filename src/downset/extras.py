@@ -12,7 +12,8 @@ __all__ = ["optional_library", "torch_library"]
 
 
 def optional_library(module: str, *, what: str, extra: str) -> Any:
-    """The module of that name. Raises UnsupportedError that says `what` needs it and which extra brings it."""
+    """The module of that name. Where it is missing, raises UnsupportedError: `what` needs it, and `extra` installs
+    it."""
     try:
         return import_module(module)
     except ImportError:
@@ -21,5 +22,5 @@ def optional_library(module: str, *, what: str, extra: str) -> Any:
 
 @cache
 def torch_library(what: str = "executing graphs") -> Any:
-    """PyTorch."""
+    """The torch module. Raises UnsupportedError where it is missing."""
     return optional_library("torch", what=what, extra="torch")

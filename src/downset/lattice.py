@@ -1,7 +1,7 @@
-"""Downsets as bitmasks: the one lattice that orders, stages and pieces are paths over.
+"""Downsets as bitmasks: the lattice over which orders, stages and pieces are paths.
 
 A downset is a set of operators closed under predecessors: what can have been executed so far. Bit i of a mask is
-operator i. Everything here is written to be read; `downset._native` holds the fast twins, and tests hold the two equal.
+operator i. The code here favours clarity; `downset._native` holds fast twins, and tests compare both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 Masks = Sequence[int]
 Lists = Sequence[Sequence[int]]
-"""By operator: others, ascending. Linear in edges, where masks are quadratic in operators."""
+"""By operator: other operators, ascending. Lists take memory linear in edges; masks are quadratic in operators."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -44,7 +44,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def masks(listed: Lists) -> tuple[int, ...]:
-    """The same sets as masks. O(V²) bits: what searches of few operators take, and nothing else."""
+    """The same sets as masks. They take O(V²) bits, so only searches over few operators use them."""
     sets = []
     for operators in listed:
         mask = 0
@@ -60,7 +60,7 @@ def lists(given: Masks) -> tuple[tuple[int, ...], ...]:
 
 
 def successor_lists(predecessors: Lists) -> tuple[tuple[int, ...], ...]:
-    """By operator: those that directly wait for it. O(V + E) time and memory."""
+    """By operator: the operators that directly wait for it, ascending. O(V + E) time and memory."""
     after: list[list[int]] = [[] for _ in predecessors]
     for operator, before in enumerate(predecessors):
         for earlier in before:
@@ -69,7 +69,7 @@ def successor_lists(predecessors: Lists) -> tuple[tuple[int, ...], ...]:
 
 
 def successors(predecessors: Masks) -> tuple[int, ...]:
-    """By operator: the mask of those that directly wait for it."""
+    """By operator: the mask of the operators that directly wait for it."""
     masks = [0] * len(predecessors)
     for operator, before in enumerate(predecessors):
         for earlier in bits(before):
@@ -122,7 +122,7 @@ def ready(predecessors: Masks, downset: int) -> Iterator[int]:
 
 
 def downsets(predecessors: Masks, *, limit: int | None = None) -> Iterator[int]:
-    """Every downset once, by cardinality, the empty one first. Raises LimitReached past `limit` of them."""
+    """Every downset once, by number of operators, the empty one first. Raises LimitReached for more than `limit`."""
     after = successors(predecessors)
     level = {0: sum(1 << operator for operator in ready(predecessors, 0))}  # downset -> its ready operators
     seen = 0
@@ -142,7 +142,7 @@ def downsets(predecessors: Masks, *, limit: int | None = None) -> Iterator[int]:
 
 
 def count_downsets(predecessors: Masks, *, limit: int | None = None) -> int:
-    """How many downsets there are; raises LimitReached past `limit`."""
+    """The number of downsets. Raises LimitReached if there are more than `limit`."""
     return sum(1 for _ in downsets(predecessors, limit=limit))
 
 
@@ -159,10 +159,11 @@ def reduction(predecessors: Masks) -> tuple[int, ...]:
 
 
 def divided(predecessors: Lists) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """The graph cut behind every operator that is comparable with all others, each part by itself, numbered from 0.
+    """The graph cut behind every operator that is comparable with all others: the predecessor lists of each part, whose
+    operators are numbered from 0.
 
-    Operators must be in a topological order. Every order runs one part after the other; an antichain lies in one part;
-    there is one downset more than the sum of (downsets of a part - 1). O(V + E).
+    Operators must be in a topological order. Every order runs one part after the other, and an antichain lies in one
+    part. The number of downsets is 1 plus the sum of (downsets of a part - 1). O(V + E).
     """
     count = len(predecessors)
     first_reader = [min(after, default=count) for after in successor_lists(predecessors)]
@@ -188,11 +189,11 @@ _LARGE = 2.0**_LARGE_BITS
 
 
 def estimate_downsets(predecessors: Lists, *, samples: int = 100, seed: int = 0) -> int:
-    """About how many downsets there are, from `samples` random walks up the lattice with resampling.
+    """An estimate of the number of downsets, from `samples` random walks up the lattice with resampling.
 
-    A walk at D steps to a ready operator at random and multiplies its weight by (ready operators of D) / (maximal
-    operators of the next downset). The mass that reaches each downset of a level is then 1 in expectation, so the mean
-    weight estimates the size of the level without bias. O(samples · (V + E)).
+    At a downset D a walk adds a random ready operator and multiplies its weight by (ready operators of D) / (maximal
+    operators of the next downset). The expected weight that reaches each downset of a level is then 1, so the mean
+    weight is an unbiased estimate of the size of the level. O(samples · (V + E)).
     """
     random = Random(seed)
     after = successor_lists(predecessors)

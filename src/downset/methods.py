@@ -1,7 +1,7 @@
-"""The contract of all planners: a method is a name in a family's dict, or any callable of the same shape.
+"""The contract of all planners: a method is a name in a family's dict, or any callable with the same parameters.
 
-What a planner can do is declared, never concluded from its name: the options that it takes are the parameters of its
-signature that are keyword-only or have a default, and the rest stands beside it in its `Method`.
+What a planner can do is declared, never inferred from its name. Its options are the parameters of its signature that
+are keyword-only or have a default. Its `Method` states the rest.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ChainName = Literal["pieces", "blocks", "relays"]
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The contract between a family and its planners. `plans`: what it plans, for messages. `problem`: the positional
-    arguments. `settings`: options that the front door gives to every planner that takes them. `returns`: the result's
-    type."""
+    """The contract between a family and its planners. `plans`: what they plan, for messages. `problem`: the positional
+    arguments. `settings`: options that the family's public function passes to every planner that takes them. `returns`:
+    the type of the result."""
 
     plans: str
     problem: tuple[str, ...]
@@ -51,19 +51,19 @@ class Contract:
 class Method:
     """A planner and what it can do.
 
-    `proves`: its search covers the whole space that it is documented to search, so that its bounds and its answer "no
-    plan" are about that space; under memory limits the front door of pipelines then tries further plans before it says
-    that there is none. `chain`: the chain of units that a planner of pipelines is given of a graph: its pieces, one
-    unit for each block, or pieces that hand tensors on over several stages (relays).
+    `proves`: its search covers the whole documented space, so that its bounds and its answer "no plan" hold for that
+    space. Under memory limits, planning of pipelines then tries further plans before it reports that there is none.
+    `chain`: the chain of units of a graph that a planner of pipelines gets: its pieces, one unit for each block, or
+    pieces that pass tensors on over several stages (relays).
 
-    A callable without a `Method` has the defaults. Pass `Method(planner, ...)` to declare more."""
+    A callable without a `Method` has the defaults; pass `Method(planner, ...)` to declare more."""
 
     plan: Callable[..., Any]
     proves: bool = False
     chain: ChainName = "pieces"
 
     signature: inspect.Signature | None = field(init=False, repr=False, compare=False)
-    """None for a compiled function that does not tell: it is called without options."""
+    """None for a compiled function without a signature, which is called without options."""
     options: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The options that the planner names in its signature."""
     takes_any: bool = field(init=False, repr=False, compare=False)
@@ -100,7 +100,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A method with its name and the options of its own that the user gave."""
+    """A method with its name and the options that the user gave for it."""
 
     name: str
     method: Method
@@ -108,7 +108,7 @@ class Chosen:
     options: Mapping[str, object]
 
     def __call__(self, *problem: Any, **settings: Any) -> Any:
-        """Plan with those of the settings that the method takes. Raises UsageError for a result of another type."""
+        """Plan with the settings that the method takes. Raises UsageError for a result of another type."""
         result = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
         if not isinstance(result, self.contract.returns):
             raise UsageError(
@@ -126,11 +126,11 @@ def choose(
     *,
     other: Collection[str] = (),
 ) -> Chosen:
-    """The method of that name in the family's dict, or the one given. Raises UsageError for an unknown name, an option
-    that the method does not take, or a callable of another shape.
+    """The method of that name in the family's dict, or the given callable. Raises UsageError for an unknown name, an
+    option that the method does not take, or a callable with other parameters.
 
-    `other`: names of the sister problem's methods, which people try here. A callable named like a method of the dict is
-    told apart in its name, and treated like any other callable."""
+    `other`: names of methods of a related problem, for a better message where a user gives one here. A callable with
+    the name of a method in the dict gets a different name."""
     if isinstance(method, str):
         if method not in methods:
             problem = f"there is no {method!r} for" if method in other else f"unknown method {method!r} for"
@@ -150,13 +150,13 @@ def choose(
 
 
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:
-    """Raise UsageError that lists the choices where `value` is none of them."""
+    """Raise UsageError that lists the choices, unless `value` is one of them."""
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")
 
 
 def check_engine(engine: object) -> None:
-    """Raise UsageError for an engine that there is not."""
+    """Raise UsageError unless the engine is one of EngineName."""
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(ENGINES)}")
 
@@ -181,7 +181,7 @@ def _check_options(name: str, method: Method, options: Mapping[str, object], *, 
 
 
 def _check_shape(name: str, method: Method, contract: Contract, options: Mapping[str, object]) -> None:
-    """Whether the planner can be called as the front door does."""
+    """Raise UsageError unless the planner can be called with the contract's arguments and these options."""
     if method.signature is None:
         return
     given = {option: None for option in (*contract.settings, *options) if method.takes(option)}

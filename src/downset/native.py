@@ -1,4 +1,4 @@
-"""The compiled module, where it is built: `compiled`, typed by _native.pyi."""
+"""The compiled module as `compiled`; its types are in _native.pyi."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """`compiled`, imported when it is asked for. There is no silent fallback: raises UnsupportedError that says how
-        to get it."""
+        """`compiled`, imported when it is first used. Where it is not built, raises UnsupportedError that says how to
+        build it."""
         if name != "compiled":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

@@ -1,4 +1,4 @@
-"""Results of pipelines that were simulated, or served by running devices: plain values that reports draw."""
+"""Results of simulated pipelines and of pipelines served by running devices: plain values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ RanTask = tuple[int, int, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Simulated, not measured. `period_s`: mean time between frames that left, without the first fifth and while the
-    pipeline fills or drains (`window` frames each; fewer than three times that many frames tell little); of frames
-    before it stalled, if it did; None where too few left. `sustained_period_s`: the same undisturbed, with a frame
-    always waiting.
+    """The result of a simulation. `period_s`: the mean time between results, without the first fifth of the frames and
+    without those in the pipeline while it fills or drains (`window` frames each; fewer than three times that many
+    frames give a poor estimate). If the pipeline stalled, it is over the frames before that; None where there are too
+    few. `sustained_period_s`: the same without disturbances and with a frame always waiting.
 
-    `latency_s`: the 50th, 90th, 99th percentile and the largest, from when a frame arrives, of frames that arrive every
-    `arrival_s` seconds; None where none left. In that run `most_waiting` frames were not let in yet at worst, and
-    `last_waiting` when the last one arrived.
-    By device: shares of the time that it computed (`utilisation`), sent and received; share of its MACs that were
-    redundant; the most bytes of buffers in use at once. `energy_j`: for a frame, where every device states its powers
-    (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames that needed it after that never left.
+    `latency_s`: the 50th, 90th and 99th percentile and the largest, for frames that arrive every `arrival_s` seconds,
+    from their arrival; None where there is no result. In that run at most `most_waiting` frames waited to be let in,
+    and `last_waiting` did when the last one arrived.
+    By device: the shares of time in which it computed (`utilisation`), sent and received; the share of its MACs that
+    were redundant; the most bytes of its buffers in use. `energy_j`: for each frame, where every device states its
+    powers (else None). `stalled_at_s`: when a dead device stopped the pipeline; later frames that need it give no
+    result.
     """
 
     frames: int
@@ -46,7 +47,7 @@ class Simulation:
 
     @property
     def falls_behind(self) -> bool:
-        """Whether frames arrive faster than the plan sustains: then the queue at the source grows for ever."""
+        """Whether frames arrive faster than the plan sustains, so that the queue at the source grows without limit."""
         if self.arrival_s is None or self.sustained_period_s is None:
             return False
         return self.arrival_s < self.sustained_period_s * (1 - 1e-6)
@@ -58,9 +59,9 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """The use of one device of a running pipeline: shares of the time that it computed, sent and received, in how many
-    frames it took part, and the most memory that its process took. Planned shares are of the periods that the plans in
-    use have, for the frames that have left: the shares of a device that runs as planned."""
+    """The use of one device of a running pipeline: shares of the time in which it computed, sent and received, the
+    number of frames in which it took part, and the most memory that its process took. Planned shares are those of a
+    device that runs as planned, from the periods of the plans that were in use for the frames with a result."""
 
     name: str
     computing: float
@@ -75,11 +76,11 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class ServeEvent:
-    """Something that happened to a running pipeline, `at_s` seconds after its start.
+    """An event of a running pipeline, `at_s` seconds after its start.
 
-    lost, back, slow, recovered: of a device; one that recovered was slow and is less so. replanned: another plan is in
-    use from here on; `plan_s` is what planning took and `move_s` what bringing `moved_bytes` of shards to the devices
-    and opening them took, `replayed` how many frames began again."""
+    Kinds of a device: lost, back, slow, recovered (it is less slow than before). replanned: another plan is in use from
+    then on. `plan_s`: seconds of planning; `move_s`: seconds of bringing `moved_bytes` of shards to the devices and
+    opening them; `replayed`: the number of frames that began again."""
 
     at_s: float
     kind: Literal["lost", "back", "slow", "recovered", "replanned"]
@@ -93,10 +94,10 @@ class ServeEvent:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The result of a running pipeline; all measured but what is called planned. `latency_s`: percentiles 50, 90, 99
-    and the longest, from when a frame was let in to when its result was back. `period_s`: the mean time between
-    results, None where they are too few. `planned_period_s` is of the plan in use, `first_planned_period_s` of the
-    first one."""
+    """The result of a running pipeline. All figures are measured except those called planned. `latency_s`: percentiles
+    50, 90 and 99 and the longest, from letting a frame in to its result. `period_s`: the mean time between results,
+    None where there are too few. `planned_period_s`: that of the plan in use; `first_planned_period_s`: that of the
+    first plan."""
 
     frames: int
     completed: int

@@ -1,4 +1,4 @@
-"""Plans: plain values that planners return, with their evidence. A plan never holds its graph."""
+"""Plans: the values that planners return, with their evidence. A plan does not contain its graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ __all__ = [
     "PipelineStage",
     "Resource",
     "ResourceOrder",
-    "Rewrite",
     "Rows",
     "SharedObjects",
     "Stage",
@@ -37,14 +36,14 @@ __all__ = [
 ]
 
 StoppedBy = Literal["", "time", "work", "memory"]
-"""The limit that ended a search before its end: of time, of work (states), of memory; "": none did."""
+"""The limit that ended a search early: time, work (search states) or memory; "" if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """The result of a planner of orders or arenas: its solution (operators by step, or offsets or objects by record),
-    a bound that holds for every solution, whether the solution meets it, the search states it took, and which limit
-    ended the search before its end."""
+    a bound that holds for every solution, whether the solution is proven to meet it, the number of search states, and
+    the limit that ended the search early, if one did."""
 
     solution: tuple[int, ...]
     bound: int
@@ -57,9 +56,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How good a plan is known to be. `bound` holds for every plan of the same problem; `proven` is `value == bound`
-    established by a finished search or by a bound that the plan meets. `states` counts search states (0: none).
-    `stopped_by`: the limit that ended the search before its end, where one did."""
+    """How good a plan is known to be. `bound` holds for every plan of the same problem. `proven`: a finished search, or
+    a bound that the plan meets, shows that the value equals the bound. `states`: the number of search states.
+    `seconds`: the time of the search. `stopped_by`: the limit that ended the search early, if one did."""
 
     method: str
     value: float
@@ -111,7 +110,7 @@ class Arena:
     memory: str = ""
     tensor_offsets: Mapping[int, int] = field(default_factory=dict)
     overlaps: tuple[Overlap, ...] = ()
-    """Records that may overlap while one operator reads the one and writes the other."""
+    """Pairs of records that may overlap while one operator reads one and writes the other."""
 
     def __repr__(self) -> str:
         model = f", memory {self.memory}" if self.memory else ""
@@ -132,8 +131,7 @@ class SharedObjects:
     evidence: Evidence
 
     def __repr__(self) -> str:
-        count = len(self.object_bytes)
-        return f"<SharedObjects: {count} for {len(self.records)} records, {self.evidence.in_bytes()}>"
+        return f"<SharedObjects: {len(self.object_bytes)} for {len(self.records)} records, {self.evidence.in_bytes()}>"
 
     @property
     def total_bytes(self) -> int:
@@ -142,8 +140,8 @@ class SharedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The work between two barriers: groups side by side, the units of a group one after another; or, `merged`, one
-    operator that does the work of all units (one unit a group then)."""
+    """The work between two barriers: groups run side by side, the units of a group one after another. If `merged`, one
+    operator does the work of all units, and each group has one unit."""
 
     groups: tuple[tuple[int, ...], ...]
     merged: bool = False
@@ -184,8 +182,8 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows [start, stop) of a tensor along the axis that its block is cut on; `columns` [first, last) where the block
-    is cut into tiles, else all."""
+    """Rows [start, stop) of tensor number `tensor`, along the axis on which its block is cut. `columns`: the half-open
+    interval of columns if the block is cut into tiles, else None, which means all columns."""
 
     tensor: int
     start: int
@@ -195,12 +193,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The part of a block that one device computes: rows [start, stop) of the block's frame (and columns, where it is
-    cut into tiles). Where the block's `axis` is 1, its rows are the network's columns and its columns the network's
-    rows. A tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip.
+    """The part of a block that one device computes: rows [start, stop) of the block's `frame_rows`, and `columns` if
+    the block is cut into tiles. If the block's `axis` is 1, rows here are the network's columns, and columns its rows.
+    A tensor of H rows is cut at floor(row * H / frame_rows). A tensor without rows belongs to the last strip.
 
-    `moved_bytes`: read and written by operators without MACs. `macs_of`: MACs by kind of operator, only for kinds that
-    the device has an alpha of their own for."""
+    `in_bytes`, `out_bytes`: bytes of what it reads and of its own rows of results. `moved_bytes`: bytes that operators
+    without MACs read and write. `macs_of`: MACs by kind of operator, only for kinds in the device's `alpha_of`."""
 
     device: int
     start: int
@@ -216,7 +214,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One message of a frame: rows that `source` has and `target` lacks, `nbytes` together."""
+    """One message for a frame: device `source` sends `rows`, of `nbytes` in all, to device `target`."""
 
     source: int
     target: int
@@ -228,8 +226,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operators between two cuts, computed strip by strip without communication inside. `axis`: 0 where rows are cut, 1
-    where columns are. `rule`: who fetches what from whom, as docs/pipelines.md has it."""
+    """The operators between the cuts `start` and `stop`, computed strip by strip without messages inside. `axis`: 0 if
+    rows are cut, 1 if columns are. `rule`: which devices send rows to which (docs/pipelines.md, Who fetches what)."""
 
     start: int
     stop: int
@@ -244,8 +242,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """Blocks that the same devices run one after another. `leader`: who gives and gathers, -1 where nobody does.
-    `macs` are all that are computed, `redundant_macs` those above the need."""
+    """Blocks that the same devices run one after another. `leader`: the device that gives the others their rows and
+    gathers the results; -1 if there is none. `macs`: all MACs, `redundant_macs` those beyond one computation of all."""
 
     ops: tuple[int, ...]
     leader: int
@@ -259,9 +257,9 @@ class PipelineStage:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that every frame needs once: strip `strip` of a block on `device`, or a transfer that `device` sends.
-    `after`: the tasks of the same frame that give the device what this one reads. `block` is that of the strip, or the
-    one that a transfer comes before or gathers; a transfer to the sink belongs to the last."""
+    """Work that every frame needs once: strip number `strip` of a block on `device`, or a transfer that `device` sends.
+    `after`: the tasks of the same frame that give the device what this task reads. `block`: the strip's block, or the
+    block that a transfer precedes or whose rows it gathers; a transfer to the sink belongs to the last block."""
 
     stage: int
     block: int
@@ -275,7 +273,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A device, radio or medium: it does one task at a time. `device` is -1 for the medium."""
+    """A device, a part of one, or the medium. It does one task at a time. `device` is -1 for the medium."""
 
     kind: Literal["device", "processor", "radio", "send", "receive", "medium"]
     device: int = -1
@@ -283,7 +281,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A task's place in the cyclic order of a resource: in round n the task is done for frame n - `behind`."""
+    """A place in the cyclic order of a resource: in round n the resource does the task for frame n - `behind`."""
 
     task: int
     behind: int
@@ -291,7 +289,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ResourceOrder:
-    """A resource's tasks in their cyclic order, each once."""
+    """The tasks of a resource in their cyclic order, each once."""
 
     resource: Resource
     turns: tuple[Turn, ...]
@@ -301,12 +299,12 @@ class ResourceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Room for rows [start, stop) of a tensor on a device (and columns, as in `Rows`), `nbytes` for each of `slots`
-    frames: taken from the start of the first of the tasks `writers` to the end of the last of the tasks `readers`. The
-    slots lie one after another in the device's arena, from `offset` on; frame k has slot k modulo `slots`.
+    """Memory on a device for rows [start, stop) of a tensor (and `columns`, as in `Rows`). It has `slots` slots of
+    `nbytes`, one after another from `offset` on in the device's arena; frame k has slot k modulo `slots`. A frame holds
+    its slot from the start of its first task in `writers` to the end of its last task in `readers`.
 
-    Frames are taken by the first task that reads them, results held until all of them are there: such tasks are writers
-    or readers too. `tensor` -1: what a strip holds inside while it is computed, `start` and `stop` are 0 then."""
+    Tasks that read the network's inputs at the entry are writers there; tasks that write its results at the exit are
+    readers there. `tensor` -1: memory inside a strip while it is computed; `start` and `stop` are then 0."""
 
     device: int
     tensor: int
@@ -324,8 +322,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The memory that a device must have: every constant that it reads once, what its runtime takes, and the arena of
-    its buffers. Under `paper`, which has no buffers, the arena is that of the strip that needs most."""
+    """The memory that a device needs: its constants, each counted once; what its runtime takes (`overhead_bytes`); and
+    the arena of its buffers. With `comm` "paper" there are no buffers: it is the arena of the strip that needs most."""
 
     device: int
     weights_bytes: int
@@ -339,8 +337,8 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSchedule:
-    """The cyclic order of every resource, with at most `window` frames inside at once. `load_bound_s`: no orders of the
-    same tasks have a shorter period."""
+    """The cyclic order of every resource, with at most `window` frames inside at once. `load_bound_s`: seconds; the
+    period of any orders of the same tasks is at least this long."""
 
     window: int
     orders: tuple[ResourceOrder, ...]
@@ -352,13 +350,13 @@ class PipelineSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Which device computes which operators on which rows, what is sent to whom, and in which order.
+    """A plan of which device computes which operators on which rows, what it sends to which device, and in which order.
 
-    `comm`: the model of time, `paper` without a schedule. A frame appears at `entry`, its result stays at `exit`;
-    `source` and `sink` are their names where they were asked for, else `outside`. `evidence.value` and `.bound` are
-    periods in seconds, over the plans of `space`; no pipeline of any kind has a period below `floor_s` (0: not known).
-    `note`: what else is to be said of the plan. `frame_bytes` and `result_bytes`: of a frame and of its result, for
-    which the entry and the exit are charged where the cluster says what messages cost."""
+    `comm`: the model of time; with "paper" there is no schedule. A frame appears at device `entry`, and its result
+    stays at device `exit`. `source`, `sink`: the names of these devices if the user chose them, else "outside".
+    `evidence.value` is the period in seconds; `evidence.bound` holds for the plans that `space` names. Every pipeline
+    has a period of `floor_s` or more (0: not known). `note`: remarks of the planner. `frame_bytes`, `result_bytes`: the
+    bytes of a frame and its result; they cost the entry and the exit time if the cluster states costs of messages."""
 
     cluster: Cluster
     comm: Literal["resources", "paper"]
@@ -391,22 +389,8 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
-    """One concatenation taken apart (or, row-wise, a segment computed strip by strip: `name` says which). `name`: its
-    operator, `readers`: the operators that were split, in order; `kind`: channel-wise where partial results are added
-    up, else kernel-wise; `bytes_gained`: by how much the peak would be higher without it."""
-
-    name: str
-    readers: tuple[str, ...]
-    kind: str
-    bytes_gained: int
-
-    __repr__ = abridged
-
-
-@dataclass(frozen=True, slots=True)
 class Together:
-    """An order and its arena. The arena's evidence here speaks of *all* orders: its bound is the least peak proven."""
+    """An order and its arena. The evidence of the arena is about *all* orders: its bound is that of their peaks."""
 
     order: Order
     arena: Arena

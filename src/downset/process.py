@@ -1,4 +1,5 @@
-"""The process that the command line runs in: its streams, signals and scratch folder, and reports of our errors."""
+"""The process in which the command line runs: its streams, signals and scratch folder, and reports of downset's
+errors."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ __all__ = [
 
 
 class Stopped(SystemExit):
-    """Stopped from outside, by the signal of this number."""
+    """The process was asked to stop by the signal of this number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -37,7 +38,7 @@ class Stopped(SystemExit):
 
 
 class _Unfailing:
-    """A stream for words: where they cannot be written, they are lost, and the work goes on."""
+    """A stream for messages: a message that cannot be written is lost, and the work goes on."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -64,15 +65,15 @@ class _Unfailing:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Drop what is still buffered: it would fail again when Python ends, and change the exit code."""
+        """Drop the buffered text: writing it would fail again when Python ends, and change the exit code."""
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 @contextlib.contextmanager
 def settled_streams() -> Iterator[None]:
-    """Names of tensors are printed whatever the terminal's encoding; what was closed takes everything and keeps
-    nothing; a stderr that cannot be written changes no exit code."""
+    """A context in which any name can be printed, in every encoding of the terminal. A closed stream discards its text,
+    and a stderr that cannot be written does not change the exit code."""
     fill_standard_streams()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -89,15 +90,15 @@ def settled_streams() -> Iterator[None]:
 
 
 def abandon_stdout() -> None:
-    """Drop what is still buffered: at exit Python would try to write it, and complain once more."""
+    """Drop the buffered text of stdout: at exit Python would try to write it, and print another error."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def in_scratch_folder() -> Iterator[None]:
-    """All temporary files lie in one folder, which is removed at the end; where none can be made, each lies where it
-    does otherwise."""
+    """A context in which all temporary files lie in one folder, which is removed at the end. If it cannot be made, they
+    lie where Python puts them by default."""
     try:
         folder = tempfile.mkdtemp(prefix="downset-")
     except OSError:
@@ -114,9 +115,9 @@ def in_scratch_folder() -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering_signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end what is inside by `Stopped`; only the first of them counts. Python runs handlers
-    between two steps of its own, and not while native code runs: then the process that watches this one ends it (see
-    `supervisor`). Only the main thread may set handlers."""
+    """A context in which the first SIGINT, SIGTERM or SIGHUP raises `Stopped`. Python does not run handlers while
+    native code runs; in that case the process that watches this one ends it (see `supervisor`). Call it in the main
+    thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -142,7 +143,7 @@ def answering_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping_in_order(seconds: float) -> Iterator[None]:
-    """Give what is inside so many seconds to stop once a signal asks for it."""
+    """A context whose code gets `seconds` to stop once a signal asks for it."""
     tell("grace", seconds)
     try:
         yield
@@ -151,8 +152,8 @@ def stopping_in_order(seconds: float) -> Iterator[None]:
 
 
 def write_report(error: BaseException, arguments: Sequence[str], version: str) -> str | None:
-    """Write what happened into a file for a bug report, and return its name; None where it cannot be written. It holds
-    the command's arguments and the traceback, nothing of a model."""
+    """Write a file for a bug report, and return its name; None where it cannot be written. It holds the command's
+    arguments and the traceback, and no data of a model."""
     text = "\n".join(
         [
             f"downset {version}, Python {platform.python_version()}, {platform.platform()}",

@@ -1,4 +1,4 @@
-"""Results that the jobs return beside their plans: plain values that reports draw."""
+"""Results that jobs return besides their plans: plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
-from downset.plans import Arena, Evidence, Order, Rewrite, Together
+from downset.plans import Arena, Evidence, Order, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
@@ -25,12 +25,28 @@ ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A concatenation taken apart (`name`: its operator), or a segment in strips (`name` describes it). `readers`: the
+    operators that were split, in order. `kind`: channel-wise where partial results are added up, row-wise for strips,
+    else kernel-wise. `bytes_gained`: how many bytes higher the peak would be without it. `short_name`: a segment's name
+    for a line, with the names of its operators shortened."""
+
+    name: str
+    readers: tuple[str, ...]
+    kind: str
+    bytes_gained: int
+    short_name: str = ""
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
-    """The outcome of comparing two files without running them. `proven`: the second holds the same network as the
-    first, or (`optimised`) as what ONNX Runtime's own optimisation makes of the first, which only runs compare.
-    `rewrites`: how many tensors are proven to hold parts of others, where the network is rewritten. `exact`: every
-    element is computed as before; False where sums are added up in another order. `placed`: the second carries offsets,
-    which keep apart what lives at the same time. `reason`: why there is no proof."""
+    """The outcome of comparing two files without running them. `proven`: the second file holds the same network as the
+    first, or with `optimised` the network that ONNX Runtime's optimisation makes of the first; that optimisation is
+    checked by runs only. `exact`: every element is computed as before; False where sums are added in another sequence.
+    `rewrites`: the number of tensors that are proven to hold parts of others, in a rewritten network. `placed`: the
+    second file holds offsets that keep apart all tensors live at the same time. `reason`: why there is no proof."""
 
     proven: bool
     exact: bool = True
@@ -42,14 +58,15 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`equal`: bit for bit; None where no runtime here could run the models. `max_abs_error`: over all outputs.
-    `largest`: the largest absolute value among the first's floats (among its integers, where it has no floats).
-    `floats`: whether all that differ are floats, `quantized`: integers of at most 16 bits.
+    """The outcome of running two files on the same inputs. `equal`: whether the outputs are equal bit for bit; None
+    where no runtime here could run the files. `max_abs_error`: the largest difference in all outputs. `largest`: the
+    largest absolute value in the first file's float outputs, or in its integers if it has no floats. `floats`: whether
+    all outputs that differ are floats; `quantized`: whether all are integers of at most 16 bits.
 
-    `proof`: what was found without running. `runs`: on how many inputs, `varies`: whether any output differed from one
-    to the next (None: there was one input). `inside`: how many tensors that both files have were compared inside, and
-    `inside_note`: how they differ, where they do. `placed`: the outputs are also equal in TFLite Micro, with the
-    offsets of the second file in force."""
+    `proof`: the result without running. `runs`: the number of inputs. `varies`: whether any output differed from one
+    input to the next (None: there was one input). `inside`: the number of tensors inside both files that were compared;
+    `inside_note`: how they differ, if they do. `placed`: the outputs are also equal in TFLite Micro with the offsets of
+    the second file."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -67,24 +84,24 @@ class Comparison:
 
     @property
     def proven(self) -> bool:
-        """Whether the second file is proven to hold the first's network, with nothing left to runs."""
+        """Whether the second file is proven to hold the first's network, without a part that only runs check."""
         return self.proof is not None and self.proof.proven and not self.proof.optimised
 
     @property
     def telling(self) -> bool:
-        """Whether runs could have shown a difference: outputs that never change show none."""
+        """Whether the runs could have shown a difference: outputs that are the same for all inputs cannot."""
         return self.varies is not False
 
     @property
     def exact(self) -> bool:
-        """Whether there may be no difference at all: the second is proven to compute every element as the first does,
-        in a runtime that computes operator by operator. ONNX Runtime may fuse the one otherwise than the other."""
+        """Whether the outputs must be equal bit for bit: the second file is proven to compute every element as the
+        first does, and the runtime computes operator by operator. ONNX Runtime may fuse the two files differently."""
         return self.proven and self.proof is not None and self.proof.exact and self.runtime != "ort"
 
     @property
     def rounds_alike(self) -> bool:
-        """Whether the outputs are equal, or floats that differ by no more than rounding does; where ONNX Runtime's own
-        optimisation lies between the files, quantized outputs may differ by one step."""
+        """Whether the outputs are equal, or floats that differ by no more than rounding. If ONNX Runtime's optimisation
+        made the second file from the first, quantized outputs may differ by one step."""
         if self.equal or self.max_abs_error is None:
             return bool(self.equal)
         if self.quantized and self.proof is not None and self.proof.optimised:
@@ -92,13 +109,13 @@ class Comparison:
         return self.floats and not self.exact and self.max_abs_error <= ROUNDING * max(self.largest, 1e-6)
 
     def within(self, tolerance: float) -> bool:
-        """Whether the outputs are equal, or differ by no more than this anywhere."""
+        """Whether the outputs are equal, or no value differs by more than `tolerance`."""
         return bool(self.equal) or (self.max_abs_error is not None and self.max_abs_error <= tolerance)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Bytes before and after, and a lower bound that holds for every order and placement."""
+    """Bytes before and after, and a lower bound for every order and placement."""
 
     before: int
     after: int
@@ -108,15 +125,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Bytes that the runtime itself reports: in TFLite Micro the arena's head and tail, in ONNX Runtime what
-    the arena of a session holds. `details`: its own breakdown by candidate.
+    """Bytes that the runtime reports: in TFLite Micro the arena's head and tail, in ONNX Runtime what the arena of a
+    session holds. `details`: the runtime's figures by candidate.
 
-    In ONNX Runtime only: `rows` tell apart what the file gains and what the session's settings gain (the original by
-    default, the original by these settings, the shipped file by default, the shipped file by these settings). `front`:
-    the files and settings that were measured and that no other beats in bytes held and time together.
+    In ONNX Runtime only: `rows` separate the gain of the file from that of the session's settings (the original by
+    default, the original with these settings, the shipped file by default, the shipped file with these settings).
+    `front`: the measured files and settings that no other beats in both bytes held and time.
 
-    In TFLite Micro only: `before_s` and `after_s`, seconds of a run of the original and of what ships, medians of
-    interleaved rounds on this host with the wheel's reference kernels; None where they were not timed."""
+    In TFLite Micro only: `before_s` and `after_s` are seconds of a run of the original and of the shipped file: medians
+    of interleaved rounds on this host with the wheel's reference kernels. They are None where they were not timed."""
 
     runtime: str
     before: int
@@ -132,7 +149,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class OnChip:
-    """Off-chip traffic, simulated, of the file before and after, with so much memory on chip."""
+    """Simulated off-chip traffic before and after, with this much memory on chip."""
 
     on_chip_bytes: int
     before: Traffic
@@ -143,9 +160,10 @@ class OnChip:
 class FrontRow:
     """A plan that computes `segments` in strips.
 
-    `peak_bytes` and `arena_bytes` are planned; `extra_macs` is also given as a share of the network's. `measured`: what
-    the runtime took, by part; empty where it was not asked. `before_s` and `after_s`: a run of the original and of this
-    file, medians of interleaved rounds on this host; None where it was not timed. `ships`: whether it is what ships."""
+    `peak_bytes` and `arena_bytes` are planned. `extra_macs` is also given as a share of the network's MACs. `measured`:
+    bytes that the runtime took, by part; empty where they were not measured. `before_s` and `after_s`: seconds of a run
+    of the original and of this file, medians of interleaved rounds on this host; None where they were not timed.
+    `ships`: whether this is the shipped file."""
 
     segments: tuple[str, ...]
     peak_bytes: int
@@ -164,9 +182,9 @@ class FrontRow:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """Something that a user can do next, with its numbers. `gained_bytes` and `gained_s`: how much less memory or time
-    is needed then, at most; None where the step gains none of it, or nothing is known. `suffices`: the network then
-    fits the memory limit that was asked for."""
+    """Something that a user can do next, with its numbers. `gained_bytes` and `gained_s`: the most memory or time that
+    it saves; None where it saves none, or that is not known. `suffices`: whether the network then fits the memory limit
+    that was given."""
 
     text: str
     gained_bytes: int | None = None
@@ -178,10 +196,10 @@ class NextStep:
 class RamVerdict:
     """Whether a network fits a memory limit.
 
-    `needed_bytes`: what ships takes, measured where its runtime was asked, and what the runtime keeps beside the arena
-    included then. `least_bytes`: what `least_of` takes, by the same measure: every order of the network, or its inputs
-    or outputs alone where segments may be computed in strips. "does not fit" is proven: `least_bytes` is above the
-    limit. `remedies`: what would make it fit, in no order."""
+    `needed_bytes`: what the shipped file takes. If it was measured, this includes what the runtime keeps beside the
+    arena. `least_bytes`: a lower bound in the same terms. `least_of` says for what it holds: every order of the
+    network, or its inputs or outputs alone where segments may be computed in strips. "does not fit" is proven:
+    `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted."""
 
     state: Literal["fits", "does not fit", "not known"]
     limit_bytes: int
@@ -195,20 +213,21 @@ class RamVerdict:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that the limit leaves; negative where it is too low."""
+        """Bytes of the limit that are left; negative where the limit is too low."""
         return self.limit_bytes - self.needed_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of `fit`. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or
-    strips. `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file;
-    `before` is the arena of the original. `rewrites` were made in what is shipped. `session`: how ONNX Runtime opens
-    what is shipped so that it takes what was measured; None for other targets, and where nothing was measured.
-    `not_measured`: why the target's runtime was not asked what the files take, where it could have been.
-    `original`: the network that `before` places. `ram`: whether a memory limit is kept; None where none was given.
-    `front`: plans in strips, where they were asked for. `kernels`: the library whose kernels may overlap results and
-    inputs; None where nothing overlaps."""
+    """The result of `fit`. `shipped`: the name of the shipped candidate: original, optimised, order, order+offsets,
+    rewritten, rewritten+offsets, strips or strips+offsets. `graph` and `together`: the network and plan of the shipped
+    file, or the best plan if a file without a plan ships. `before`: the arena of the original; `original`: the network
+    that it places. `rewrites`: those in the shipped file. `session`: the settings with which ONNX Runtime takes the
+    measured memory; None for other targets, and where nothing was measured. `not_measured`: why the target's runtime
+    did not measure the files, if it could have. `ram`: the verdict about a memory limit; None where none was given.
+    `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in strips, where nobody did
+    and they may need less. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
+    overlaps."""
 
     model: str
     target: str
@@ -230,6 +249,7 @@ class Fit:
     original: Graph | None = None
     ram: RamVerdict | None = None
     front: tuple[FrontRow, ...] = ()
+    in_strips: NextStep | None = None
     kernels: KernelsName | None = None
 
     @property
@@ -239,19 +259,21 @@ class Fit:
 
     @property
     def assumed_kernels(self) -> KernelsName | None:
-        """The library that what is shipped is right with, where its offsets may overlap: None where any is."""
+        """The library of kernels that the shipped file needs, because its tensors may overlap; None where it needs no
+        particular one."""
         offsets = self.ships_plan and self.shipped not in ("order", "rewritten", "strips")
         return self.kernels if offsets and self.memory.endswith(f"-{self.kernels}") else None
 
     @property
     def taken(self) -> SessionTaken | None:
-        """The measurement of the shipped file, by the settings in `session`; None where that was not measured."""
+        """The measurement of the shipped file with the settings in `session`; None where there is none."""
         rows = self.measured.rows if self.measured is not None else ()
         return next((row for row in rows[::-1] if (row.file, row.settings) == (self.shipped, self.session)), None)
 
     @property
     def ships_plan(self) -> bool:
-        """Whether what is shipped runs by `together`; else it is the file, or the runtime's own form of it."""
+        """Whether the shipped file follows `together`; else it is the original, or the runtime's optimised form of
+        it."""
         return self.shipped not in ("original", "optimised")
 
     def __repr__(self) -> str:
@@ -264,10 +286,10 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """`graph`: the network in which `recomputed` (names of its operators) run a second time, under names of their own;
-    `order`: its best order. `cost`: what runs twice; its `evidence` says whether no other choice of one split of the
-    network's own best order costs less within the limit. `front`: (cost, peak bytes) of the choices that no other
-    beats, the cheapest first."""
+    """The result of `plan_recompute`. `graph`: the network in which the operators `recomputed` (their names) run a
+    second time; the copies have other names. `order`: its best order. `cost`: the sum of the costs of the copies.
+    `evidence`: whether no other choice with one split of the network's best order costs less within the limit. `front`:
+    (cost, peak in bytes) of the choices that no other beats in both, the cheapest first."""
 
     graph: Graph
     order: Order
@@ -282,7 +304,7 @@ class Recomputation:
 
 @dataclass(frozen=True, slots=True)
 class StepNeed:
-    """One operator of an order, and the bytes that live while it runs."""
+    """One operator of an order, and the bytes live while it runs."""
 
     step: int
     kind: str
@@ -294,9 +316,9 @@ class StepNeed:
 class Inspection:
     """A summary of a network, and the memory that its file's order needs under the memory model `memory`.
 
-    `tensors` counts activations. `width`: the most operators of which none waits for another. `downsets`: how many sets
-    of operators are closed under predecessors, counted where `downsets_exact`, else estimated; then at most the largest
-    float, and `downsets_log10` is the logarithm of the estimate. `peak_bytes` is that of the file's order."""
+    `tensors` counts activations. `width`: the most operators of which none needs another's result. `downsets`: the
+    number of downsets, counted where `downsets_exact`, else estimated. An estimate is at most the largest float;
+    `downsets_log10` is its logarithm. `peak_bytes`: the peak of the file's order."""
 
     model: str
     format: str

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime as data: how one is opened, and what it took. What measures is what prints and ships."""
+"""Sessions of ONNX Runtime as data: their settings, and the memory and time that were measured with them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Value = bool | int | str
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Everything that is set when a session is opened; what is not named here is as ONNX Runtime has it by default.
+    """All settings with which a session is opened; others keep ONNX Runtime's defaults.
 
     `options`: attributes of `onnxruntime.SessionOptions`; an enumeration's member is written `Class.MEMBER`. `config`:
     entries of the session's configuration. `arena`: keys of the `OrtArenaCfg` of an arena that is registered in the
-    environment, which the session then shares; empty where the session keeps an arena of its own.
+    environment, which the session then shares; empty where the session uses a private arena.
     """
 
     name: str
@@ -30,17 +30,18 @@ class SessionSettings:
 
     @property
     def follows_file(self) -> bool:
-        """Whether the nodes of the file run as they are and in the file's order."""
+        """Whether the nodes of the file run without optimisation, in the file's order."""
         return self.options.get("graph_optimization_level") == _AS_WRITTEN
 
     @property
     def orders_nodes(self) -> bool:
-        """Whether nodes run in the order of the file. ONNX Runtime's own order may be another one at every load."""
+        """Whether the settings fix the order of the nodes. Otherwise ONNX Runtime may order them differently each time
+        it loads the file."""
         return "execution_order" in self.options
 
     @property
     def region_bytes(self) -> int | None:
-        """Bytes that the shared arena takes from the system first."""
+        """Bytes of the first region that the shared arena takes from the system; None where that is not set."""
         return self.arena.get(_REGION)
 
     def with_region(self, nbytes: int) -> SessionSettings:
@@ -49,9 +50,9 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Time of one run. `median_s`: the median of `rounds`, in each of which the original ran by default, too. `ratio`:
-    to that run of the same round, in the median, and the ends of its confidence interval (95 % or more, by order
-    statistics: nothing is assumed of how times are distributed)."""
+    """The time of one run. `median_s`: the median over `rounds`; in each round the original also ran by default.
+    `ratio`: the median ratio to the original's run of the same round, with the ends of its confidence interval (at
+    least 95 %, by order statistics, without an assumption about the distribution of times)."""
 
     median_s: float
     rounds: int
@@ -62,11 +63,11 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class SessionTaken:
-    """Memory and time of a session that was opened by these settings and run: measured, in bytes and seconds.
+    """Measured memory (bytes) and time (seconds) of a session with these settings.
 
-    `in_use_bytes`: the most that was in use in its CPU arena at a time, weights that kernels packed for themselves
-    included. `held_bytes`: what that arena took from the system. `process_bytes`: by how much the resident memory of a
-    fresh process grew at most, weights included; None where the system does not tell.
+    `in_use_bytes`: the most bytes in use in its CPU arena, with the weights that kernels packed. `held_bytes`: bytes
+    that the arena took from the system. `process_bytes`: the largest growth of the resident memory of a new process,
+    weights included; None where the system does not report it.
     """
 
     file: str
@@ -83,15 +84,16 @@ _AS_WRITTEN = "GraphOptimizationLevel.ORT_DISABLE_ALL"
 _REGION = "initial_chunk_size_bytes"
 _ONE_THREAD: Mapping[str, Value] = {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
 _FREED_AT_ONCE: Mapping[str, Value] = {"enable_mem_pattern": False, "enable_mem_reuse": False}
-"""Options without which a run takes one block for all tensors, and a buffer waits for the next tensor of its shape."""
+"""Options that free buffers at once. By default a run takes one block for all tensors, and keeps a buffer for the next
+tensor of its shape."""
 _SHARED = {"session.use_env_allocators": "1"}
 _SPLIT_TO_THE_BYTE = {"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
-"""By default an arena hands out up to twice what is asked for."""
+"""Arena settings that hand out no more bytes than requested; by default it may be up to twice as many."""
 _IN_ORDER: Mapping[str, Value] = {"execution_order": "ExecutionOrder.PRIORITY_BASED"}
 _ALL: Mapping[str, Value] = {"graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_ALL"}
 
 DEFAULT = SessionSettings("default", _ONE_THREAD)
-"""The settings of a user who gives none, on one thread."""
+"""ONNX Runtime's defaults, on one thread."""
 
 FILE_ORDER = SessionSettings(
     "file order",
@@ -108,4 +110,4 @@ own; no byte is held longer than needed."""
 _OPTIMISED_IN_ORDER = replace(_OPTIMISED, name="optimised, in order", options={**_OPTIMISED.options, **_IN_ORDER})
 
 FITTED = (FILE_ORDER, _OPTIMISED, _OPTIMISED_IN_ORDER)
-"""The settings by which a fitted file may be opened; which take least memory, and what that costs, is measured."""
+"""The settings with which a fitted file may be opened. Memory and time of each are measured."""

@@ -1,4 +1,4 @@
-"""Results of stages that were tuned or run, with their measured times: plain values that reports draw."""
+"""Results of tuning and running stages, with measured times: plain values."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from downset.plans import Stage, StagePlan
 __all__ = ["StageCandidate", "StageResult", "StageRun", "is_steady", "percentile"]
 
 _TELLING = 1.5
-"""A measurement is noisy where its p90 over p10 is above this: what is compared differs by less."""
+"""A measurement is noisy where its 90th percentile over its 10th is above this: compared times differ by less."""
 
 
 def is_steady(seconds: Sequence[float]) -> bool:
-    """Whether repeated times of one thing vary so little that a difference to others means something."""
+    """Whether repeated times vary so little that a difference from other times can be trusted."""
     return percentile(seconds, 0.9) <= _TELLING * percentile(seconds, 0.1)
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
-    """Seconds that this share of the runs took at most: 0.5 is the median."""
+    """The time that this share of the runs did not exceed, in seconds: 0.5 gives the median."""
     return float(np.quantile(seconds, share))
 
 
 @dataclass(frozen=True, slots=True)
 class StageCandidate:
-    """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
+    """A complete schedule with its measured latencies in seconds, one for each round. `live_bytes`: analytic."""
 
     name: str
     stages: tuple[Stage, ...]
@@ -39,7 +39,7 @@ class StageCandidate:
     variant: str = ""
 
     def percentile(self, share: float) -> float:
-        """Seconds that this share of the rounds took at most: 0.5 is the median."""
+        """The latency that this share of the rounds did not exceed, in seconds: 0.5 gives the median."""
         return percentile(self.seconds, share)
 
     def __repr__(self) -> str:
@@ -49,13 +49,14 @@ class StageCandidate:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
-    reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
-    (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
-    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided. `unit_s`: of each unit of the
-    plan, measured alone, and `unit_names`: its first and last operator; empty where the plan has units of a variant.
-    `peer_s`: seconds of each run by runtime, the plan itself as "downset", in interleaved rounds; empty where no other
-    was timed."""
+    """The result of tuning stages. `bound_s`: a time below which no schedule of these kernels is expected. It is the
+    longest path of units timed alone, or the time of all their MACs at the highest rate that a unit reached, whichever
+    is longer. It is None where a candidate was faster (its 10th percentile): the units were then measured too slow.
+    `speedup`: the time of sequential execution over that of the chosen plan, the median of new interleaved rounds (1 if
+    sequential was chosen). `why`: the reason for the choice. `unit_s`: the time of each unit of the plan, measured
+    alone; `unit_names`: its first and last operator; both are empty where the plan has units of a variant. `peer_s`: by
+    runtime, the seconds of each run in interleaved rounds, with the plan as "downset"; empty where no other runtime was
+    timed."""
 
     plan: StagePlan
     candidates: tuple[StageCandidate, ...]
@@ -75,10 +76,10 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """The outputs and times of a run of a plan of stages. `outputs`: by name, in the order of the graph's outputs,
-    half floats as float32. `seconds`: of each timed run, measured. `max_relative_error`: the largest difference from
-    ONNX Runtime's outputs over the largest value of its output; None where that was not asked for. `allowed_error`: how
-    large that may be for the device and element type."""
+    """The outputs and times of a run of a plan of stages. `outputs`: by name, in the order of the graph's outputs; half
+    floats as float32. `seconds`: measured, for each timed run. `max_relative_error`: the largest difference from ONNX
+    Runtime's outputs, as a share of the largest value of that output; None where they were not compared.
+    `allowed_error`: the largest such difference allowed for the device and element type."""
 
     device_name: str
     outputs: Mapping[str, npt.NDArray[Any]]
@@ -88,7 +89,8 @@ class StageRun:
 
     @property
     def agrees(self) -> bool:
-        """Whether the outputs are ONNX Runtime's as far as the element type allows; True where that was not asked."""
+        """Whether the outputs differ from ONNX Runtime's by no more than is allowed; True where they were not
+        compared."""
         return self.max_relative_error is None or self.max_relative_error <= self.allowed_error
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Sizes, durations and names as people write and read them. KB = KiB = 1024 bytes, as in all options."""
+"""Sizes, durations and names as users write and read them. KB = KiB = 1024 bytes, as in all options."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ __all__ = [
     "format_bytes",
     "format_seconds",
     "format_size",
+    "operator_name",
     "parse_bytes",
     "parse_factor",
     "parse_seconds",
@@ -37,14 +38,14 @@ __all__ = [
 ]
 
 _MOST = 1 << 62
-"""Bytes: what is more overflows the sums of others."""
+"""The most bytes of a size; larger ones would overflow sums."""
 _LONGEST_S = 1e9
-"""Seconds: some thirty years; systems do not wait for longer."""
+"""The longest duration in seconds, about thirty years; operating systems do not wait longer."""
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def parse_bytes(text: str) -> int:
-    """`256KB`, `256 KiB`, `1.5MB`, `262144` -> bytes. Raises UsageError for anything else, zero and negatives too."""
+    """`256KB`, `256 KiB`, `1.5MB`, `262144` -> bytes. Raises UsageError for other text, and for sizes below 1."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?)(?:I?B)?\s*", text, re.IGNORECASE)
     nbytes = min(float(match[1]) * _FACTORS[match[2].upper()], _MOST) if match else 0
     if not 1 <= nbytes < _MOST:
@@ -53,8 +54,8 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str, *, zero: bool = False) -> float:
-    """`10s`, `500ms`, `2min`, `1.5` -> seconds. Raises UsageError for anything else, negatives too, and for zero
-    unless `zero` (a moment, not a duration)."""
+    """`10s`, `500ms`, `2min`, `1.5` -> seconds. Raises UsageError for other text, for negative numbers, and for
+    zero unless `zero` (of a moment, which may be 0)."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*", text)
     factor = {None: 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
     seconds = float(match[1]) * factor[match[2]] if match else -1.0
@@ -82,7 +83,7 @@ def parse_factor(text: str) -> float:
 
 
 def format_bytes(nbytes: float) -> str:
-    """Bytes with thousands separators: exact figures are the product."""
+    """Exact bytes with thousands separators: "1,234,567"."""
     return f"{int(nbytes):,}"
 
 
@@ -109,7 +110,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Text of at most so many characters: what is too long loses its middle, as both ends of a name tell it apart."""
+    """The text in at most `most` characters. A longer one loses its middle, since the ends of a name identify it."""
     if len(text) <= most:
         return text
     if most < 3:
@@ -118,20 +119,32 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+_NAMED, _NAME_WIDTH = 2, 60
+"""How many of the operators that were fused into one are named, and in how many characters."""
+
+
+def operator_name(name: str) -> str:
+    """An operator's name for a line. TensorFlow joins the names of fused operators by semicolons: the first ones are
+    shown, the others counted. A long name loses its middle."""
+    fused = name.split(";")
+    more = f" and {len(fused) - _NAMED} more" if len(fused) > _NAMED else ""
+    return f"{shortened(';'.join(fused[:_NAMED]), _NAME_WIDTH)}{more}"
+
+
 def brief(text: object, most: int = 300) -> str:
     """The message of another library on one line; a long one is cut between words."""
     return textwrap.shorten(str(text), most, placeholder=" ...")
 
 
 _UNOPENED_S = 10.0
-"""Seconds in which somebody has to open a named pipe for writing."""
+"""Seconds to wait until a named pipe is opened for writing."""
 _LOOK_S = 0.05
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopened_s: float = _UNOPENED_S) -> bytes:
-    """The bytes of a file of text or of a pipe. Raises LoadError for a device, for more than `most_bytes`, and for a
-    pipe that nobody writes into within `unopened_s`; OSError where it cannot be read."""
+    """The bytes of a file or a pipe. Raises LoadError for a device, for more than `most_bytes`, and for a pipe that is
+    not opened for writing within `unopened_s` seconds; OSError where it cannot be read."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
         status = os.fstat(file.fileno())
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
@@ -146,8 +159,8 @@ def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopen
 
 
 def _read_pipe(number: int, path: str, most_bytes: int, unopened_s: float) -> bytes:
-    """The bytes of a pipe that does not block. A named pipe can lie in a folder from a stranger, and nobody ever opens
-    it; somebody who has opened it may take any time."""
+    """The bytes of a non-blocking pipe. A folder from a stranger may hold a named pipe that no process ever opens for
+    writing, so opening has a time limit; a writer that has opened it may take any time."""
     data, until = bytearray(), time.monotonic() + unopened_s
     opened = False
     while len(data) <= most_bytes:
@@ -176,7 +189,7 @@ def read_stdin(*, most_bytes: int = 1 << 30) -> bytes:
 
 
 def escaped(text: str) -> str:
-    """JSON that a terminal may show: control characters in its strings, which JSON allows raw, are escaped."""
+    """The JSON text with control characters in its strings escaped, so that a terminal can show it."""
     return "\n".join(
         line
         if line.isprintable()
@@ -186,12 +199,12 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A name from a file as a terminal or a comment may show it: on one line, without control characters."""
+    """A name from a file for a terminal or a comment: on one line, without control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def shell_word(text: str) -> str:
-    """A word with names from a file, quoted so that a shell runs nothing of it where a person pastes it."""
+    """A word with names from a file, quoted so that a shell executes no part of it when a user pastes it."""
     return "'" + printable(text).replace("'", "'\\''") + "'"
 
 
@@ -212,4 +225,4 @@ def _abridged_field(value: Any) -> str:
 
 
 def unheard(*told: object) -> None:
-    """Takes reports of progress that nobody asked for."""
+    """Ignore reports of progress: the default receiver."""

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: beside the destination first, then renamed."""
+"""Writes files whole or not at all: into a temporary file beside the destination, which is then renamed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 
 Named = str | os.PathLike[str]
-"""A file or folder as the user names it."""
+"""The path of a file or folder, as the user gives it."""
 
 
 def check_output(path: Named, *, source: Named | Sequence[Named] | None = None) -> None:
-    """Say what is wrong with an output path before the work starts, not after it: raises UsageError.
+    """Raise UsageError for an output path that cannot be written, before the work starts.
 
-    `source`: the file or files being read, which are never written over.
+    `source`: the file or files being read, which are never overwritten.
     """
     if not os.fspath(path):
         raise UsageError("the output's name is empty; name a file")
@@ -46,9 +46,9 @@ def check_output(path: Named, *, source: Named | Sequence[Named] | None = None) 
 
 
 def check_folder(folder: Named, *, sources: Sequence[Named], written: re.Pattern[str]) -> None:
-    """Say what is wrong with a folder to fill before the work starts: raises UsageError.
+    """Raise UsageError for an output folder that cannot be filled, before the work starts.
 
-    `sources`: files being read, none of which may lie in the folder under a name that is `written` there."""
+    `sources`: files being read; none of them may lie in the folder with a name that matches `written`."""
     if not os.fspath(folder):
         raise UsageError("the output folder's name is empty; name a folder")
     try:
@@ -75,7 +75,7 @@ def _paths(sources: Named | Sequence[Named] | None) -> list[Path]:
 
 
 def _same(path: Path, other: Path) -> bool:
-    """One file, through links too."""
+    """Whether both paths are one file, also through links."""
     return path.exists() and other.exists() and path.samefile(other)
 
 
@@ -98,7 +98,7 @@ def _check(path: Path, sources: Sequence[Path]) -> None:
 
 
 def _streams() -> Iterator[os.stat_result]:
-    """The files behind stdout and stderr, which replacing them would cut off."""
+    """The files behind stdout and stderr; replacing one of them would disconnect the stream."""
     for number in (1, 2):
         with contextlib.suppress(OSError):
             yield os.fstat(number)
@@ -117,12 +117,13 @@ def copy_whole(original: Path, path: Path) -> None:
 
 
 _UNREAD_S = 10.0
-"""Seconds in which somebody has to open a named pipe for reading."""
+"""Seconds to wait until a named pipe is opened for reading."""
 _LOOK_S = 0.05
 
 
 def _write_pipe(path: Path, data: bytes) -> None:
-    """Raises OSError where nobody opens the pipe for reading: to open it for writing would wait without end."""
+    """Write into a named pipe. Raises OSError where it is not opened for reading in time: opening it for writing would
+    otherwise wait forever."""
     until = time.monotonic() + _UNREAD_S
     while True:
         try:
@@ -142,7 +143,8 @@ def _write_pipe(path: Path, data: bytes) -> None:
 
 
 def _place(path: Path, write: Callable[[Path], object]) -> None:
-    """Through a link, its target is replaced and the link stays; a file that is replaced keeps its permissions."""
+    """Replace `path` by the file that `write` makes. Of a link, the target is replaced and the link stays. A replaced
+    file keeps its permissions."""
     if _is_device(path):
         try:
             write(path)
@@ -169,7 +171,8 @@ def _place(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def settle_on_disk(path: Path) -> None:
-    """Wait until the file, or the names in the folder, are on the disk: a rename before would survive a crash alone."""
+    """Wait until the file, or the names in the folder, are on the disk. Otherwise a rename could survive a crash
+    without the data."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -181,8 +184,8 @@ def settle_on_disk(path: Path) -> None:
 
 
 def part_name() -> str:
-    """A name for what is being written: short, for a name may be as long as the file system takes; with the process
-    that writes it, and where that process is known by its number."""
+    """A name for a file while it is written. It is short, since names have a limit of length, and holds the number of
+    the writing process and of its machine."""
     return f".downset-{_where():08x}-{os.getpid()}-{secrets.token_hex(4)}.part"
 
 
@@ -190,7 +193,7 @@ _PART = re.compile(r"\.downset-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.part")
 
 
 def _where() -> int:
-    """A number for this machine, or this container: process numbers of others say nothing."""
+    """A number for this machine or container, in which process numbers are valid."""
     try:
         space = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -199,7 +202,7 @@ def _where() -> int:
 
 
 def remove_stale_parts(folder: Path) -> None:
-    """Remove what processes that were killed left in the folder."""
+    """Remove the temporary files that killed processes left in the folder."""
     for entry in folder.iterdir():
         match = _PART.fullmatch(entry.name)
         if match is None or int(match[1], 16) != _where() or _runs(int(match[2])):
@@ -222,5 +225,5 @@ def _runs(process: int) -> bool:
 
 
 def _is_device(path: Path) -> bool:
-    """Pipes and devices are written to; renaming a file onto one would take its place."""
+    """Whether the path is a pipe or a device. These are written to; renaming a file onto one would replace it."""
     return path.exists() and not path.is_file() and not path.is_dir()

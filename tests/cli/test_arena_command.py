@@ -125,19 +125,76 @@ def test_a_capacity_is_met_by_search_where_heuristics_miss_it(arena, file):
 
 def test_a_capacity_below_the_bound_is_exit_3_and_names_where_it_binds(arena, fails, file, tmp_path):
     path, out = file("id,lower,upper,size\na,0,5,10\nb,3,6,20\nc,5,9,4\n"), tmp_path / "out.csv"
-    fails(
-        3,
-        "arena",
-        path,
-        "--capacity",
-        "29",
-        "-o",
-        out,
-        says="30 bytes are live at step 3 (2 records, the largest 'b', 'a')",
-    )
+    binds = "30 bytes are live at step 3 (2 records, the largest 'b', 'a')"
+    fails(3, "arena", path, "--capacity", "29", says=binds)
+    fails(3, "arena", path, "--capacity", "29", "-o", "-", says=binds)
     fails(3, "arena", path, "--capacity", "29", "--form", "objects", says="shared objects take at least 30 bytes")
-    assert not out.exists()
+    status, said, err = arena(path, "--capacity", "29", "-o", out)
+    assert (status, said, out.exists()) == (3, "", False)
+    first, second = err.splitlines()
+    assert binds in first and second == f"not written: {out} (nothing is known to fit)"
     fails(3, "arena", file("id,lower,upper,size,offset\np,0,1,4,60\n"), "--capacity", "63", says="'p' ends at 64")
+
+
+THREE = "id,lower,upper,size\na,0,2,100\nb,1,3,50\nc,2,4,100\n"
+
+
+def test_the_least_that_an_error_names_counts_the_alignment(arena, fails, file):
+    path = file(THREE)
+    fails(3, "arena", path, "--capacity", "100", says="no placement fits into 100; it takes 150 at least")
+    fails(3, "arena", path, "--capacity", "100", "--align", "64", says="with the alignments it takes 164 at least")
+    pinned = file(THREE.replace("size", "size,offset").replace("00\n", "00,\n").replace("50\n", "50,101\n"))
+    fails(3, "arena", pinned, "--capacity", "140", says="ends at 151, above the capacity of 140; a placement takes 151")
+    found = json.loads(arena(file(THREE), "--capacity", "100", "--align", "64", "--json")[1])
+    assert found["error"]["figures"]["least_bytes"] == 164
+
+
+@pytest.mark.parametrize(
+    ("asked", "capacity", "verdict", "shows"),
+    [
+        ((), 100, "Does not fit 100 B: at least 150 B are needed", "150 B, proven least"),
+        (("--align", "64"), 100, "Does not fit 100 B: at least 164 B are needed", "164 B, proven least"),
+        (("--align", "64"), 160, "Does not fit 160 B: at least 164 B are needed", "178 B, bound 164 B"),
+        (("--form", "objects"), 100, "Does not fit 100 B: at least 150 B are needed", "150 B, proven least"),
+    ],
+)
+def test_the_pictures_of_what_does_not_fit_are_written_with_the_verdict(
+    arena, file, tmp_path, asked, capacity, verdict, shows
+):
+    page, picture, trace = (tmp_path / f"a.{suffix}" for suffix in ("html", "svg", "json"))
+    more = () if "objects" in asked else ("--map", picture, "--trace", trace)
+    status, out, err = arena(file(THREE), "--capacity", capacity, *asked, "--report", page, *more)
+    assert (status, out) == (3, "")
+    error, *lines = err.splitlines()
+    assert error.startswith("downset: error: ")
+    written = {page: "an HTML page", picture: "an SVG picture", trace: "a trace in JSON"}
+    assert lines == [f"written: {path} ({what})" for path, what in written.items() if path == page or more]
+    assert verdict in page.read_text() and f"the best that was found: {shows}" in page.read_text()
+    if more:
+        assert "<svg" in picture.read_text() and json.loads(trace.read_text())
+
+
+def test_a_page_says_that_it_is_not_known_whether_it_fits(arena, file, tmp_path):
+    page = tmp_path / "a.html"
+    status, _, err = arena(file(TIGHT), "--capacity", "11", "--work-limit", "0", "--report", page)
+    assert status == 6
+    assert err.splitlines()[1:] == [f"written: {page} (an HTML page)"]
+    text = page.read_text()
+    assert "Not known whether it fits 11 B" in text and "12 B, bound 11 B" in text
+    assert "Search longer" in text and "without --capacity" not in text
+
+
+def test_written_files_are_named_a_line_each(arena, file, tmp_path):
+    out, page = tmp_path / "o.csv", tmp_path / "a.html"
+    _, said, err = arena(file(THREE), "-o", out, "--report", page)
+    lines = [line for line in said.splitlines() if line.startswith("written")]
+    assert lines == [f"written: {out} (the records with offsets)", f"written: {page} (an HTML page)"] and err == ""
+    _, said, err = arena(file(THREE), "-o", "-", "--report", page)
+    assert said.startswith("id,lower") and "written" not in said
+    assert err.count("written: ") == 1 and f"written: {page} (an HTML page)" in err
+    assert "written" not in "".join(arena(file(THREE), "-o", out, "--report", page, "--json")[1:])
+    said = arena(file(THREE), "-o", out, "--form", "objects")[1]
+    assert f"written: {out} (the records with objects)" in said
 
 
 def test_a_capacity_above_the_largest_breadth_that_nothing_meets_is_exit_3(fails, file):

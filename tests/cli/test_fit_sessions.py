@@ -68,7 +68,7 @@ def test_strips_that_drop_what_nobody_reads_compute_less(tmp_path):
     graph = load(branchy_model(tmp_path / "m.onnx"))
     less = replace(graph, ops=graph.ops[:-1] if graph.ops[-1].kind == "Conv" else graph.ops[1:])
     assert macs(less) < macs(graph)
-    assert arithmetic(graph, less).endswith("% less")
+    assert re.search(r"[0-9]% less$", arithmetic(graph, less))
     assert "-" not in arithmetic(graph, less)
 
 
@@ -76,5 +76,5 @@ def test_the_error_names_the_int8_form(run, tmp_path):
     """A file of uint8, which TFLite Micro refuses, does not fit into a byte; its int8 form is named."""
     status, _, err = run("fit", uint8_network(tmp_path / "m.tflite"), "--ram", "1", "--time-limit", "1s")
     assert status != 0
-    assert "(1) Fit the exact int8 form (--int8)" in err
+    assert "\n  1. Fit the exact int8 form (--int8)" in err
     assert err.count("TFLite Micro cannot run") <= 1

@@ -63,6 +63,8 @@ def test_local_from_frames_to_results(here, run):
             for one, other in zip(found[name], expected, strict=True):
                 np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
     assert re.search(r"measured: 12 of 12 frames, .*planned .*share this machine's cores", out)
+    whose = "the plan is for the rates in home.toml; the devices here are processes of this machine"
+    assert whose in out and page.count(whose) == 2  # below the verdict, and in words
     assert "left" in out and "right" in out and "latency: p50" in out
     assert "(planned)" in out and len(re.findall(r"\d+% \(\d+%\)", out)) == 6
     assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
@@ -146,7 +148,7 @@ def test_mistakes_are_one_line_before_anything_starts(here, fails):
     np.save("none.npy", np.zeros((0, 3, 8, 8), np.float32))
     model = ("serve", "net.onnx")
     fails(2, *model, "--cluster", "home.toml", says="--input says which frames")
-    fails(2, *model, "--input", "frames.npy", says="--cluster says which devices")
+    fails(2, *model, "--input", "frames.npy", says="--cluster is missing, and so is --plan")
     given = (*model, "--cluster", "home.toml", "--input")
     fails(2, *given, "wide.npy", says="wide.npy is float32 [2, 3, 8, 9]; the input 'x' takes float32 frames")
     fails(2, *given, "none.npy", says="has no frames")

@@ -164,3 +164,17 @@ def test_no_method_fits_the_memory_better_than_exact(small):
         compared += len(periods) > 1
     assert refused > 10
     assert compared > 5
+
+
+@pytest.mark.parametrize(("rate", "first"), [(0.001, "one device computes everything"), (1e4, "┏")])
+def test_a_plan_of_one_device_is_told_first(small, tmp_path, rate, first):
+    (tmp_path / "home.toml").write_text(cluster_toml({"a": 1e8, "b": 1e8}, rate_mbps=rate))
+    arguments = ("split", small, "--cluster", tmp_path / "home.toml", "--time-limit", "2s", "-q")
+    assert run(*arguments).startswith(first)
+
+
+@pytest.mark.parametrize("method", ["pico", "single"])
+def test_the_table_of_stages_says_what_its_ranges_and_its_star_are(small, method):
+    out = " ".join(run("split", small, "--cluster", "pico_1mac", "--method", method, "-q").split())
+    assert "a line is a block of operators; 0-16: rows 0 to 15 of its result" in out
+    assert ("*: gives the others their rows and gathers theirs" in out) == ("(* leads)" in out)

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -102,11 +103,34 @@ def test_records_come_from_stdin(run, monkeypatch, tmp_path):
     assert found[:2] == expected[:2] and "a,0,2,100" in found[1]
 
 
-@pytest.mark.parametrize("command", ["fit", "inspect", "order"])
+def of_a_model(command, path):
+    """A command's arguments with a model that is at fault."""
+    others = {
+        "split": ("--cluster", "pico_1mac"),
+        "serve": ("--cluster", "pico_1mac", "--input", "x.npy"),
+        "verify": (path,),
+        "profile-cluster": ("--devices", "a,b", "--local", "--model", path, "-o", "c.toml"),
+    }
+    return (command, *(() if command == "profile-cluster" else (path,)), *others.get(command, ()))
+
+
+MODEL_COMMANDS = ["fit", "inspect", "order", "verify", "stage", "split", "serve", "profile-cluster"]
+
+
+@pytest.mark.parametrize("command", MODEL_COMMANDS)
 @pytest.mark.parametrize("suffix", [".pt", ".pth"])
 def test_a_pickled_model_is_told_how_to_be_exported(fails, tmp_path, command, suffix):
     (tmp_path / f"m{suffix}").write_bytes(b"PK\x03\x04 and more")
-    fails(2 if command == "fit" else 5, command, tmp_path / f"m{suffix}", says="torch.export.save(")
+    fails(5, *of_a_model(command, tmp_path / f"m{suffix}"), says="torch.export.save(")
+
+
+@pytest.mark.parametrize("command", MODEL_COMMANDS)
+@pytest.mark.parametrize(("name", "said"), [("m.xyz", "suffix .xyz is not one of"), ("m", "suffix (none) is not one")])
+def test_a_suffix_that_nothing_reads_is_one_mistake_in_every_command(fails, tmp_path, command, name, said):
+    (tmp_path / name).write_bytes(b"something else")
+    fails(5, *of_a_model(command, tmp_path / name), says=said)
+    (tmp_path / name).unlink()
+    fails(5, *of_a_model(command, tmp_path / name), says="does not exist")
 
 
 def test_inputs_of_another_precision_are_refused(fails, run, tmp_path):
@@ -159,7 +183,77 @@ def test_the_json_of_what_does_not_fit_has_all_that_was_found_and_pictures_are_w
 
 def test_pictures_have_names_of_their_own(fails, wake_word, tmp_path):
     fails(2, "fit", wake_word, "--map", tmp_path / "x", "--report", tmp_path / "x", says="both name")
-    fails(2, "fit", wake_word, "--report", wake_word, says="model")
+    fails(2, "fit", wake_word, "--report", wake_word, says="is the file being read")
+
+
+ENDINGS = {"--report": ".html or .htm", "--map": ".svg", "--trace": ".json"}
+
+
+@pytest.mark.parametrize("name", ["r.pdf", "r.htmlx", "r", "r.svg", "r.json", "r.html"])
+def test_pictures_are_refused_where_their_names_say_something_else(fails, tmp_path, name):
+    """Before the model is read: there is none."""
+    drawing = {"fit": (*ENDINGS,), "arena": (*ENDINGS,)}
+    for command in ("order", "stage", "split", "simulate", "serve"):
+        drawing[command] = ("--report", "--trace")
+    needed = {"split": ("--cluster", "rpi_8"), "serve": ("--cluster", "rpi_8", "--input", tmp_path / "x.npy")}
+    for command, options in drawing.items():
+        for option in options:
+            if Path(name).suffix not in ENDINGS[option].split(" or "):
+                asked = (command, tmp_path / "none.onnx", *needed.get(command, ()), option, tmp_path / name)
+                fails(2, *asked, says=f"{name} must end in {ENDINGS[option]}")
+
+
+def test_pictures_of_either_case_and_devices_are_written(run, tmp_path):
+    records = tmp_path / "records.csv"
+    records.write_text(RECORDS)
+    for option, name in (("--report", "R.HTML"), ("--report", "r.htm"), ("--map", "M.SVG"), ("--trace", "t.json")):
+        assert run("arena", records, option, tmp_path / name)[0] == 0
+        assert (tmp_path / name).stat().st_size > 0
+    assert run("arena", records, "--report", "/dev/null")[0] == 0
+
+
+def test_a_folder_is_called_that(fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.tflite").mkdir()
+    for folder in (".", "m.tflite"):
+        fails(2, "fit", folder, says=f"{folder} is a directory; give a model file")
+
+
+def test_what_does_not_fit_is_told_in_lines_and_says_what_was_written(run, wake_word, tmp_path):
+    """The verdict first, then the operator at the peak with its tensors, what would help, and files."""
+    page, model, header = (tmp_path / name for name in ("r.html", "o.tflite", "m.h"))
+    status, out, err = run("fit", wake_word, "--ram", "1KB", "--time-limit", "2s", "-o", model, "--header", header,
+                           "--report", page)  # fmt: skip
+    lines = err.splitlines()
+    assert (status, out) == (3, "")
+    assert lines[0].startswith(f"downset: error: {wake_word} does not fit into 1,024 B: ")
+    places = [number for number, line in enumerate(lines) if re.match(r"peak at step \d+ of \d+: ", line)]
+    assert len(places) == 1 and re.match(r" +[\d,]+ B  \S", lines[places[0] + 1])
+    helps = lines.index("to make it fit:")
+    assert places[0] < helps and re.match(r"  1\. Give it [\d,]+ B of RAM\.", lines[helps + 1])
+    assert f"written: {page} (an HTML page)" in lines and page.exists()
+    assert lines[-1] == f"not written: {model}, {header} (nothing is known to fit)"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html"]
+    assert max(len(line) for line in lines[1:]) < 300
+
+
+def test_what_fits_has_the_verdict_on_its_first_line(run, wake_word):
+    status, out, _ = run("fit", wake_word, "--ram", "1MB", "--time-limit", "1s", "-q")
+    lines = out.splitlines()
+    assert status == 0
+    assert re.fullmatch(r"fits 1,048,576 B: [\d,]+ B needed \(measured in tflm\), [\d,]+ B free", lines[0])
+    assert lines[1] == f"{wake_word} on tflm" and out.count("B free") == 1
+
+
+def test_what_fits_says_which_files_were_written(run, wake_word, tmp_path):
+    names = {"-o": "o.tflite", "--header": "m.h", "--report": "r.html", "--map": "m.svg", "--trace": "t.json"}
+    options = [word for option, name in names.items() for word in (option, tmp_path / name)]
+    status, out, _ = run("fit", wake_word, "--time-limit", "2s", *options)
+    assert status == 0
+    assert "written: " not in run("fit", wake_word, "--time-limit", "2s", "-q", *options)[1]
+    assert {line.split(" (")[0] for line in out.splitlines() if line.startswith("written: ")} == {
+        f"written: {tmp_path / name}" for name in names.values()
+    }
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])

@@ -1,6 +1,7 @@
 """Progress: whatever may take long is done while the terminal says what is being done, one line at a time."""
 
 import io
+import re
 import threading
 from contextlib import contextmanager
 from importlib import import_module
@@ -129,6 +130,20 @@ def test_a_line_says_what_is_done_and_about_how_long_it_may_take(monkeypatch):
         screen.shown.clear()
         told("ordering 5 operators")
         assert screen.shown.wait(60)
+
+
+@pytest.mark.parametrize("width", [30, 60, 100])
+def test_time_is_never_cut_and_an_estimate_that_is_passed_is_told(monkeypatch, width):
+    monkeypatch.setattr("downset.commands.waiting._PATIENCE_S", 0.0)
+    screen = Screen(["0:00:00", "of about 300 ms"])
+    talk = Console(file=screen, force_terminal=True, width=width)
+    with waiting(talk, "running 12 candidates in TFLite Micro", limit_s=0.3) as told:
+        assert screen.shown.wait(60)
+        screen.wanted = ["0:00:01", "longer than 300 ms"]
+        assert screen.shown.wait(60)
+        told("timing the original and what ships, and a name that is long")
+    drawn = [re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", line) for line in re.split("[\r\n]", screen.getvalue())]
+    assert all(len(line) <= width for line in drawn)
 
 
 def test_nothing_is_said_of_what_is_soon_done_or_in_a_pipe():

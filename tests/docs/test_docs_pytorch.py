@@ -90,6 +90,13 @@ def test_recomputation_of_the_unet():
     assert f"one set took {min(times):.2f} to {max(times):.2f} of the first row" in words
 
 
+def printed(shown, said):
+    """Whether this line was printed, with any time of planning; the shown one has the time of some run, too."""
+    before, time = shown.split("; planned in ")
+    assert re.fullmatch(r"\d+\.\d{3} s", time)
+    return re.search(re.escape(f" {before}; planned in ") + r"\d+\.\d{3} s$", said, re.MULTILINE) is not None
+
+
 def test_the_examples(capsys, tmp_path, monkeypatch):
     """They print what the page shows, apart from Inductor's number of the graph and the time."""
     torch = pytest.importorskip("torch")
@@ -99,6 +106,23 @@ def test_the_examples(capsys, tmp_path, monkeypatch):
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(example, names)
     (shown,) = re.findall(r"```text\ngraph 1 (.*)\n```", PAGE)
-    assert f" {shown}; planned in" in capsys.readouterr().out
+    assert printed(shown, capsys.readouterr().out)
     assert torch.isfinite(names["loss"])
     assert names["step"].fallback == ""
+
+
+def test_the_example_of_the_guide(capsys, tmp_path, monkeypatch):
+    """It prints what the guide shows, apart from Inductor's number of the graph and the time, and writes its page."""
+    torch = pytest.importorskip("torch")
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "pytorch-training.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (shown,) = re.findall(r"```text\ngraph 0 (.*)\n```", guide)
+    names = {}
+    monkeypatch.chdir(tmp_path)
+    with torch._inductor.config.patch(force_disable_caches=True):
+        exec(example, names)
+    assert printed(shown, capsys.readouterr().out)
+    assert torch.isfinite(names["loss"]) and names["step"].fallback == ""
+    assert "training step" in (tmp_path / "training_0.html").read_text()
+    gain = re.search(r"\(-([\d.]+)%\)", shown)
+    assert float(gain[1]) > 10

@@ -6,7 +6,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import downset
@@ -65,23 +64,35 @@ def commands(page):
 
 
 def test_commands_of_guides_run(run, tmp_path, monkeypatch):
-    """In one folder, guide after guide, with small models of the names that they use."""
+    """In one folder, guide after guide, with small models of the names that they use, and files that a guide makes."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(installed_model("pymicro-wakeword", "okay_nabu.tflite"), "model.tflite")
-    branchy_model(Path("model.onnx"))
-    shutil.copy("model.onnx", "net.onnx")
-    np.save("frames.npy", np.zeros((3, 1, 3, 8, 8), np.float32))
+    devices = next(page for page in GUIDES if page.name == "several-devices.md").read_text()
+    (program,), (cluster,) = (re.findall(rf"```{kind}\n(.*?)```", devices, re.DOTALL) for kind in ("python", "toml"))
+    exec(program, {})
+    Path("home.toml").write_text(cluster)
     Path("records.csv").write_text("id,lower,upper,size\na,0,2,100\nb,1,3,50\n")
     lines = [line for page in GUIDES for line in commands(page)]
     assert len(lines) >= 5
     for line in lines:
         _, command, *arguments = shlex.split(line)
+        if "--shape audio=" in line:  # shown for a model of open sizes
+            shutil.copy(installed_model("swift-f0", "model.onnx"), "model.onnx")
+        else:
+            branchy_model(Path("model.onnx"))
         limit = [] if "--time-limit" in line or command == "simulate" else ["--time-limit", "2s"]
         status, _, err = run(command, *arguments, *limit)
         assert status == 0, (line, err)
-    assert {"report.html", "model.h", "open.py", "split.html", "simulated.html", "arena.html", "placed.csv"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
+    assert {
+        "report.html",
+        "model.h",
+        "open.py",
+        "split.html",
+        "simulated.html",
+        "served.html",
+        "arena.html",
+        "placed.csv",
+    } <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)

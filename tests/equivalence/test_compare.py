@@ -165,15 +165,21 @@ def test_verify_and_fit_say_the_same_of_what_onnx_runtime_rounds(tmp_path, run):
 
 
 def test_a_fitted_file_is_compared_in_the_session_that_it_names(tmp_path):
-    path, fitted = branchy(tmp_path / "m.onnx"), tmp_path / "f.onnx"
-    fit(path, output=fitted, time_limit_s=2, rewrite="off")
-    errors = {}
-    for settings in FITTED:
-        write_metadata(fitted, tmp_path / "named.onnx", {"session": settings.name})
-        errors[settings.name] = compare(path, tmp_path / "named.onnx").max_abs_error
-        expected = _largest_difference(path, fitted, in_order=settings.follows_file)
-        assert errors[settings.name] == expected
-    assert len(set(errors.values())) > 1, "the sessions round alike here: the test shows nothing"
+    """Of networks of which the sessions round some alike on one processor, others on another."""
+    told_apart = 0
+    for seed in range(8):
+        path, fitted = branchy(tmp_path / "m.onnx", seed=seed), tmp_path / "f.onnx"
+        fit(path, output=fitted, time_limit_s=2, rewrite="off")
+        errors = {}
+        for settings in FITTED:
+            write_metadata(fitted, tmp_path / "named.onnx", {"session": settings.name})
+            errors[settings.name] = compare(path, tmp_path / "named.onnx").max_abs_error
+            expected = _largest_difference(path, fitted, in_order=settings.follows_file)
+            assert errors[settings.name] == expected
+        told_apart += len(set(errors.values())) > 1
+        if told_apart:
+            break
+    assert told_apart, "the sessions round all of these networks alike here: the test shows nothing"
 
 
 def test_a_difference_beyond_rounding_is_one(tmp_path, fails):

@@ -149,7 +149,8 @@ def test_where_another_candidate_is_refused_none_is_measured(monkeypatch, runs, 
 def test_a_terminal_shows_the_line_and_a_pipe_the_error_alone(run, refused, monkeypatch):
     asked = ("fit", refused, "--ram", "1GB", "--time-limit", "1s")
     status, out, err = run(*asked)
-    assert (status, out, err.count("\n")) == (6, "", 1)
+    assert (status, out, err.count("downset: error: ")) == (6, "", 1)
+    assert err.startswith("downset: error: ") and "the verdict about" not in err
     monkeypatch.setenv("FORCE_COLOR", "1")
     for options, count in (((), 1), (("-q",), 0)):
         status, _, err = run(*asked, *options)

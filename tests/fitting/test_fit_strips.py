@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 import time
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,13 +17,16 @@ from onnx import TensorProto, helper, numpy_helper
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.fitting.candidates import Job, PlannedGraph
 from downset.fitting.fit import fit
-from downset.fitting.strips import files_of, search_strips
+from downset.fitting.offer import fit_command
+from downset.fitting.strips import arithmetic, files_of, search_strips
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
+from downset.reports.fit import gain_line
 from downset.reports.next_steps import next_steps
 from downset.reports.page.elements import ChartGroup
 from downset.reports.page.fit_page import fit_page
+from downset.reports.text import report
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
 from tests.strip_networks import SAME, StripNet
@@ -76,13 +83,20 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
         fit(path, output=tmp_path / "f.tflite", ram_bytes=result.measured.after // 2, time_limit_s=5)
     message = str(caught.value)
     assert "the least found takes" in message
-    assert "in strips of rows has fewer than" in message
+    limit, least = result.measured.after // 2, caught.value.figures["best_bytes"]
+    assert f"takes {least:,} B, {least - limit:,} B above the limit" in message
+    bound = re.search(r"every plan in this order, also in strips of rows, takes at least ([\d,]+) B", message)
+    beside = result.measured.before - result.arena.before
+    assert beside < int(bound[1].replace(",", "")) < least
+    assert message.index(bound[0]) < message.index("the least found takes")
+    assert ("so that only another order may fit" in message) == (int(bound[1].replace(",", "")) > limit)
     assert "to make it fit: (1)" in message
     told = next_steps(caught.value.result)
     assert "".join(step.text for step in told[:1]).rstrip(".") in message and told[0].suffices
     assert "\n" not in message
     with pytest.raises(InfeasibleError, match="inputs or outputs alone") as proven:
         fit(path, output=tmp_path / "f.tflite", ram_bytes=100, time_limit_s=5)
+    assert "every plan in this order" not in str(proven.value), "the first line proves more"
     assert "its inputs or outputs alone need at least" in fit_page(proven.value.result).verdict.headline
     assert not list(tmp_path.iterdir())
 
@@ -102,6 +116,62 @@ def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
         fit(path, ram_bytes=result.measured.after // 2, strips=2, time_limit_s=20)
     *first, (left_s, _) = searched
     assert 0 < left_s <= 0.4 * 20 - sum(spent for _, spent in first)
+
+
+def test_strips_are_offered_with_a_command_that_gives_what_it_says(plain, run, tmp_path):
+    path, result = plain
+    (offer,) = [step for step in next_steps(result) if "segments in strips" in step.text]
+    command = re.search(r"\((downset .*?)\)", offer.text)[1]
+    words = shlex.split(command)
+    assert words == ["downset", "fit", str(path), "--time-limit", "5s", "--max-recompute", "0%"]
+    status, out, _ = run(*words[1:], "--json", "-q")
+    after = json.loads(out)["measured"]["after"]
+    told = result.measured.after - offer.gained_bytes
+    assert status == 0 and f"about {told:,} B or less" in offer.text
+    assert after <= 1.01 * told < result.measured.after
+    assert "computed whole" in gain_line(result) and not strips(result)
+
+
+def test_strips_are_offered_where_nobody_asked_for_them_and_they_need_less(plain, tmp_path):
+    path, result = plain
+    for options in ({"max_recompute": 0.0}, {"strips": 2}, {"front": True}, {"ram_bytes": result.measured.after}):
+        assert fit(path, time_limit_s=5, **options).in_strips is None
+    net = Net(6, dtype="int8")
+    flat = net.save(tmp_path / "flat.tflite", [net.conv(net.start(1, 1, 8), 4, 1)])
+    assert fit(flat, time_limit_s=2).in_strips is None
+
+
+def test_what_was_not_searched_for_is_offered_without_a_figure(plain):
+    path, _ = plain
+    offer = fit(path, time_limit_s=math.inf, work_limit=0).in_strips
+    assert offer is not None and offer.gained_bytes is None
+    assert "may need less (downset fit" in offer.text and "--work-limit 0 --max-recompute 0%)" in offer.text
+
+
+def test_the_command_of_an_offer_repeats_every_option():
+    options = {
+        "--target": "tflm",
+        "--kernels": None,
+        "--int8": True,
+        "--trust": False,
+        "--slower": 1.1,
+        "-o": "a b.tflite",
+    }
+    said = fit_command("m'n.tflite", options, shapes={"x": (1, 3)}, time_limit_s=2.5)
+    assert shlex.split(said) == [
+        "downset", "fit", "m'n.tflite", "--shape", "x=1,3", "--time-limit", "2.5s", "--target", "tflm", "--int8",
+        "--slower", "1.1", "-o", "a b.tflite",
+    ]  # fmt: skip
+
+
+def test_the_page_says_what_is_written_without_a_limit(plain):
+    path, result = plain
+    with pytest.raises(LimitReached) as caught:
+        fit(path, ram_bytes=result.measured.after // 2, time_limit_s=5)
+    (section,) = [one for one in fit_page(caught.value.result).sections if one.heading == "How to run it"]
+    said = " ".join(section.parts[0].lines)
+    assert "in which every operator is computed whole" in said
+    assert "--max-recompute 100%, without --ram, asks for that" in said
 
 
 def test_limits_without_a_memory_limit_ask_for_the_least(plain, tmp_path):
@@ -153,6 +223,36 @@ def test_the_front_is_measured(plain):
         assert row.file_bytes > path.stat().st_size
         assert row.before_s > 0 and row.after_s > 0
     assert min(row.measured["head_bytes"] for row in rows) < result.measured.details["original"]["head_bytes"]
+
+
+def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path):
+    """Names as TensorFlow makes them, joined by semicolons: the data have all of them, screen, report and page few."""
+    path, result = plain
+    graph = load(path)
+    ops = tuple(replace(op, name=";".join([f"{'block/' * 30}{at}"] * 4)) for at, op in enumerate(graph.ops))
+    graph = replace(graph, ops=ops)
+    job = Job(path, TARGETS["tflm"], None, 0, tmp_path)
+    plan = PlannedGraph(graph, plan_together(graph, memory="tflm", time_limit_s=1))
+    search = search_strips(job, plan, PartialLimits(work_limit=100))
+    (file, *_) = files_of(job, search, search.front.least, "strips")
+    shown = replace(result, rewrites=file.rewrites)
+    (done,) = [section for section in fit_page(shown).sections if section.heading == "What was done"]
+    for lines in (str(report(shown)).split("\n"), done.parts[0].lines):
+        told = [line for line in lines if line.startswith("rewritten: ")]
+        assert len(told) == len(file.rewrites) > 0
+        for line, rewrite in zip(told, file.rewrites, strict=True):
+            assert len(line) < 300 < len(rewrite.name)
+            assert line.count("…") == line.count(" and 2 more ") == 2
+            assert rewrite.name.partition(" strips")[0].rpartition(" in ")[2] in line
+    assert arithmetic(graph, graph) == "in strips the network computes as much as before"
+
+
+def test_a_report_of_what_fits_begins_with_the_verdict(plain):
+    path, result = plain
+    roomy = fit(path, ram_bytes=result.measured.after, time_limit_s=2)
+    assert str(report(roomy)).startswith(f"fits {result.measured.after:,} B: ")
+    assert str(report(roomy)).count(" B free") == 1
+    assert str(report(result)).startswith(f"{path} on tflm\n")
 
 
 def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):

@@ -424,7 +424,7 @@ def accumulating_falls_back_and_idle_parameters_stay(compiled):
     yield model.state_dict()
 
 
-@story("adds to the gradients that lie")
+@story("adds to the gradients already in")
 def gradients_lie_there_before_a_step(compiled):
     model = Net()
     step = compiled(model, MSE, sgd(model))

@@ -22,7 +22,7 @@ KEPT = Storage(4, (0,), (0,))
         (OrderProblem(((0,),), ()), "topological order"),
         (OrderProblem(((3,),), ()), "topological order"),
         (OrderProblem(((-1,),), ()), "topological order"),
-        (OrderProblem((0, 1), ()), "operator 0 waits for 0"),
+        (OrderProblem((0, 1), ()), "operator 0 has the predecessors 0"),
         (OrderProblem(((), (0,), (0, 0)), ()), "each once"),
         (OrderProblem(((),), (Storage(-4, (0,), (0,)),)), "storage 0 has -4 bytes"),
         (OrderProblem(((),), (Storage(4.5, (0,), (0,)),)), "storage 0 has 4.5 bytes"),
@@ -31,7 +31,7 @@ KEPT = Storage(4, (0,), (0,))
         (OrderProblem(((),), (Storage(4, (0,), ()),)), "has no consumers and is not kept"),
         (
             OrderProblem(((), (0,)), (Storage(4, (0,), (1,)),), ((0,),)),
-            "in_place speaks of 1 operators, and there are 2",
+            "in_place has 1 entries",
         ),
         (OrderProblem(((), (0,)), (Storage(4, (0,), (1,)),), ((), (7,))), "of the size of storage 7"),
         (

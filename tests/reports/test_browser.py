@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
+from downset.pipeline_results import DeviceUse, Served
 from downset.reports.arena_view import arena_view
 from downset.reports.page.elements import Page, Section, Verdict
 from downset.reports.page.memory_figure import memory_figure
@@ -61,6 +62,10 @@ def pages(tmp_path_factory):
     cluster = Cluster((Device("one", 2e6), Device("two", 1e6)), Network("links", 1e6, 1e-4))
     plan = ds.plan_pipeline(network, cluster, time_limit_s=2)
     (folder / "pipeline.html").write_text(render(pipeline_page(plan, model="net.onnx")))
+    uses = tuple(DeviceUse(device.name, 0.3, 0.2, 0.7, 1.0, 0.1, 0.4, 9, 150 << 20) for device in cluster.devices)
+    served = Served(9, 9, 1.0, 0.1, plan.period_s, plan.period_s, (0.1, 0.2, 0.3, 0.4), 0.05, 0, uses, ())
+    run = pipeline_page(plan, model="net.onnx", simulation=ds.simulate(plan, frames=40), served=served)
+    (folder / "served.html").write_text(render(run))
     return folder
 
 
@@ -86,7 +91,7 @@ def opened(browser, pages):
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["memory.html", "pipeline.html"])
+@pytest.mark.parametrize("name", ["memory.html", "pipeline.html", "served.html"])
 @pytest.mark.parametrize("width", [400, 1600])
 def test_nothing_is_wider_than_the_window(opened, name, width):
     page = opened(name, width)
@@ -100,6 +105,21 @@ def test_nothing_is_wider_than_the_window(opened, name, width):
     assert too_wide == []
     # Text of axes stays readable: a picture is drawn for the width that it has.
     assert page.evaluate("document.querySelector('svg.chart text').getBoundingClientRect().height") >= 9
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_every_column_of_the_devices_of_a_run_can_be_seen(opened, width):
+    """All at once in a wide window. In a narrow one the table scrolls inside its box, to the last column."""
+    page = opened("served.html", width)
+    box = page.query_selector("#devices .scroll")
+    assert len(box.query_selector_all("th")) == 13
+    inside, shown = box.evaluate("e => [e.scrollWidth, e.clientWidth]")
+    assert (inside <= shown) == (width == 1600)
+    last = "e => e.querySelector('th:last-child').getBoundingClientRect().right <= e.getBoundingClientRect().right + 1"
+    assert box.evaluate(last) == (width == 1600)
+    box.evaluate("e => { e.scrollLeft = e.scrollWidth }")
+    assert box.evaluate(last)
+    assert box.evaluate("e => getComputedStyle(e).overflowX") == "auto"
 
 
 @pytest.mark.parametrize("width", [400, 1600])

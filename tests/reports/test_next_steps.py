@@ -10,11 +10,21 @@ from hypothesis import strategies as st
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
+from downset.pipeline_results import DeviceUse, Served
 from downset.pipelines.upgrades import plan_upgraded, upgrades
 from downset.plans import Arena, Evidence
-from downset.reports.next_steps import arena_next_steps, listed, objects_next_steps, order_next_steps, ranked
-from downset.reports.pipelines import plan_seconds
-from downset.reports.time_steps import pipeline_next_steps
+from downset.reports.next_steps import (
+    arena_next_steps,
+    listed,
+    objects_next_steps,
+    order_next_steps,
+    ranked,
+    remedy_lines,
+    without_small,
+)
+from downset.reports.pipelines import one_device_line, plan_seconds
+from downset.reports.serving import SLOWER
+from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results import NextStep
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
@@ -38,6 +48,20 @@ def test_a_message_says_what_makes_it_fit_and_what_only_helps():
     steps = [NextStep("Buy more.", 0, suffices=True), NextStep("Halve it.", 5)]
     assert listed(steps) == "to make it fit: (1) Buy more; to need less: (2) Halve it"
     assert listed(steps[1:]) == "to need less: (1) Halve it"
+    assert remedy_lines(steps) == ["to make it fit:", "  1. Buy more.", "to need less:", "  2. Halve it."]
+    assert remedy_lines(steps[1:]) == ["to need less:", "  1. Halve it."]
+
+
+def test_steps_that_gain_next_to_nothing_are_left_out_where_bytes_are_missing():
+    ram, exact, less, unknown = (
+        NextStep("Give it more.", 0, suffices=True), NextStep("A.", 1458), NextStep("B.", 1457), NextStep("C.")
+    )  # fmt: skip
+    assert without_small([ram, exact, less, unknown], 145_800) == [ram, exact, unknown]
+    assert without_small([ram], 145_800) == [ram]
+    kept = without_small([ram, less, less], 145_800)
+    assert kept[0] == ram and [step.text for step in kept[1:]] == [
+        "Nothing else that was computed gains 1% of the 145,800 B missing."
+    ]
 
 
 def most_live(records):
@@ -112,3 +136,66 @@ def test_what_a_cluster_with_more_gains_is_what_it_is_planned_to(planned):
     told = {step.gained_s for step in pipeline_next_steps(plan, found) if step.text.startswith("Take ")}
     assert told == {plan.period_s - other.period_s for other in found.values() if other.period_s < plan.period_s}
     assert told
+
+
+def served_as(plan, ratio, *uses):
+    """A run whose period is so many times the planned one, with (name, computing, sending, receiving) by device."""
+    devices = tuple(DeviceUse(*use, 1.0, 0.1, 0.43, 9, 1) for use in uses)
+    period = plan.period_s
+    return Served(9, 9, 1.0, ratio * period, period, period, None, plan.latency_s, 0, devices, ())
+
+
+def test_steps_after_a_run_go_by_what_was_measured(planned):
+    """Planned: a processor that is full all the time. Measured: links that are full, and processors at rest."""
+    _, _, plan = planned
+    assert any(step.text.startswith(("Make d0 ", "Make d1 ")) for step in pipeline_next_steps(plan))
+    served = served_as(plan, 2.91, ("d0", 0.5, 0.2, 0.1), ("d1", 0.04, 0.1, 0.74))
+    first, second, *others = served_next_steps(served, plan)
+    assert first.text.startswith("Measure the devices") and "2.91x the planned" in first.text
+    assert second.text.startswith(
+        "Make the links of d1 twice as fast: receiving took 74% of the time of d1 (measured; planned 43%)"
+    )
+    assert second.gained_s == pytest.approx(2.91 * plan.period_s * 0.84 / 2)
+    assert not any(step.text.startswith("Make ") for step in others)
+    computing = served_as(plan, 1.0, ("d0", 0.5, 0.2, 0.1), ("d1", 0.9, 0.6, 0.6))
+    first = served_next_steps(computing, plan)[0]
+    assert first.text.startswith("Make d1 twice as fast: computing took 90% of the time of d1")
+    assert first.gained_s == pytest.approx(plan.period_s * 0.45)
+    # Sending and receiving of one device may overlap: no more than half of a period is gained.
+    both = served_as(plan, 1.0, ("d0", 0.5, 0.8, 0.7))
+    assert served_next_steps(both, plan)[0].gained_s == pytest.approx(plan.period_s / 2)
+
+
+def test_a_run_that_measured_nothing_has_the_steps_of_its_plan(planned):
+    _, _, plan = planned
+    nothing = served_as(plan, 1.0)
+    assert served_next_steps(nothing, plan) == pipeline_next_steps(plan)
+    idle = replace(served_as(plan, 1.0, ("d0", 0.5, 0.2, 0.1)), period_s=None)
+    assert served_next_steps(idle, plan) == pipeline_next_steps(plan)
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(SLOWER - 0.01, False), (SLOWER + 0.01, True)])
+def test_devices_are_to_be_measured_where_the_period_is_not_as_planned(planned, ratio, told):
+    _, _, plan = planned
+    steps = served_next_steps(served_as(plan, ratio, ("d0", 0.5, 0.2, 0.1)), plan)
+    assert any(step.text.startswith("Measure the devices") for step in steps) == told
+
+
+def test_a_plan_of_one_device_says_how_it_is_known_that_no_split_is_faster(planned):
+    graph, _, several = planned
+    assert one_device_line(several) is None
+    slow = Cluster((Device("d0", 1e9), Device("d1", 1e9)), Network("links", 1e3, overlap=True))
+    proven = ds.plan_pipeline(graph, slow, time_limit_s=5)
+    assert proven.evidence.proven and [stage.devices for stage in proven.stages] == [(0,)]
+    line = one_device_line(proven)
+    assert "no split of the searched kind over several devices is faster than d0 alone" in line
+    assert f"proven among {proven.space}; a plan of any other kind takes {proven.floor_s:.6g} s or more" in line
+    open_ = replace(proven, evidence=replace(proven.evidence, proven=False, bound=proven.period_s / 2))
+    line = one_device_line(open_)
+    assert "exact found no split over several devices that is faster than d0 alone" in line
+    assert f"not proven; every plan takes {proven.period_s / 2:.6g} s or more" in line
+    none = replace(open_, evidence=replace(open_.evidence, bound=0.0))
+    assert "not proven; no bound is known" in one_device_line(none)
+    assert one_device_line(ds.plan_pipeline(graph, slow, method="single")) is None
+    alone = Cluster((Device("d0", 1e9),), Network("links", 1e3))
+    assert one_device_line(ds.plan_pipeline(graph, alone, time_limit_s=5)) is None

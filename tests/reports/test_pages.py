@@ -16,7 +16,8 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import profile
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
-from downset.reports.charts import Axis, chart_svg, tick_text, ticks
+from downset.reports.axes import Axis, tick_text, ticks
+from downset.reports.charts import chart_svg
 from downset.reports.memory_map import arena_chart, kind_styles, moved_steps
 from downset.reports.page.elements import Table
 from downset.reports.page.memory_figure import largest_tensors

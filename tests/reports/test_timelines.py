@@ -9,13 +9,14 @@ import pytest
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipeline_results import Served
+from downset.pipeline_results import DeviceUse, Served
 from downset.plans import Evidence, Stage, StagePlan
 from downset.reports.arena_view import arena_view
 from downset.reports.next_steps import next_steps
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import render
 from downset.reports.pipelines import device_loads
+from downset.reports.serving import SLOWER
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
 from downset.reports.trace import arena_trace, timeline_trace
@@ -101,8 +102,34 @@ def test_a_page_of_a_run_leads_with_what_was_measured(plans):
     assert verdict.headline.startswith("8 of 9 frames: a frame every 12.5 ms, measured; planned ")
     assert verdict.numbers[0][:2] == ("period, measured", "12.5 ms")
     assert verdict.state == "bad"  # a frame is missing
+    whole = replace(served, completed=9)
+    for ratio, state, said in ((SLOWER - 0.01, "good", ""), (SLOWER + 0.01, "plain", "(1.16x the planned)")):
+        verdict = pipeline_page(plan, model="net", served=replace(whole, period_s=ratio * plan.period_s)).verdict
+        assert (
+            verdict.state == state and verdict.headline.endswith(said) and ("x the" in verdict.headline) == bool(said)
+        )
     few = pipeline_page(plan, model="net", served=replace(served, period_s=None)).verdict
     assert few.headline.startswith("8 of 9 frames: planned ")
+
+
+def test_a_page_of_a_run_says_what_is_planned_and_what_is_measured(plans):
+    plan = plans[0]
+    (said,) = pipeline_page(plan).sections[0].parts[0].lines
+    assert said.startswith("Busiest resource, planned: ")
+    uses = (DeviceUse("fast", 0.3, 0, 0, 1, 0, 0, 9, 1), DeviceUse("<slow>", 0.04, 0.1, 0.74, 1.0, 0.2, 0.43, 9, 1))
+    served = Served(9, 9, 1.0, 0.1, plan.period_s, plan.period_s, None, 0.05, 0, uses, ())
+    measured, planned = pipeline_page(plan, served=served).sections[0].parts[0].lines
+    assert measured == "Busiest, measured: receiving of <slow>, 74% of the time (planned 43%)."
+    assert planned == said
+
+
+def test_a_page_of_a_plan_on_one_device_says_so_first(tmp_path):
+    graph = ds.load(branchy_model(tmp_path / "net.onnx"))
+    cluster = Cluster((Device("d0", 1e9), Device("d1", 1e9)), Network("links", 1e3))
+    plan = ds.plan_pipeline(graph, cluster, time_limit_s=5)
+    said = pipeline_page(plan, model="net").verdict.detail
+    assert said.startswith("one device computes everything: no split of the searched kind")
+    assert "faster than d0 alone" in said and "exact: period" in said
 
 
 def test_the_slowest_unit_is_named_by_its_operators():

@@ -340,7 +340,7 @@ def test_what_is_not_known_or_not_float_is_refused():
     quantised = replace(graph, tensors=tuple(replace(t, dtype="int8") for t in graph.tensors))
     assert "floats" in mergeable(quantised, (0, 1))
     waiting = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], after=(0,))))
-    assert "place in time" in mergeable(waiting, (0, 1))
+    assert "side effects" in mergeable(waiting, (0, 1))
     wrong = list(graph.tensors)
     for op in graph.ops:
         wrong[op.outputs[0]] = replace(wrong[op.outputs[0]], shape=(1, 2, 3, 4))

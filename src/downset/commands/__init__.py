@@ -1,1 +1,1 @@
-"""The commands, one file each: thin functions over the library."""
+"""The commands, one file for each: thin functions over the library."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -13,10 +13,13 @@ from downset.commands.options import BYTES, SECONDS, console, print_table, searc
 from downset.commands.pictures import (
     check_pictures,
     map_option,
+    not_written_lines,
+    print_written,
     report_option,
     trace_option,
     write_memory_pictures,
     write_page,
+    written_lines,
 )
 from downset.commands.waiting import waiting
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
     from downset.memory.records import Record
     from downset.plans import Arena, Evidence, SharedObjects
+
+    _Planner = Callable[[Sequence[Record], str, TiesName, dict[str, Any], int | None], Arena | SharedObjects]
 
 __all__ = ["arena"]
 
@@ -81,9 +86,10 @@ def arena(
     """
     from pathlib import Path
 
-    from downset.errors import UsageError
+    from downset.errors import InfeasibleError, LimitReached, UsageError
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.memory.records import aligned
+    from downset.plans import Arena
     from downset.reports.json_form import placement_json
     from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
     from downset.text import printable
@@ -101,22 +107,25 @@ def arena(
     talk = console(stderr=True)
     seconds = search_s(time_limit, work_limit)
     limits = {"time_limit_s": seconds, "work_limit": work_limit}
-    if form == "offsets":
-        with waiting(talk, f"placing {len(records)} records", limit_s=seconds):
-            placed = _place(records, method, ties, limits, capacity)
-        plan: Arena | SharedObjects = placed
-        text, steps = records_to_csv(records, offsets=placed.offsets), arena_next_steps(placed, capacity)
-        _draw_arena(placed, pictures, records_csv, capacity)
+    planner: _Planner = _place if form == "offsets" else _share
+    what = f"placing {len(records)} records" if form == "offsets" else f"sharing objects among {len(records)} records"
+    with waiting(talk, what, limit_s=seconds):
+        try:
+            plan = planner(records, method, ties, limits, capacity)
+        except (InfeasibleError, LimitReached) as error:
+            if any(pictures.values()):
+                # Without a search the error has no plan. The picture then shows the plan for any capacity.
+                best = error.result or planner(records, method, ties, limits, None)
+                _draw(best, pictures, records_csv, capacity)
+            error.add_lines([*written_lines(pictures), *not_written_lines(None if output == "-" else output)])
+            raise
+    _draw(plan, pictures, records_csv, capacity)
+    if isinstance(plan, Arena):
+        text, steps = records_to_csv(records, offsets=plan.offsets), arena_next_steps(plan, capacity)
     else:
-        with waiting(talk, f"sharing objects among {len(records)} records", limit_s=seconds):
-            plan = shared = _share(records, method, ties, limits, capacity)
-        text, steps = records_to_csv(records, object_of=shared.object_of), objects_next_steps(shared)
-        if report_path is not None:
-            from downset.reports.page.plan_pages import objects_page
-
-            write_page(report_path, objects_page(shared, title=Path(records_csv).name), source=records_csv)
+        text, steps = records_to_csv(records, object_of=plan.object_of), objects_next_steps(plan)
     if output == "-":
-        if sys.stdout.isatty():  # names draw nothing there
+        if sys.stdout.isatty():  # no control characters to a terminal
             text = "\n".join(map(printable, text.split("\n")))
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -127,23 +136,33 @@ def arena(
         return
     out = console(stderr=output == "-")
     _print_table(len(records), plan.evidence, form, capacity, out)
+    csv = (
+        None if output == "-" else output,
+        "the records with offsets" if form == "offsets" else "the records with objects",
+    )
+    print_written(out, written_lines(pictures, csv))
     for line in step_lines(steps):
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _draw_arena(placed: Arena, paths: Mapping[str, str | None], source: str, capacity: int | None) -> None:
+def _draw(plan: object, paths: Mapping[str, str | None], source: str, capacity: int | None) -> None:
+    """Write the pictures of an arena or of shared objects, which may exceed the capacity."""
     if all(path is None for path in paths.values()):
         return
     from pathlib import Path
 
+    from downset.plans import Arena, SharedObjects
     from downset.reports.arena_view import record_view
-    from downset.reports.page.plan_pages import arena_page
+    from downset.reports.page.plan_pages import arena_page, objects_page
 
     name = Path(source).name
-    if paths["--report"] is not None:
-        write_page(paths["--report"], arena_page(placed, capacity_bytes=capacity, title=name), source=source)
-    views = [record_view("of the records", placed)]
-    write_memory_pictures(paths, views, caption=name, limit_bytes=capacity, source=source)
+    if isinstance(plan, Arena):
+        if paths["--report"] is not None:
+            write_page(paths["--report"], arena_page(plan, capacity_bytes=capacity, title=name), source=source)
+        views = [record_view("of the records", plan)]
+        write_memory_pictures(paths, views, caption=name, limit_bytes=capacity, source=source)
+    elif isinstance(plan, SharedObjects):
+        write_page(paths["--report"], objects_page(plan, capacity_bytes=capacity, title=name), source=source)
 
 
 def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:

@@ -1,4 +1,4 @@
-"""`downset doctor`: what is installed here, and what each extra would add; a block to paste into a bug report."""
+"""`downset doctor`: what is installed here and what each extra would add, as text to paste into a bug report."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _found() -> dict[str, Any]:
 
 
 def _native() -> str:
-    """Whether the compiled searches are there; without them planners run in Python."""
+    """Whether the compiled searches are installed; without them planners run in Python."""
     from downset.errors import UnsupportedError
 
     try:
@@ -88,7 +88,7 @@ def _processor() -> str:
 
 
 def _first_line(program: str, *arguments: str) -> str | None:
-    """The first line that a program says; None where it is not there or does not answer within five seconds."""
+    """The first line that a program prints; None if it is not installed or does not answer within five seconds."""
     path = shutil.which(program)
     if path is None:
         return None

@@ -1,7 +1,7 @@
 """The envelope of every command's JSON, whether it succeeds or fails: `kind`, `schema`, `ok` and `error`.
 
-A command's own keys lie beside these four. docs/schemas/envelope.json describes the envelope, and a file of the kind's
-name there the whole. The key `ok` is in no plan file.
+A command's keys lie beside these four. docs/schemas/envelope.json describes the envelope, and the file there with the
+kind's name describes the whole. Plan files do not have the key `ok`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class OutputsDiffer(InvalidPlan):
-    """Outputs differ by more than is allowed. `figures`: the command's own keys, which are printed all the same."""
+    """Outputs differ by more than is allowed. `figures`: the command's keys, which are printed nevertheless."""
 
     def __init__(self, message: str, figures: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class OutputsDiffer(InvalidPlan):
 
 
 class NotKnown(LimitReached):
-    """Nothing is known of what was asked. `figures`: the command's own keys, which are printed all the same."""
+    """The question was not decided. `figures`: the command's keys, which are printed nevertheless."""
 
     def __init__(self, message: str, figures: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -50,12 +50,12 @@ def json_option(kind: str) -> Callable[[_Command], _Command]:
 
 
 def print_json(kind: str, fields: Mapping[str, Any]) -> None:
-    """A command's own keys, in the envelope of one that succeeded, to stdout."""
+    """Print a command's keys to stdout, in the envelope of success."""
     _print({"kind": kind, "schema": SCHEMA, "ok": True, "error": None, **fields})
 
 
 def print_failure(kind: str, error: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-    """The envelope of a command that failed, to stdout. `error`: code, exit_code and message, and figures if any."""
+    """Print the envelope of a command that failed to stdout. `error`: code, exit_code, message, and figures if any."""
     _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **fields})
 
 
@@ -64,7 +64,7 @@ def _print(document: Mapping[str, Any]) -> None:
 
     try:
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    except UnicodeEncodeError:  # names of files may be any bytes, which Python holds as halves of surrogates
+    except UnicodeEncodeError:  # file names may be any bytes; Python holds those that are not UTF-8 as surrogates
         text = json.dumps(msgspec.to_builtins(document, str_keys=True), indent=2)
     text = escaped(text)
     for start in range(0, len(text), _PIECE):

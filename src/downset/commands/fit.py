@@ -25,15 +25,17 @@ from downset.commands.options import (
 from downset.commands.pictures import (
     check_pictures,
     map_option,
+    not_written_lines,
     report_option,
     trace_option,
     write_memory_pictures,
     write_page,
     write_picture,
+    written_lines,
 )
 from downset.commands.versions import versions_of_target
 from downset.commands.waiting import reading
-from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells
+from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells, verdict_lines
 from downset.reports.json_form import fit_json
 from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
@@ -119,7 +121,7 @@ __all__ = ["fit"]
     help="Also write OUTPUT as C++ for firmware (tflm): model array, arena size, operators. A .h file holds all; a .cc "
     "file holds the array, and the .h file beside it the rest.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, and no line for a written file.")
 def fit(
     model: str,
     output: str | None,
@@ -157,7 +159,7 @@ def fit(
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
     seconds = search_s(time_limit, work_limit)
-    # For a user who waits; in a pipe an error stays the only line.
+    # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
             f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s", style="dim"
@@ -192,8 +194,9 @@ def fit(
                 notice=notice,
             )
         except DownsetError as error:
-            if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
+            if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
+                error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
                 error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
             raise
         progress("writing the pictures")
@@ -202,7 +205,10 @@ def fit(
     if as_json:
         print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:
-        _print_screen(result, console())
+        firmware = ((file, "C++ for firmware") for file in firmware_files)
+        program = (result.session_path or None, "a Python program that opens it")
+        written = [] if quiet else written_lines(pictures, program, *firmware)
+        _print_screen(result, console(), written=written, quiet=quiet)
     for note in result.notes:
         _print_note(talk, note)
 
@@ -217,8 +223,8 @@ _SOURCES = (".cc", ".cpp", ".cxx")
 def _firmware_files(
     path: str | None, model: str, output: str | None, target: str | None
 ) -> tuple[Path | None, Path | None]:
-    """The header, and the source where the array stands apart; None for what is not asked for. Raises where they cannot
-    be written, before anything is planned."""
+    """The paths of the header and of the source, if the array is in a separate file; None for a file that was not asked
+    for. Raises if they cannot be written, before anything is planned."""
     from downset.errors import UsageError
     from downset.whole_files import check_output
 
@@ -259,10 +265,13 @@ def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:
     write_memory_pictures(paths, fit_views(result), caption=page_title(result), limit_bytes=limit, source=source)
 
 
-def _print_screen(result: Fit, out: Any) -> None:
+def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    verdict = verdict_lines(result)
+    for line in verdict:
+        out.print(Text(printable(line)), soft_wrap=True)
     out.print(Text(printable(f"{result.model} on {result.target}"), style="italic"), soft_wrap=True)
     table = Table()
     for column in ("bytes", "before", "after", "lower bound", "gap", "proven"):
@@ -292,7 +301,7 @@ def _print_screen(result: Fit, out: Any) -> None:
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))
-    for line in [*fit_lines(result), *step_lines(next_steps(result))]:
+    for line in [*fit_lines(result, files=not quiet)[len(verdict) :], *written, *step_lines(next_steps(result))]:
         out.print(Text(printable(line)), soft_wrap=True)
 
 

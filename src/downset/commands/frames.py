@@ -1,4 +1,5 @@
-"""Frames from files and results to files, for `downset serve`. Neither is held in memory as a whole."""
+"""Reads frames from files and writes results to files, for `downset serve`, without holding either in memory as a
+whole."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Array = npt.NDArray[Any]
 
 
 class Frames:
-    """`source`: one array a frame along its first axis, or the files of a folder, in the order of their names."""
+    """`source`: an array with one frame for each index of its first axis, or the files of a folder in the order of
+    their names."""
 
     def __init__(self, source: Array | list[Path], shape: tuple[int, ...], most_bytes: int = 0) -> None:
         self._source, self._shape, self._most_bytes = source, shape, most_bytes
@@ -43,8 +45,8 @@ class Frames:
 
 def read_frames(source: str, graph: Graph) -> Frames:
     """The frames in a .npy file of shape [frames, *input], or [frames, *input without its batch of 1], or in the .npy
-    and .npz files of a folder. Raises LoadError for what cannot be read, UsageError for frames of another shape, type
-    or number."""
+    and .npz files of a folder. Raises LoadError for files that cannot be read, UsageError for frames of another shape,
+    type or number."""
     path = Path(source)
     if path.is_dir():
         files = sorted(entry for entry in path.iterdir() if entry.suffix in (".npy", ".npz"))
@@ -73,7 +75,7 @@ _LONGEST_NAME = 60_000
 
 
 def check_names(path: str, names: Iterable[str]) -> None:
-    """Raise UsageError where arrays of these names cannot be written into the .npz file at `path`."""
+    """Raise UsageError if arrays of these names cannot be written into the .npz file at `path`."""
     for name in names:
         if len(name.encode()) > _LONGEST_NAME:
             raise UsageError(
@@ -82,10 +84,10 @@ def check_names(path: str, names: Iterable[str]) -> None:
 
 
 class Results:
-    """Results on their way into a file, written when the context's work is `finish`ed and never in part.
+    """Collects results for a file, which is written completely or not at all when the context ends.
 
-    .npy holds the one output of all frames, [frames, *output]; .npz one such array for each output. The file of a
-    pipeline that failed holds what was finished."""
+    A .npy file holds the only output of all frames, [frames, *output]; a .npz file one such array for each output.
+    After a failure of the pipeline the file holds the results that were finished."""
 
     def __init__(self, path: str, graph: Graph, frames: int) -> None:
         check_output(path)
@@ -107,7 +109,7 @@ class Results:
                 _reserve(part)
         except OSError as error:
             self.__exit__()
-            with contextlib.suppress(OSError):  # of which only the beginning could be written
+            with contextlib.suppress(OSError):  # an array of which only the beginning was written
                 part.unlink()
             sizes = format_bytes(sum(meta.nbytes for meta in self._metas) * self._frames)
             raise UsageError(f"cannot write {self._path}: {error.strerror or error}; it takes {sizes} bytes") from None
@@ -120,13 +122,13 @@ class Results:
         self._parts.clear()
 
     def add(self, outputs: Mapping[str, Array]) -> None:
-        """The outputs of the next frame."""
+        """Add the outputs of the next frame."""
         for name, (_, held) in self._parts.items():
             held[self._count] = outputs[name]
         self._count += 1
 
     def finish(self) -> None:
-        """Put the file in its place; nothing where no frame was finished. Raises UsageError where the disk is full."""
+        """Write the file; nothing if no frame was finished. Raises UsageError if the disk is full."""
         if not self._count:
             return
         if self._path.suffix == ".npy" and self._count == self._frames:
@@ -157,7 +159,7 @@ class Results:
 
 
 def _reserve(part: Path) -> None:
-    """Take the room of a file on the disk now: a mapped page that finds none later ends the process by a signal."""
+    """Allocate a file's room on the disk now. A mapped page that later finds none would end the process by a signal."""
     if hasattr(os, "posix_fallocate"):
         with part.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)

@@ -59,7 +59,7 @@ _SHOWN = 1_000
 
 
 def _around_peak(steps: Sequence[StepNeed]) -> tuple[Sequence[StepNeed], int]:
-    """The operators to show, the first of the most live bytes in the middle, and how many are left out."""
+    """The operators to show, with the first of the most live bytes in the middle, and how many are left out."""
     peak = max(range(len(steps)), key=lambda step: steps[step].live_bytes, default=0)
     low = max(min(peak - _SHOWN // 2, len(steps) - _SHOWN), 0)
     shown = steps[low : low + _SHOWN]

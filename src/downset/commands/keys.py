@@ -84,7 +84,7 @@ def token(authority: str, as_json: bool) -> None:
 
 
 def _tell(folder: Path, *lines: str, as_json: bool) -> None:
-    """A new folder and what it holds as JSON, or what to do with it."""
+    """Print a new folder and what it holds as JSON, or lines on what to do with it."""
     if as_json:
         print_json("keys", {"folder": str(folder), "files": [str(file) for file in sorted(folder.iterdir())]})
         return

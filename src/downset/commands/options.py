@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they talk: data to stdout, words to stderr."""
+"""Options that several commands share, and consoles: data go to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def _limit_time(ctx: Any, param: Any, value: float) -> float:
 
 
 def time_limit_option(help_text: str, *, default: str = "10s", given: bool = True) -> Callable[[_Command], _Command]:
-    """`--time-limit`, which the processes that parse and run models keep; `given` to the command too."""
+    """`--time-limit`, which limits the processes that parse and run models. `given`: the command gets it as an argument
+    too."""
     return click.option(
         "--time-limit", type=SECONDS, default=default, show_default=True, callback=_limit_time, expose_value=given,
         help=f"{help_text} Parsing gets at least {PARSING_S:g} s, each run in a runtime at least {RUNNING_S:g} s.",
@@ -88,8 +89,8 @@ work_limit_option = click.option(
 
 
 def search_s(time_limit_s: float, work_limit: int | None) -> float:
-    """How long the search of the command that runs may take. A time limit that is only the default one has no part in
-    what a work limit gives."""
+    """How many seconds the search of the running command may take. A default time limit does not count beside a work
+    limit."""
     context: Any = click.get_current_context()
     defaulted = context.get_parameter_source("time_limit").name == "DEFAULT"
     return math.inf if work_limit is not None and defaulted else time_limit_s
@@ -117,17 +118,17 @@ def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = (0,)
         if not separator or not name or any(extent < 1 for extent in shape):
-            raise UsageError(f"--shape {item!r} is not NAME=1,3,224,224")
+            raise UsageError(f"--shape {item!r} is not NAME=1,3,224,224: every size is a whole number above 0")
         shapes[name] = shape
     return shapes
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> Any:
-    """A rich console that honours NO_COLOR and does not wrap figures when piped."""
+    """A rich console that respects NO_COLOR and does not wrap figures in a pipe."""
     from rich.console import Console
 
     class Safe(Console):
-        """A console for text that may come from a file: no name moves the cursor or turns the line around."""
+        """A console for text that may come from a file: control characters of names do not reach the terminal."""
 
         def render_str(self, text: str, **options: Any) -> Any:
             lines = [printable(line.expandtabs()) for line in text.split("\n")]
@@ -141,7 +142,7 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
 
 
 def print_table(out: Any, table: Any) -> None:
-    """The table; where the terminal is too narrow for it, a line a figure instead, so that no digit is cut."""
+    """Print the table. If the terminal is too narrow, each figure has its own line, so that no digit is cut."""
     from rich.measure import Measurement
     from rich.text import Text
 
@@ -160,6 +161,8 @@ def print_table(out: Any, table: Any) -> None:
         for name, cell in zip(names[1:], rest, strict=True):
             if cell:
                 out.print(Text(f"  {name}: {cell}"), soft_wrap=True)
+    if table.caption:
+        out.print(table.caption, soft_wrap=True)
 
 
 def _is_terminal() -> bool:

@@ -18,7 +18,15 @@ from downset.commands.options import (
     work_limit_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
+from downset.commands.pictures import (
+    check_pictures,
+    print_written,
+    report_option,
+    trace_option,
+    write_page,
+    write_picture,
+    written_lines,
+)
 from downset.commands.waiting import reading
 from downset.text import counted, format_bytes, printable, shortened
 
@@ -80,7 +88,8 @@ def order(
     from downset.reports.next_steps import order_next_steps, step_lines
     from downset.reports.text import report
 
-    check_pictures({"--report": report_path, "--trace": trace_path}, others={}, source=graph)
+    pictures = {"--report": report_path, "--trace": trace_path}
+    check_pictures(pictures, others={}, source=graph)
     seconds = search_s(time_limit, work_limit)
     with reading(console(stderr=True), graph, limit_s=seconds) as progress:
         loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
@@ -101,6 +110,7 @@ def order(
     out = console()
     out.print(report(loaded, plan), markup=False, soft_wrap=True)
     _print_moved(loaded, plan, out)
+    print_written(out, written_lines(pictures))
     for line in step_lines(order_next_steps(plan, loaded)):
         out.print(line, markup=False, soft_wrap=True)
 
@@ -110,7 +120,7 @@ _SHOWN = 20
 
 
 def _print_moved(graph: Graph, plan: Order, out: Any) -> None:
-    """Print the operators that run at another place among the others than in the file, and what they now follow."""
+    """Print the operators that changed their place among the others, with the operators that they now follow."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -144,7 +154,8 @@ def _print_moved(graph: Graph, plan: Order, out: Any) -> None:
 
 
 def _write_pictures(graph: Graph, plan: Order, report_path: str | None, trace_path: str | None) -> None:
-    """The page of the order, and its trace with the tensors of an arena of naive offsets: an order places nothing."""
+    """Write the page of the order, and its trace with the tensors in an arena of naive offsets, because an order places
+    nothing."""
     source = graph.source.path
     if report_path is not None:
         from downset.reports.page.plan_pages import order_page

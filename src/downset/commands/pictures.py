@@ -1,4 +1,4 @@
-"""The options --report, --map and --trace, and writing what they name."""
+"""The options --report, --map and --trace, functions that write their files, and lines that name written files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from downset.reports.timeline import Timeline
 
 __all__ = [
-    "check_pictures", "map_option", "report_option", "trace_option", "write_memory_pictures", "write_page",
-    "write_picture", "write_timelines",
+    "check_pictures", "map_option", "not_written_lines", "print_written", "report_option", "trace_option",
+    "write_memory_pictures", "write_page", "write_picture", "write_timelines", "written_lines",
 ]  # fmt: skip
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -28,7 +28,7 @@ report_option = click.option(
 
 
 def map_option(help_text: str) -> Callable[[_Command], _Command]:
-    """`--map`, whose picture differs by command."""
+    """`--map`, whose picture depends on the command."""
     return click.option("--map", "map_path", type=click.Path(), help=help_text)
 
 
@@ -41,8 +41,8 @@ trace_option = click.option(
 def check_pictures(
     pictures: Mapping[str, str | None], *, others: Mapping[str, str | None], source: str | Path | Sequence[str | Path]
 ) -> None:
-    """Raise where a picture cannot be written, before anything is planned. `pictures` and `others`: paths by option;
-    each file of `pictures` has a name of its own. Raises UsageError, or UnsupportedError where a page needs Jinja2."""
+    """Raise if a picture cannot be written, before anything is planned. `pictures` and `others`: paths by option; no
+    two paths of `pictures` may be the same. Raises UsageError, or UnsupportedError if a page needs Jinja2."""
     if all(path is None for path in pictures.values()):
         return
     from downset.errors import UsageError
@@ -56,14 +56,54 @@ def check_pictures(
         other = seen.setdefault(Path(os.path.realpath(path)), option)
         if other != option:
             raise UsageError(f"{other} and {option} both name {path}; give each a file of its own")
+    for option, path in pictures.items():
+        if path is not None:
+            _check_suffix(option, Path(path))
     if pictures.get("--report") is not None:
         from downset.reports.page.render import check_renderable
 
         check_renderable()
 
 
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {"--report": (".html", ".htm"), "--map": (".svg",), "--trace": (".json",)}
+"""By option, how the names of its files end."""
+_WRITTEN = {"--report": "an HTML page", "--map": "an SVG picture", "--trace": "a trace in JSON"}
+
+
+def _check_suffix(option: str, path: Path) -> None:
+    """Raise UsageError where a file would not be what its name says; a pipe or a device has any name."""
+    from downset.errors import UsageError
+
+    suffixes = _SUFFIXES[option]
+    if path.suffix.lower() not in suffixes and (path.is_file() or not path.exists()):
+        raise UsageError(f"{option} writes {_WRITTEN[option]}: {path} must end in {' or '.join(suffixes)}")
+
+
+def written_lines(pictures: Mapping[str, str | None], *others: tuple[str | Path | None, str]) -> list[str]:
+    """A line for each file that was written: `others`, each a path and what the file holds, then the pictures. None is
+    the path of a file that was not asked for."""
+    files = [*others, *((path, _WRITTEN[option]) for option, path in pictures.items())]
+    return [f"written: {path} ({what})" for path, what in files if path is not None]
+
+
+def not_written_lines(*paths: str | None) -> list[str]:
+    """A line that names the files which were asked for, and are written only of a plan that fits."""
+    named = [path for path in paths if path is not None]
+    return [f"not written: {', '.join(named)} (nothing is known to fit)"] if named else []
+
+
+def print_written(out: Any, lines: Sequence[str]) -> None:
+    """Print lines about files, whose names are neither markup nor wrapped."""
+    from rich.text import Text
+
+    from downset.text import printable
+
+    for line in lines:
+        out.print(Text(printable(line)), soft_wrap=True)
+
+
 def write_page(path: str | None, page: Page, *, source: str | Path) -> None:
-    """The page, whole or not at all; nothing without a path."""
+    """Write the page completely or not at all; nothing without a path."""
     from downset.reports.page.render import render
 
     if path is not None:
@@ -73,7 +113,7 @@ def write_page(path: str | None, page: Page, *, source: str | Path) -> None:
 def write_memory_pictures(
     paths: Mapping[str, str | None], views: Sequence[ArenaView], *, caption: str, limit_bytes: int | None, source: str
 ) -> None:
-    """The arenas as `--map` and `--trace` ask for them."""
+    """Write the pictures of arenas that `--map` and `--trace` ask for."""
     from downset.reports.memory_map import memory_map
     from downset.reports.trace import arena_trace
 
@@ -84,7 +124,7 @@ def write_memory_pictures(
 
 
 def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, source: str | Path) -> None:
-    """The timelines that are known as `--trace` asks for them; nothing without a path."""
+    """Write the known timelines to the file of `--trace`; nothing without a path."""
     from downset.reports.trace import timeline_trace
 
     if path is not None:
@@ -93,7 +133,7 @@ def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, s
 
 
 def write_picture(path: str | Path | None, text: str, *, source: str | Path) -> None:
-    """A picture's text, whole or not at all; nothing without a path."""
+    """Write a picture's text completely or not at all; nothing without a path."""
     from downset.whole_files import write_whole
 
     if path is not None:

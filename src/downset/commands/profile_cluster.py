@@ -1,4 +1,5 @@
-"""`downset profile-cluster`: the rates of devices and links, measured on the running cluster, as planners read them."""
+"""`downset profile-cluster`: measures the rates of devices and links on the running cluster, and writes them for
+planners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`downset profiles`: the measured latencies that are kept on this machine."""
+"""`downset profiles`: lists and clears the measured latencies kept on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`downset run`: run a model by a plan of stages, on given or random inputs, and compare with ONNX Runtime."""
+"""`downset run`: runs a model by a plan of stages, on given or random inputs, and compares with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
+from downset.commands.inputs import stages_of
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
+from downset.commands.pictures import print_written, written_lines
 from downset.commands.waiting import reading, waiting
 
 if TYPE_CHECKING:
@@ -59,9 +61,7 @@ def run(
     from downset.errors import InvalidPlan, UsageError
     from downset.executor.stage_engine import run_stages
     from downset.formats.onnx.data_files import weights_beside
-    from downset.formats.plan_json import read_plan
     from downset.formats.reading import load
-    from downset.plans import StagePlan
     from downset.reports.json_form import stage_run_json
     from downset.rewrites.rebatch import batch_or_one
     from downset.text import printable
@@ -71,16 +71,14 @@ def run(
         check_output(outputs, source=(model, plan_path, *inputs))
     if check and Path(model).suffix.lower() != ".onnx":
         raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
-    plan = read_plan(plan_path)
-    if not isinstance(plan, StagePlan):
-        raise UsageError(f"{plan_path} is not a plan of stages; make one with `downset stage`")
+    plan = stages_of(plan_path)
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
     fixed = parse_shapes(shapes)
     talk = console(stderr=True)
     with reading(talk, model):
         loaded = load(model, shapes=fixed, trust=trust)
-    if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
+    if fixed and batch_or_one(loaded) not in (1, plan.batch):  # shapes of one sample fit any batch
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
     if outputs is not None:
         check_output(outputs, source=weights_beside(loaded))
@@ -98,6 +96,7 @@ def run(
         out.print(f"{outcome.device_name}: median {middle:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
         for name, value in outcome.outputs.items():
             out.print(f"{printable(name)}: {_summary(value)}", markup=False, soft_wrap=True)
+        print_written(out, written_lines({}, (outputs, "the outputs")))
     worst, allowed = outcome.max_relative_error, outcome.allowed_error
     if worst is not None and not outcome.agrees:
         message = f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}"
@@ -109,7 +108,7 @@ def run(
 
 
 def _check_dtype(path: str, array: Any, tensor: Tensor) -> None:
-    """Refuse an array that would lose digits on the way in."""
+    """Raise an error for an array that would lose digits in the input's type."""
     from downset.errors import UsageError
 
     if array.dtype.kind == "f" and tensor.dtype.startswith("float") and str(array.dtype) != tensor.dtype:
@@ -133,7 +132,7 @@ def _array(path: str, graph: Graph, plan: StagePlan) -> Any:
 
 
 def _summary(value: Any) -> str:
-    """Shape and range, and how many elements are NaN."""
+    """Shape and range, and the number of elements that are NaN."""
     import numpy as np
 
     text = str(list(value.shape))
@@ -155,7 +154,7 @@ def _write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
     from downset.whole_files import write_whole
 
     held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names for arguments of its own
+    with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names as its arguments
         for name, value in outputs.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, value, allow_pickle=False)

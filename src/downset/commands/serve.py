@@ -1,4 +1,4 @@
-"""`downset serve`: run a model on the devices of a cluster, frame after frame."""
+"""`downset serve`: runs a model on the devices of a cluster, frame after frame."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.inputs import given_cluster, pipeline_of
 from downset.commands.options import (
     SECONDS,
     console,
@@ -20,7 +21,15 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.pictures import (
+    check_pictures,
+    print_written,
+    report_option,
+    trace_option,
+    write_page,
+    write_timelines,
+    written_lines,
+)
 from downset.commands.waiting import reading, waiting
 from downset.errors import UsageError
 from downset.process import stopping_in_order
@@ -59,7 +68,7 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="Time for devices to join.")
 @click.option("--ahead/--no-ahead", default=True, help="Plan for losses before they come, and place shards for them.")
 @click.option(
-    "--spare-frames", type=click.IntRange(0, 64), default=3, show_default=True,
+    "--spare-frames", type=click.IntRange(0, 64), default=None, show_default="as many as the window, at least 3",
     help="Frames in the pipeline beyond the plan's window, where memory has room: 0 for the shortest latency.",
 )  # fmt: skip
 @time_limit_option("Time for planning.")
@@ -70,7 +79,9 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @report_option
 @trace_option
 @json_option("serve")
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr, and no line for a written file."
+)
 def serve(
     model: str, cluster_file: str | None, plan_file: str | None, source: str | None, output: str | None, as_json: bool,
     **options: Any,
@@ -100,7 +111,7 @@ def serve(
     frames = read_frames(source, graph)
     with waiting(talk, "planning", limit_s=options["time_limit"]):
         plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
-    local = options["head"] is None
+    rates_of = str(plan_file or cluster_file) if options["head"] is None else ""
     with ExitStack() as stack:
         stack.enter_context(stopping_in_order(_STOPPING_S))
         stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"]))
@@ -115,21 +126,26 @@ def serve(
         _run(pipeline, frames, results, quiet=options["quiet"])
         served, ran = pipeline.report(), pipeline.ran()
     with waiting(talk, "writing the pictures"):
-        _write_pictures(plan, served, ran, pictures, model)
+        _write_pictures(plan, served, ran, pictures, model, rates_of)
     if as_json:
         print_json("serve", served_json(served, plan))
         return
     out = console()
     _print_table(served, out)
-    for line in [*served_lines(served, local=local), *step_lines(served_next_steps(served, plan))]:
+    for line in served_lines(served, rates_of=rates_of):
+        out.print(line, markup=False, soft_wrap=True)
+    if not options["quiet"]:
+        print_written(out, written_lines(pictures, (output, "the results, a row for each frame")))
+    for line in step_lines(served_next_steps(served, plan)):
         out.print(line, markup=False, soft_wrap=True)
 
 
 def _write_pictures(
-    plan: Pipeline, served: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None], model: str
-) -> None:
-    """Draw what was planned at first, as planned and simulated, and what was measured by the plan that was in use at
-    the end."""
+    plan: Pipeline, served: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None],
+    model: str, rates_of: str,
+) -> None:  # fmt: skip
+    """Draw the first plan, as planned and simulated, and the measured tasks of the plan in use at the end. `rates_of`:
+    as in `served_lines`."""
     if all(path is None for path in paths.values()):
         return
     from downset.distributed.simulator import simulate
@@ -146,28 +162,23 @@ def _write_pictures(
         simulated = simulated_timeline(plan, observed) if observed else None
     if paths["--report"] is not None:
         page = pipeline_page(
-            plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=served, measured=measured
-        )
+            plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=served, measured=measured,
+            rates_of=rates_of,
+        )  # fmt: skip
         write_page(paths["--report"], page, source=model)
     write_timelines(paths["--trace"], [planned_timeline(plan), simulated, measured], source=model)
 
 
 def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_limit_s: float) -> Pipeline:
-    """The plan in the file, whose devices the cluster has, or one made now."""
-    from downset.clusters.toml_file import load_cluster
-    from downset.formats.plan_json import read_plan
+    """The plan in the file, if the cluster has its devices, or a plan made now."""
     from downset.pipelines.plan import plan_pipeline
-    from downset.plans import Pipeline
 
     if plan_file is None:
-        if cluster_file is None:
-            raise UsageError("--cluster says which devices there are, or --plan what they do: give one")
-        return plan_pipeline(graph, load_cluster(cluster_file), time_limit_s=time_limit_s)
-    plan = read_plan(plan_file)
-    if not isinstance(plan, Pipeline):
-        raise UsageError(f"{plan_file} is not a pipeline plan; make one with downset split -o")
+        cluster = given_cluster(cluster_file, otherwise=", and so is --plan")
+        return plan_pipeline(graph, cluster, time_limit_s=time_limit_s)
+    plan = pipeline_of(plan_file)
     if cluster_file is not None:
-        names = [device.name for device in load_cluster(cluster_file).devices]
+        names = [device.name for device in given_cluster(cluster_file).devices]
         missing = [device.name for device in plan.cluster.devices if device.name not in names]
         if missing:
             raise UsageError(
@@ -177,7 +188,8 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
 
 
 def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -> None:
-    """All frames through the pipeline, with progress on a terminal. What was finished is written where it fails."""
+    """Run all frames through the pipeline, with progress on a terminal. After a failure the finished results are
+    written."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     talk = console(stderr=True, quiet=quiet)
@@ -203,7 +215,7 @@ def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -
 
 
 def _rate(served: Served, room: int) -> str:
-    """Rate, latency and plans so far, as many of them as fit whole into so many characters."""
+    """Rate, latency and plans so far, as many of them as fit completely into `room` characters."""
     parts = ["- frames/s" if not served.period_s else f"{1 / served.period_s:.4g} frames/s"]
     if served.planned_period_s:
         parts.append(f"planned {1 / served.planned_period_s:.4g}")

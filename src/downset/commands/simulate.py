@@ -1,4 +1,4 @@
-"""`downset simulate`: run a pipeline plan frame by frame, on paper."""
+"""`downset simulate`: simulates a pipeline plan frame by frame."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.inputs import pipeline_of
 from downset.commands.options import SECONDS, console, parse_shapes
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.pictures import (
+    check_pictures,
+    print_written,
+    report_option,
+    trace_option,
+    write_page,
+    write_timelines,
+    written_lines,
+)
 from downset.commands.waiting import reading, waiting
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
@@ -67,10 +76,9 @@ def simulate(
 ) -> None:  # fmt: skip
     """Simulate PLAN (from `downset split -o`): period, latency, what devices do, queues, redundancy, energy."""
     from downset.formats.onnx.data_files import weights_beside
-    from downset.formats.plan_json import read_plan, write_plan
+    from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
-    from downset.plans import Pipeline
     from downset.reports.json_form import simulation_json
     from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
@@ -83,9 +91,7 @@ def simulate(
         check_output(output, source=[plan_file, str(model)])
     pictures = {"--report": options.pop("report_path"), "--trace": options.pop("trace_path")}
     check_pictures(pictures, others={"-o": output}, source=[plan_file] if model is None else [plan_file, model])
-    plan = read_plan(plan_file)
-    if not isinstance(plan, Pipeline):
-        raise UsageError(f"{plan_file} is not a pipeline plan; make one with downset split -o")
+    plan = pipeline_of(plan_file)
     try:
         verify(plan)
     except InvalidPlan as error:
@@ -114,17 +120,19 @@ def simulate(
         document["replan"] = simulation_json(found_anew, anew)
         lines.append(f"planned again by {anew.evidence.method} without the dead devices:")
         lines += simulation_lines(found_anew, anew, arrives=options["arrival_s"] is not None)
-    lines += step_lines(simulation_next_steps(simulation, plan))
     if as_json:
         print_json("simulate", document)
         return
     out = console()
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
+    print_written(out, written_lines(pictures, (output, "a plan of a pipeline, without the dead devices")))
+    for line in step_lines(simulation_next_steps(simulation, plan)):
+        out.print(line, markup=False, soft_wrap=True)
 
 
 class _Observed:
-    """The latest tasks that a simulation ran: pictures show a few periods."""
+    """The latest tasks that a simulation ran; pictures show a few periods."""
 
     def __init__(self) -> None:
         self.tasks: deque[tuple[int, int, float, float]] = deque(maxlen=200_000)
@@ -156,7 +164,7 @@ def _write_pictures(
 
 
 def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[Disturbance]) -> Pipeline:
-    """The graph's plan without the dead devices; it is the plan's model."""
+    """A plan for the devices that are not dead. Raises if the graph is not that of the plan."""
     from downset.pipelines.check import verify_pipeline
     from downset.pipelines.replan import replan
 
@@ -171,7 +179,7 @@ def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[D
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, nothing elsewhere."""
     from rich.progress import Progress
 
     talk = console(stderr=True)

@@ -1,4 +1,4 @@
-"""`downset split`: which device of a cluster computes which part of a model on which rows."""
+"""`downset split`: decides which device of a cluster computes which part of a model on which rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.inputs import given_cluster
 from downset.commands.options import (
     SECONDS,
     console,
@@ -21,7 +22,15 @@ from downset.commands.options import (
     work_limit_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.pictures import (
+    check_pictures,
+    print_written,
+    report_option,
+    trace_option,
+    write_page,
+    write_timelines,
+    written_lines,
+)
 from downset.commands.waiting import reading, waiting
 from downset.text import format_size, printable
 
@@ -34,7 +43,7 @@ __all__ = ["split"]
 @click.command()
 @click.argument("model", type=click.Path())
 @click.option(
-    "--cluster", "cluster_file", required=True, help="A TOML file, or the name of a built-in cluster (pico_1mac)."
+    "--cluster", "cluster_file", metavar="CLUSTER", help="A TOML file, or the name of a built-in cluster (pico_1mac)."
 )
 @click.option(
     "--method",
@@ -81,13 +90,12 @@ __all__ = ["split"]
 @report_option
 @trace_option
 @json_option("split")
-@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr, and no line for a written file.")
 def split(
-    model: str, cluster_file: str, method: str, compare: bool, output: str | None, as_json: bool, quiet: bool,
+    model: str, cluster_file: str | None, method: str, compare: bool, output: str | None, as_json: bool, quiet: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
-    from downset.clusters.toml_file import load_cluster
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
@@ -99,10 +107,10 @@ def split(
     from downset.reports.next_steps import step_lines
     from downset.reports.time_steps import pipeline_next_steps
 
-    _check_outputs(output, options["export_dir"], (model, cluster_file))
+    cluster = given_cluster(cluster_file)
+    _check_outputs(output, options["export_dir"], (model, str(cluster_file)))
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
     check_pictures(pictures, others={"-o": output}, source=model)
-    cluster = load_cluster(cluster_file)
     talk = console(stderr=True, quiet=quiet)
     with reading(talk, model, limit_s=options["time_limit"]):
         graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
@@ -120,7 +128,7 @@ def split(
         progress("planning with one device more, and with faster links")
         upgraded = plan_upgraded(graph, cluster, method=method, **shared) if wants_more else {}
         progress("writing shards and pictures")
-        if options["export_dir"] is not None:  # before the plan: not every plan can be exported
+        if options["export_dir"] is not None:  # before planning: not every plan can be exported
             from downset.formats.shards.write import export_shards
 
             export_shards(options["export_dir"], graph, plan)
@@ -132,6 +140,9 @@ def split(
     else:
         out = console()
         _print_tables(plan, compared, out)
+        if not quiet:
+            shards = (options["export_dir"], "a folder of shards, one for each device")
+            print_written(out, written_lines(pictures, (output, "a plan of a pipeline"), shards))
         for line in step_lines(pipeline_next_steps(plan, upgraded)):
             out.print(line, markup=False, soft_wrap=True)
     if plan.note:
@@ -139,7 +150,7 @@ def split(
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:
-    """Raise where a file cannot be written, before anything is planned or written."""
+    """Raise if a file cannot be written, before anything is planned or written."""
     from downset.errors import UsageError
     from downset.formats.shards.write import WRITTEN
     from downset.whole_files import check_folder, check_output
@@ -171,13 +182,19 @@ def _write_pictures(
     write_timelines(paths["--trace"], [planned_timeline(plan)], source=model)
 
 
+def _ranges(cut: str, leads: str) -> str:
+    """The caption of the table of stages: what its ranges and its star are."""
+    said = f"a line is a block of operators; 0-16: {cut} 0 to 15 of its result"
+    return f"{said}; *: gives the others their {cut} and gathers theirs" if leads else said
+
+
 def _short(value: float) -> str:
-    """Three digits of what is small, whole numbers of what is large."""
+    """A number with three digits if it is small, as a whole number if it is large."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _sizes(held: DeviceMemory | None) -> tuple[str, ...]:
-    """Weights, what the runtime takes, arena, and all of it."""
+    """The cells for weights, runtime, arena, and their sum."""
     if held is None:
         return ("-",) * 4
     parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
@@ -193,6 +210,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         compared_lines,
         device_loads,
         hand_over_line,
+        one_device_line,
         period_line,
         sent_bytes,
         space_line,
@@ -200,9 +218,14 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         utilisation_line,
     )
 
+    alone = one_device_line(plan)
+    if alone is not None:
+        out.print(alone, markup=False, soft_wrap=True)
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
     leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
-    table = Table("stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "sent")
+    table = Table(
+        "stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "sent", caption=_ranges(cut, leads)
+    )
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(

@@ -1,4 +1,4 @@
-"""`downset stage`: run branches side by side or merged where that was measured to be faster, and save the plan."""
+"""`downset stage`: runs branches side by side or merged where that was measured to be faster, and saves the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from downset.commands.options import (
     work_limit_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
+from downset.commands.pictures import (
+    check_pictures,
+    print_written,
+    report_option,
+    trace_option,
+    write_page,
+    write_timelines,
+    written_lines,
+)
 from downset.commands.waiting import reading, waiting
 
 if TYPE_CHECKING:
@@ -73,7 +81,9 @@ _LEAST_RUNS = 15
 @report_option
 @trace_option
 @json_option("stage")
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr, and no line for a written file."
+)
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
@@ -121,22 +131,26 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         )  # fmt: skip
     if output is not None:
         write_plan(output, result.plan)
-    said = ""
+    said, streams_written = "", False
     with waiting(talk, "writing the pictures"):
         _write_pictures(result, pictures, model)
     if streams_path is not None:
         what = f"timing sessions of ONNX Runtime in {options['runs']} rounds"
         with waiting(talk, what, limit_s=_streams_s(result, options["runs"])):
-            said = _write_streams(streams_path, loaded, device.threads, options)
+            said, streams_written = _write_streams(streams_path, loaded, device.threads, options)
     if as_json:
         result = replace(result, notes=(*result.notes, said)) if said else result
         print_json("stage", stage_result_json(result))
     else:
-        _print_table(result, console())
-        for line in step_lines(stage_next_steps(result)):
-            console().print(line, markup=False, soft_wrap=True)
+        out = console()
+        _print_table(result, out)
         if said:
-            console().print(said, markup=False, soft_wrap=True)
+            out.print(said, markup=False, soft_wrap=True)
+        if not quiet:
+            streams = (streams_path if streams_written else None, "streams for ONNX Runtime")
+            print_written(out, written_lines(pictures, (output, "a plan of stages"), streams))
+        for line in step_lines(stage_next_steps(result)):
+            out.print(line, markup=False, soft_wrap=True)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
@@ -162,15 +176,16 @@ _SESSIONS = 5
 
 
 def _streams_s(result: StageResult, runs: int) -> float:
-    """Seconds that timing streams may take, estimated from ONNX Runtime's own time where it was measured, else from the
+    """The seconds that timing streams may take, estimated from ONNX Runtime's measured time, or without it from the
     plan's."""
     measured = [seconds for name, seconds in result.peer_s.items() if name.startswith("ONNX Runtime")]
     run_s = max(measured[0]) if measured and measured[0] else result.plan.evidence.value
     return _SESSIONS * (_SESSION_S + (runs + 1) * run_s)
 
 
-def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
-    """Time ONNX Runtime's streams, write them only where they were faster, and say which it was."""
+def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> tuple[str, bool]:
+    """Time ONNX Runtime's streams, and write them only if they were faster; return a line on the result, and whether
+    they were written."""
     from downset.tuning.ort_streams import time_streams
     from downset.whole_files import write_whole
 
@@ -178,7 +193,7 @@ def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str,
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)
     if timed.kept:
         write_whole(path, timed.content())
-    return str(timed)
+    return str(timed), timed.kept
 
 
 def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:

@@ -1,4 +1,4 @@
-"""Versions of what took part in a result."""
+"""The versions of the packages that took part in a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGES = {
 
 
 def package_version(name: str) -> str | None:
-    """The version of an installed package; None where it is not installed."""
+    """The version of an installed package; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -26,7 +26,7 @@ def package_version(name: str) -> str | None:
 
 
 def versions_of_target(target: str) -> dict[str, str]:
-    """downset, Python, and what reads and runs the files of a target, by name."""
+    """The versions, by name, of downset, Python, and the packages that read and run the files of a target."""
     versions = {name: package_version(name) for name in ("numpy", *_PACKAGES.get(target, ()))}
     installed = {name: version for name, version in versions.items() if version is not None}
     return {"downset": __version__, "python": platform.python_version(), **installed}

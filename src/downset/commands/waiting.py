@@ -1,4 +1,4 @@
-"""Progress for a user who waits: after two seconds a line says what is being done, and how long it has taken and may
+"""Progress for a user who waits: after two seconds a line states what is being done, for how long, and how long it may
 take."""
 
 from __future__ import annotations
@@ -11,33 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from downset.isolation import PARSING_S
-from downset.text import format_seconds, printable
+from downset.text import format_seconds, printable, shortened
 
 __all__ = ["reading", "waiting"]
 
 _PATIENCE_S = 2.0
+_BAR = 12
+"""Columns of the bar."""
 
 
 @contextmanager
 def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[Callable[[str], None]]:
-    """While the body runs, and once it took two seconds: `what` is done, for how long, and for about how long at most.
-    Only on a terminal, on `talk`; gone at the end. Yields what tells that something else is done now."""
+    """Show progress on `talk` while the body runs, after two seconds and only on a terminal: `what` is being done, for
+    how long, and about how long it may take at most. The line says so if it takes longer, and is removed at the end.
+    Yields a function that changes the text."""
     if not talk.is_terminal or talk.quiet:
         yield lambda _: None
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
     limit_s = None if limit_s is None or limit_s == math.inf else limit_s
-    upto = "" if limit_s is None else f"of about {format_seconds(limit_s)}"
+    told = "" if limit_s is None else f"of about {format_seconds(limit_s)}"
+    late = "" if limit_s is None else f"longer than {format_seconds(limit_s)}"
+    told_width = max(len(told), len(late))
+    room = talk.width - _BAR - told_width - len("⠋   0:00:00 ") - 1
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn(upto),
+        # What is done gives way where the terminal is narrow: figures are never cut.
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=_BAR),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
+        TextColumn("{task.fields[told]}", table_column=Column(no_wrap=True, min_width=told_width)),
     )
     bar = Progress(*columns, console=talk, transient=True)
-    task = bar.add_task(printable(what), total=limit_s)
+    task = bar.add_task(shortened(printable(what), room), total=limit_s, told=told)
     ended = threading.Event()
 
     def watch() -> None:
@@ -46,13 +54,15 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
         bar.start()
         while not ended.wait(0.2):
             elapsed = bar.tasks[0].elapsed or 0.0
-            # A task that is complete stops its clock, and what is measured may take longer than the limit of searches.
+            # A completed task stops its clock, and measurements may take longer than the limit of searches.
             bar.update(task, completed=_PATIENCE_S + elapsed if limit_s is None else min(elapsed, 0.99 * limit_s))
+            if limit_s is not None and elapsed > limit_s:
+                bar.update(task, told=late)
 
     watcher = threading.Thread(target=watch, name="downset-progress", daemon=True)
     watcher.start()
     try:
-        yield lambda doing: bar.update(task, description=printable(doing))
+        yield lambda doing: bar.update(task, description=shortened(printable(doing), room))
     finally:
         ended.set()
         watcher.join()
@@ -60,5 +70,5 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
 
 
 def reading(talk: Any, model: str, *, limit_s: float = PARSING_S) -> AbstractContextManager[Callable[[str], None]]:
-    """`waiting` for a model's file to be read."""
+    """`waiting` while a model's file is read."""
     return waiting(talk, f"reading {Path(model).name}", limit_s=limit_s)

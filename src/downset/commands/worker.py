@@ -1,4 +1,4 @@
-"""`downset worker`: this machine as a device of pipelines, for whatever driver starts a head."""
+"""`downset worker`: makes this machine a device of pipelines, for any driver that starts a head."""
 
 from __future__ import annotations
 

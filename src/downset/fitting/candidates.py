@@ -1,6 +1,7 @@
-"""The files that `fit` could ship: what they are, what the runtime says they take, and whether they compute the same.
+"""The candidates of `fit`: their files, their measured memory, and whether they compute what the original computes.
 
-The original is always the first, so nothing gets worse. Figures are only compared within one runtime.
+The original is always the first candidate, so the result is never worse. Figures of different runtimes are not
+compared.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from downset.errors import InvalidPlan, UnsupportedError
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.memory.overlaps import KernelsName
-from downset.plans import Arena, Rewrite, Together
+from downset.plans import Arena, Together
 from downset.reports.comparisons import difference
-from downset.results import Comparison, Proof
+from downset.results import Comparison, Proof, Rewrite
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.targets import Target
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 NOT_MEASURED = "not measured: "
-"""How the note begins that says why the runtime could not be asked."""
+"""The beginning of the note that says why nothing was measured."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -51,36 +52,37 @@ class Job:
     seed: int
     scratch: Path
     trust: bool = False
-    """PyTorch may load the file, and run what it brings."""
+    """Whether PyTorch may load the file, which runs code that the file contains."""
     time_limit_s: float = 10.0
     work_limit: int | None = None
     kernels: KernelsName | None = None
-    """The library that runs the network, where results may overlap inputs as its kernels allow."""
+    """The library whose kernels run the network, where results may overlap inputs; None where nothing overlaps."""
 
     @property
     def form(self) -> str:
-        """The kind of file: its suffix, in small letters."""
+        """The suffix of the file, in small letters."""
         return self.path.suffix.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedGraph:
-    """A graph, how it shall run, and what was rewritten in it."""
+    """A graph with its order, its arena and the rewrites in it."""
 
     graph: Graph
     together: Together
     rewrites: tuple[Rewrite, ...] = ()
     inexact: bool = False
-    """Rewritten where rounding each part changes a quantised result; the difference is only measured."""
+    """Whether a rewrite rounds parts of quantised sums, which changes results; the difference is only measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that could be shipped, its arena by the model, and its measurement where there is one. Without a plan it
-    is the original or what the runtime itself makes of it. `settings`: of the session in which it was measured."""
+    """A file that could be shipped, with its arena under the memory model and its measurement, if there is one. A
+    candidate without a plan is the original, or the runtime's optimised form of it. `settings`: those of the session in
+    which it was measured."""
 
     name: str
-    """original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips."""
+    """original, optimised, order, rewritten, strips or front; the last four also with "+offsets"."""
     path: Path
     arena_bytes: int
     plan: PlannedGraph | None = None
@@ -95,7 +97,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """Its name, and its settings where they are not those in which such a file usually runs."""
+        """Its name, and the name of its settings unless they are the usual ones for such a file."""
         usual = DEFAULT if self.name == "original" else FILE_ORDER
         told = self.settings is not None and self.settings.name != usual.name
         return f"{self.name}, {self.settings.name}" if self.settings is not None and told else self.name
@@ -110,14 +112,14 @@ class Candidate:
 
 
 def arena_as_placed(graph: Graph, steps: Sequence[int], target: Target, time_limit_s: float) -> Arena:
-    """An order as the runtime itself would place it where we know its planner, else with the best placement."""
+    """The arena of an order as the runtime places it, if its planner is known; else the best placement found."""
     if target.place is not None:
         return target.place(graph, steps, time_limit_s)
     return plan_arena(graph, steps, method="best", memory=target.memory, time_limit_s=0.2 * time_limit_s)
 
 
 def list_candidates(job: Job, executed: Path, plan: PlannedGraph, before: Arena) -> list[Candidate]:
-    """The files we could ship instead of the original without rewriting."""
+    """The candidates without rewriting: the plan's files, and the runtime's optimised form of the original."""
     candidates = write_planned(job, plan, "order")
     if executed != job.path:
         candidates.append(Candidate("optimised", executed, before.arena_bytes))
@@ -125,13 +127,14 @@ def list_candidates(job: Job, executed: Path, plan: PlannedGraph, before: Arena)
 
 
 def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
-    """The files that hold a plan: its graph in its order, and with its offsets too where the target follows them."""
+    """Write the files that hold a plan: its graph in its order, and another with its offsets if the target follows
+    them."""
     order, arena, writer = plan.together.order, plan.together.arena, WRITERS[job.form]
     candidates = []
     if plan.rewrites or order.steps != tuple(range(len(order.steps))):
         reordered = job.scratch / f"{name}{job.form}"
         writer.write(reordered, plan.graph, order, None)
-        # A file that could hold offsets, and holds none, leaves the placement to the runtime.
+        # Without offsets in a file that could hold them, the runtime places the tensors.
         placed = arena_as_placed(plan.graph, order.steps, job.target, job.time_limit_s) if writer.offsets else arena
         candidates.append(Candidate(name, reordered, placed.arena_bytes, plan))
     if writer.offsets and job.target.offsets:
@@ -142,13 +145,12 @@ def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
 
 
 def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
-    """Prove that the chosen file holds the original's network, and run both on the same inputs; the target's own
-    runtime is asked first where the network is rewritten, for LiteRT's optimised integer kernels round by a channel's
-    place among all.
+    """Prove that the chosen file holds the original's network, and run both on the same inputs. For a rewritten network
+    the target's runtime is tried first, since LiteRT's optimised integer kernels round by a channel's place among all.
 
-    What ONNX Runtime makes of a file with its own optimisation is compared by running alone; the chosen file is held
-    against that form of it. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong,
-    and where nothing is known: no proof, and outputs that are the same for every input.
+    For ONNX Runtime the proof is against the optimised form of the original; that form is compared with the original by
+    runs only. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong, and where there
+    is neither a proof nor an output that depends on the input.
     """
     original = candidates[0]
     if chosen.name == original.name:
@@ -179,7 +181,7 @@ def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proo
 
 
 def _judged(original: Candidate, chosen: Candidate, comparison: Comparison) -> Comparison:
-    """The comparison, if it lets the file be shipped."""
+    """The comparison, if the file may be shipped. Raises InvalidPlan otherwise."""
     inexact = chosen.plan is not None and chosen.plan.inexact
     if not comparison.equal and inexact and comparison.max_abs_error is not None:
         return replace(comparison, note="rounded part by part, as asked for")
@@ -205,7 +207,7 @@ def _outputs_of(
 
 
 def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outputs: Comparison) -> list[str]:
-    """Notes where a rewritten file equals the original in the target's runtime, but not in LiteRT."""
+    """A note where the outputs of a rewritten file equal the original's in TFLite Micro, but not in LiteRT."""
     if not (chosen.rewrites and outputs.equal and outputs.runtime == "tflm"):
         return []
     try:

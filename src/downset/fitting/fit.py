@@ -1,8 +1,9 @@
-"""The main job: a model file in, the same network needing less memory out, with proof, and checked by running both.
+"""The main job: it reads a model file and writes the same network with less memory. It proves that the network is the
+same, and runs both files to check it.
 
-A target says what file the runtime would really execute and how it measures (`runtimes.targets`), a format what its
-files can hold (`formats.writing`). What ships is the best *measured* candidate where the runtime can be asked, and the
-best by its memory model elsewhere; the original is always among the candidates, so nothing gets worse.
+A target states which file the runtime executes and how it is measured (`runtimes.targets`); a format states what its
+files can hold (`formats.writing`). The best *measured* candidate ships where the runtime can be measured, else the best
+under its memory model. The original is always a candidate, so the result is never worse.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from downset.fitting.candidates import (
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, note_int8
 from downset.fitting.measuring import known_slower, least, measure, run_times, tell_apart, time, without_slower
+from downset.fitting.offer import fit_command, offer_strips
 from downset.fitting.placing import without_overlaps
 from downset.fitting.request import (
     check_options,
@@ -60,12 +62,12 @@ from downset.memory.models import memory_model
 from downset.memory.overlaps import KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
-from downset.plans import Rewrite, Together
-from downset.results import Comparison, Fit
+from downset.plans import Together
+from downset.results import Comparison, Fit, Rewrite
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TargetName
-from downset.text import format_bytes, unheard
+from downset.text import counted, format_bytes, unheard
 from downset.whole_files import check_output
 
 __all__ = ["fit"]
@@ -173,7 +175,7 @@ def fit(
             more, said = _in_strips(job, [plan, *others], limits)
             candidates, notes = candidates + more, notes + said
         if originals[0].measured is not None:
-            tell(f"running {len(candidates)} candidates in {job.target.name}")
+            tell(f"running {counted(len(candidates), 'candidate')} in {job.target.name}")
         candidates, said = _measured(job, originals, candidates)
         said = [*refused, *said]
         searched = None
@@ -199,6 +201,15 @@ def fit(
             result = replace(result, measured=replace(result.measured, before_s=before_s, after_s=after_s))
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
+        if not (asked or front or ram_bytes is not None):
+            tell("looking for segments in strips")
+            options = {
+                "--target": target, "--rewrite": None if rewrite == "auto" else rewrite, "--inexact": inexact,
+                "--kernels": kernels, "--int8": int8, "--slower": slower, "--work-limit": work_limit, "--trust": trust,
+                "-o": output, "--session": session,
+            }  # fmt: skip
+            command = fit_command(model, options, shapes=shapes, time_limit_s=time_limit_s)
+            result = replace(result, in_strips=offer_strips(job, plan, candidates[0], result, command))
         result = check_ram(result, ram_bytes, searched)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
@@ -208,8 +219,8 @@ def fit(
 
 
 def _jobs(job: Job, graph: Graph) -> list[Job]:
-    """The job, and the same without overlaps where its library allows some: their plans may be better, for overlaps
-    are searched less far."""
+    """The job, and where results may overlap inputs also the job without overlaps. Its plans may be better, since the
+    search with overlaps covers less in the same time."""
     model = memory_model(job.target.memory)
     if model.kernels is None or not any(order_problem(graph, model).in_place):
         return [job]
@@ -218,7 +229,7 @@ def _jobs(job: Job, graph: Graph) -> list[Job]:
 
 
 def _plans(jobs: Sequence[Job], graph: Graph, time_limit_s: float) -> list[PlannedGraph]:
-    """The plan of each job, the least arena first; without those in the order of one before."""
+    """The plan of each job, the smallest arena first; of plans with the same order only the first."""
     plans = [PlannedGraph(graph, _plan(job, graph, time_limit_s)) for job in jobs]
     ranked = sorted(plans, key=lambda plan: plan.together.arena.arena_bytes)
     return list({plan.together.order.steps: plan for plan in reversed(ranked)}.values())[::-1]
@@ -275,7 +286,8 @@ def _measured(
 def _within(
     job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
 ) -> tuple[list[Candidate], list[str], StripSearch | None]:
-    """(the candidates; where none fits, strips that do, beside the original; notes; what was searched for that)."""
+    """(candidates, notes, search). Where no candidate fits, files in strips are made; if one of them fits, only the
+    original and these are candidates. `search`: the first search for strips, or None."""
     original = candidates[0]
     beside = original.measured["total_bytes"] - original.arena_bytes if original.measured else 0
     beside = max(beside, 0) if job.target.fixed_overhead else 0
@@ -343,8 +355,9 @@ def _narrowing(job: Job) -> Narrowed:
 def _choose(
     job: Job, candidates: Sequence[Candidate], narrowed: Narrowed, slower: float | None, too_slow: Collection[str]
 ) -> tuple[Candidate, Comparison, list[Candidate], list[str]]:
-    """The best file that computes the same, how its outputs compare, those among which it was chosen, and notes.
-    Neither the head nor the total may grow; among equals the first. `too_slow`: labels of what is known to be so."""
+    """(the best file that computes the same, the comparison of its outputs, the candidates among which it was chosen,
+    notes). Neither the head nor the total may grow; of equals the first is chosen. `too_slow`: labels of candidates
+    that are known to be too slow."""
     considered = [item for item in candidates if item.label not in too_slow and not item.head_grew(candidates[0])]
     timed, notes = time(job, considered, deciding=slower is not None)
     left, said = without_slower(timed, slower)
@@ -382,5 +395,5 @@ def _load(job: Job, executed: Path) -> Graph:
         return load(job.path, shapes=job.shapes, trust=job.trust)
     try:
         return load(executed, shapes=job.shapes)
-    except LoadError as error:  # it is the user's file that is at fault, whatever was made of it
+    except LoadError as error:  # the message names the user's file, not the one made from it
         raise LoadError(str(error).replace(str(executed), str(job.path))) from None

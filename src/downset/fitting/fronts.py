@@ -1,4 +1,4 @@
-"""The front of partial execution, written and measured: a few plans of it, from the cheapest to the least memory."""
+"""Writes and measures a few plans of the front of partial execution, from the cheapest to the one of least memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from downset.runtimes import tflm
 __all__ = ["measured_front"]
 
 _ROWS = 8
-"""Plans that are written and measured."""
+"""The most plans that are written and measured."""
 
 
 def measured_front(
     job: Job, search: StripSearch, original: Candidate, chosen: Candidate
 ) -> tuple[tuple[FrontRow, ...], list[str]]:
-    """(rows, notes). The plans are spread over the front, the most and the least memory always among them, and what
-    ships is one of them where it computes in strips. As files, none is beaten by another in memory, arithmetic and size
-    together."""
+    """(rows, notes). The plans are spread over the front, with those of the most and the least memory; the shipped file
+    is added if it computes in strips. Rows that another beats in memory, arithmetic and file size are left out, except
+    that of the shipped file."""
     rows: list[FrontRow] = []
     notes: list[str] = []
     for plan in _spread([plan for plan in search.front.plans if plan.segments]):
         files = files_of(job, search, plan, "front")
         if any(file.rewrites == chosen.rewrites for file in files):
-            continue  # it was measured, and its row follows
+            continue  # it was measured before, and its row follows
         measured, said = measure(job, files, original=original)
         notes += [note for note in said if note not in notes]
         best = min(measured or files, key=Candidate.cost)
@@ -42,7 +42,7 @@ def measured_front(
 
 
 def _beats(one: FrontRow, other: FrontRow) -> bool:
-    """Whether a row is at least as good in all that a front weighs, and better in some of it."""
+    """Whether a row is at least as good in every figure that is compared, and better in one."""
 
     def weighed(row: FrontRow) -> tuple[int, ...]:
         parts = ("head_bytes", "total_bytes")
@@ -76,7 +76,7 @@ def _row(search: StripSearch, file: Candidate) -> FrontRow:
 
 
 def _timed(job: Job, original: Candidate, file: Candidate, row: FrontRow) -> FrontRow:
-    """The row with seconds of both files in the target's runtime, where it runs them."""
+    """The row with the seconds of both files in the target's runtime, if it runs them."""
     try:
         if job.target.name == "tflm":
             before, after = tflm.time_runs([original.path, file.path], seed=job.seed)

@@ -1,4 +1,4 @@
-"""A uint8 file in the int8 form that TFLite Micro runs, held against the file itself."""
+"""Writes a uint8 file in the int8 form that TFLite Micro runs, and compares both in LiteRT."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["as_int8", "note_int8"]
 
 
 def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]]:
-    """(the int8 form, written into the folder; notes). Raises UsageError where the file computes on no uint8,
-    UnsupportedError where it has no exact int8 form, and InvalidPlan where LiteRT computes something else."""
+    """(path of the int8 form in `folder`, notes). Raises UsageError where the file does not compute on uint8,
+    UnsupportedError where it has no exact int8 form, and InvalidPlan where the two differ in LiteRT."""
     if path.suffix.lower() != ".tflite":
         raise UsageError(f"{path}: int8 is for .tflite files")
     graph = load(path)
@@ -45,7 +45,8 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
 
 
 def note_int8(path: Path) -> list[str]:
-    """A note for a file that TFLite Micro refuses for its uint8: whether it has an exact int8 form."""
+    """A note that says whether a uint8 file, which TFLite Micro refuses, has an exact int8 form; none for other
+    files."""
     if not uses_uint8(path):
         return []
     reason = fault(path)

@@ -1,6 +1,7 @@
-"""Measurements of candidates: memory by the runtime's own report, the least of them, and the cost of the others.
+"""Measurements of candidates: their memory as the runtime reports it, their times, and the candidate that takes least.
 
-Figures are only compared within one runtime. Where it opens files by settings, a candidate is a file and its settings.
+Figures of different runtimes are not compared. Where a runtime opens files with settings, a candidate is a file with
+its settings.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from downset.sessions import SessionTaken
 __all__ = ["front_of", "known_slower", "least", "measure", "run_times", "tell_apart", "time", "without_slower"]
 
 PROCESS_NOISE = (1 << 20, 0.02)
-"""Resident memory of two processes differs by so many bytes, or so large a share, by chance."""
+"""By chance the resident memory of two processes differs by up to this many bytes, or this share."""
 TIMING_S = 2.0
 DECIDING_S = 8.0
-"""The most seconds that timing takes where a limit is judged by it."""
+"""Seconds of timing where the times decide about a limit."""
 
 
 def measure(
     job: Job, candidates: Sequence[Candidate], *, original: Candidate | None = None
 ) -> tuple[list[Candidate], list[str]]:
-    """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
-    within one runtime. A rewritten file that the runtime does not run is not a candidate. `original`: as it was
-    measured before; where it has no measurement, nothing is run."""
+    """(the candidates with their measured memory, notes). Either all are measured or none. A rewritten file that the
+    runtime does not run is left out. `original`: the original as it was measured before; without a measurement of it,
+    nothing is run."""
     notes: list[str] = []
     if not job.target.measures or (original is not None and original.measured is None):
         return list(candidates), notes
@@ -44,7 +45,7 @@ def measure(
             continue
         for one, taken in rows:
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
-                # The file is read back: nodes without a name are known by their place in it.
+                # The file is read back, since nodes without a name are named by their place in it.
                 notes += _departures([op.name for op in load(one.path, shapes=job.shapes).ops], taken.executed)
             measured.append(replace(one, measured=taken.nbytes))
     return measured, notes
@@ -71,8 +72,8 @@ def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
 
 
 def time(job: Job, candidates: Sequence[Candidate], *, deciding: bool) -> tuple[list[Candidate], list[str]]:
-    """The candidates with how long a run takes, and notes. More time is spent where the times are `deciding`.
-    Candidates with more bytes in use than the original's arena holds are left out: they cannot be a gain."""
+    """(the candidates with their latencies, notes). Timing takes longer where the times are `deciding`. Candidates with
+    as many bytes in use as the original's arena holds, or more, are left out, since they gain nothing."""
     sessions, first = job.target.sessions, candidates[0]
     if sessions is None or first.measured is None:
         return list(candidates), []
@@ -99,7 +100,7 @@ def _with_processes(job: Job, sessions: Sessions, candidates: Sequence[Candidate
 
 
 def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[float | None, float | None]:
-    """Seconds of a run of the two files in TFLite Micro on this host; None where it does not run them."""
+    """Seconds of a run of each of the two files in TFLite Micro on this host; None where it does not run them."""
     files = list(dict.fromkeys((original.path, chosen.path)))
     try:
         seconds = tflm.time_runs(files, seed=seed)
@@ -109,8 +110,8 @@ def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[flo
 
 
 def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tuple[list[Candidate], list[str]]:
-    """The candidates without those of which it is known that they are more than `slower` times as slow as the original:
-    the lower end of their confidence interval is above it. And a note of what was left out."""
+    """(the candidates that are not known to take more than `slower` times as long as the original, a note about the
+    others). A candidate is known to if the lower end of its confidence interval is above `slower`."""
     if slower is None:
         return list(candidates), []
     refused = [item for item in candidates[1:] if item.latency and item.latency.ratio_low > slower]
@@ -127,15 +128,16 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
 
 
 def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float | None) -> bool:
-    """Whether the chosen candidate, timed again, is known to take more than so many times as long."""
+    """Whether the chosen candidate, timed again, is known to take more than `slower` times as long as the original."""
     latency = next((row.latency for row in rows[::-1] if row.settings == chosen.settings), None)
     return slower is not None and latency is not None and latency.ratio_low > slower
 
 
 def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
-    """The candidate that takes least, among equals the first. Of those with the same settings it is the one whose arena
-    holds least; of these the one whose arena holds least among those whose process grows no more than that of the
-    smallest, but for what chance explains. `narrowed` gives a candidate its least arena."""
+    """The candidate that takes least; of equals the first. Where sessions were measured, first the candidate whose
+    arena holds least is found for each of the settings. Of these, candidates are dropped whose process grows more than
+    the smallest growth, beyond chance. The one whose arena holds least is the result. `narrowed` gives a candidate its
+    least arena."""
     sessions = job.target.sessions
     if sessions is None or candidates[0].measured is None:
         return min(candidates, key=Candidate.cost)
@@ -150,7 +152,8 @@ def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candida
 
 
 def _least_held(candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
-    """The candidate whose arena holds least. Bytes in use bound bytes held, so few are asked for their least arena."""
+    """The candidate whose arena holds least. Bytes in use are a lower bound of bytes held, so that only a few
+    candidates are narrowed."""
     least: Candidate | None = None
     for item in sorted(candidates, key=_in_use):
         if least is not None and _in_use(item) >= least.cost()[0]:
@@ -177,8 +180,8 @@ def _with_noise(nbytes: int) -> int:
 
 
 def front_of(candidates: Sequence[Candidate], nbytes: Callable[[Candidate], int] = _in_use) -> list[Candidate]:
-    """Those that no other is better than in bytes and time together, the fastest first. `nbytes`: in use, which the
-    first region of an arena does not change, or held, by which one is chosen."""
+    """The candidates that no other beats in bytes and time together, the fastest first. `nbytes`: bytes in use, which
+    do not depend on the first region of the arena, or bytes held, by which a candidate is chosen."""
     front = [
         one
         for index, one in enumerate(candidates)
@@ -189,7 +192,7 @@ def front_of(candidates: Sequence[Candidate], nbytes: Callable[[Candidate], int]
 
 
 def _beats(other: Candidate, one: Candidate, nbytes: Callable[[Candidate], int], earlier: bool) -> bool:
-    """Whether it takes fewer bytes, or as many and stands earlier, and is not known to be slower."""
+    """Whether `other` is not known to be slower than `one` and takes fewer bytes, or equal bytes if it is `earlier`."""
     if other is one or not (other.latency and one.latency):
         return False
     fewer = nbytes(other) < nbytes(one) or (nbytes(other) == nbytes(one) and earlier)
@@ -199,10 +202,10 @@ def _beats(other: Candidate, one: Candidate, nbytes: Callable[[Candidate], int],
 def tell_apart(
     job: Job, chosen: Candidate, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]
 ) -> tuple[tuple[SessionTaken, ...], tuple[SessionTaken, ...], list[str]]:
-    """Tell apart what the file gains and what its settings gain: rows of the original and of the shipped file, each by
-    default and by the settings of what is shipped; the first two only where both are one file. Then the front of the
-    candidates (the first of which is the original) in bytes held and time; and notes. All are timed together, once
-    more. Both are empty where sessions were not measured."""
+    """(rows, front, notes). The rows separate the gain of the file from that of its settings: the original and the
+    shipped file, each by default and with the shipped settings; only the first two if both are one file. The front is
+    that of the candidates (the original first) in bytes held and time. All are timed together once more. Rows and front
+    are empty where sessions were not measured."""
     sessions, original = job.target.sessions, candidates[0]
     if sessions is None or original.measured is None:
         return (), (), []

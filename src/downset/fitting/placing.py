@@ -1,4 +1,4 @@
-"""Networks in strips as files: each is placed in the forms that its file can state, and those of least bytes found."""
+"""Places networks in strips, in each form that their file can state, and finds the form that takes the fewest bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Forms", "OrderPlacing", "forms_of", "nothing_overlaps", "placed", "w
 
 Memory = MemoryName | MemoryModel
 Forms = Sequence[tuple[int, Graph]]
-"""(peak, network) of each form that the file can state, the lowest first."""
+"""(peak, network) of each form that the file can state, the lowest peak first."""
 
 
 def forms_of(striped: Graph, memory: Memory) -> Forms:
@@ -33,13 +33,13 @@ def forms_of(striped: Graph, memory: Memory) -> Forms:
 
 
 def without_overlaps(memory: Memory) -> MemoryModel:
-    """The same model where no result lies over an input by a library's loops."""
+    """The memory model without overlaps of results and inputs."""
     model = memory_model(memory)
     return model if model.kernels is None else memory_model(model.name.removesuffix(f"-{model.kernels}"))
 
 
 def nothing_overlaps(graph: Graph, memory: Memory) -> bool:
-    """Whether a graph in its own order lies as it does where no library is named."""
+    """Whether a graph in its order has the same records under the memory model without overlaps."""
     model, steps = memory_model(memory), range(len(graph.ops))
     if model.kernels is None:
         return True
@@ -50,8 +50,8 @@ def nothing_overlaps(graph: Graph, memory: Memory) -> bool:
 def placed(
     striped: Graph, memory: Memory, *, time_limit_s: float, work_limit: int | None = None
 ) -> tuple[Graph, Arena]:
-    """The network in a form that its file can state, with offsets: the form in which it needs least, also where
-    results may lie over inputs, but do not. The limits are those of each placement."""
+    """(the network in the form that takes the fewest bytes, its arena). Under a model with overlaps, placements without
+    overlaps are tried too. The limits are those of each placement."""
     best = _placed(forms_of(striped, memory), memory, time_limit_s, work_limit)
     if nothing_overlaps(best[0], memory):
         return best
@@ -81,15 +81,15 @@ def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> 
 
 
 Cost = Callable[[int, int], int]
-"""Bytes in the arena, and bytes that the runtime keeps beside it, as one number to compare."""
+"""A function of (bytes in the arena, bytes that the runtime keeps beside it) by which plans are compared."""
 
 
 @dataclass(slots=True)
 class OrderPlacing:
-    """Plans of one network in its order, as files: what each needs is found once.
+    """Plans of one network in its order, with what each needs as a file, found once.
 
-    `forms`: the rows of the network that a plan was priced with. `kept`: what the runtime keeps beside the arena for a
-    network as its file states it. `seconds`: of one placement.
+    `forms`: by plan, the rows with which it was priced. `kept`: bytes that the runtime keeps beside the arena for a
+    network in the form of its file. `seconds`: the time limit of one placement.
     """
 
     graph: Graph
@@ -99,15 +99,16 @@ class OrderPlacing:
     seconds: float
     work_limit: int | None = None
     peaks: dict[PartialPlan, tuple[int, int]] = field(default_factory=dict)
-    """(where results may lie over inputs, where none does)."""
+    """By plan: (peak with overlaps, peak without)."""
     beside: dict[PartialPlan, int] = field(default_factory=dict)
     files_of: dict[PartialPlan, tuple[Graph, Arena]] = field(default_factory=dict)
 
     def least(
         self, plans: Sequence[PartialPlan], cost: Cost, *, most_s: float = math.inf, at_least: int = 4
     ) -> PartialPlan | None:
-        """The plan whose file costs least. A file costs no less than its peak says, so that the others need no place.
-        Where the time is over, the best of those that were looked at and placed by then, `at_least` so many."""
+        """The plan whose file costs least; None without plans. The cost at its peak is a lower bound of a file's cost,
+        so that some plans need not be placed. When the time is over, the best plan so far is returned, after at least
+        `at_least` placements."""
         begin = time.perf_counter()
         looked = [plan for plan in plans if plan in self.files_of]
         by_price = [
@@ -162,9 +163,9 @@ class OrderPlacing:
 
 
 def _in_turns(plans: Sequence[PartialPlan], keys: Sequence[Callable[[PartialPlan], int]]) -> Iterator[PartialPlan]:
-    """The plans in the order in which they are tried: for each key in turn the least of all plans, and the least of
-    those that recompute nothing. So a search that the time ends has tried plans without recomputing and without
-    overlaps, and allowing either never makes its result larger."""
+    """The plans in the order in which they are tried: by turns the next of each ranking. There is a ranking of all
+    plans by each key, and one of the plans that recompute nothing. So a search that the time ends has also tried plans
+    without recomputing and without overlaps, and allowing either never makes its result larger."""
     rankings = [sorted(plans, key=lambda plan: (key(plan), plan.cost)) for key in keys]
     rankings += [[plan for plan in ranked if plan.price.extra_macs <= 0] for ranked in rankings]
     return iter(dict.fromkeys(plan for plan in chain(*zip_longest(*rankings)) if plan is not None))

@@ -1,4 +1,4 @@
-"""Checks of what `fit` is asked for, before anything is read: the target, its options, and where results go."""
+"""Checks of the arguments of `fit`, before anything is read: the target, the options, and the paths of results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from downset.errors import UsageError
 from downset.fitting.summary import BLOCK_BYTES
-from downset.formats.reading import READERS, not_read
+from downset.formats.reading import refused
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
 from downset.runtimes.targets import TARGETS, Target, targets_of
@@ -21,13 +21,14 @@ __all__ = [
 
 
 def target_of(path: Path, target: str | None) -> Target:
-    """The one asked for, or the first for files of this suffix."""
+    """The target of that name, or by default the first for files of this suffix. Raises what `refused` returns where
+    there is none, and UsageError for a directory."""
     targets: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; give a model file")
     if not targets:
         suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
-        if path.suffix.lower() not in READERS:
-            raise UsageError(f"{path}: {not_read(path.suffix.lower(), suffixes)}")
-        raise UsageError(f"{path}: fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
+        raise refused(path, f"fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
     if target is None:
         return next(iter(targets.values()))
     if target not in targets:
@@ -36,7 +37,8 @@ def target_of(path: Path, target: str | None) -> Target:
 
 
 def with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
-    """The target as it keeps memory where results may overlap inputs. Raises UsageError for an unknown library."""
+    """The target with the memory model in which results may overlap inputs as the library allows. Raises UsageError for
+    an unknown library, or a target other than tflm."""
     if kernels is None:
         return target
     if kernels not in KERNELS:

@@ -1,4 +1,4 @@
-"""The files that a fit writes: the model with its metadata, its weights, and the program that opens it."""
+"""Writes the files of a fit: the model with its metadata, its weights, and the program that opens it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ __all__ = ["note_operators", "ship"]
 
 
 def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Path | None) -> Fit:
-    """Write what was chosen to `output`, each file whole or not at all; where `session` is given, also the program that
-    opens it by the settings that were measured. An original that is opened by default is copied as it is, to the
-    byte."""
+    """Write the chosen file to `output`, and with `session` the program that opens it with the measured settings. Each
+    file is written whole or not at all. An original that is opened with default settings is copied unchanged."""
     program = _program(result, output, session) if session is not None else None
     if WRITERS[job.form].weights_outside:
         bring_weights(chosen.path, source=job.path, output=output)
@@ -62,7 +61,8 @@ def _program(result: Fit, output: Path, session: Path) -> str:
 
 
 def note_operators(job: Job, chosen: Candidate) -> list[str]:
-    """Notes where the file that ships holds operators that only ONNX Runtime has, and the original does not."""
+    """A note where the shipped file holds operators of ONNX Runtime that are not standard ONNX and not in the
+    original."""
     if job.form != ".onnx" or chosen.name == "original":
         return []
     had = foreign_operators(job.path)

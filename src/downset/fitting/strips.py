@@ -1,4 +1,4 @@
-"""Partial execution as files: the front of a planned network, and the candidates made of its plans."""
+"""Partial execution in `fit`: the front of a planned network, and the candidates made from its plans."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from downset.partial.memory_form import Persistent
 from downset.partial.persistent import tflm_kept, tflm_persistent
 from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
-from downset.plans import Evidence, Order, Rewrite, Together
-from downset.results import NextStep
+from downset.plans import Evidence, Order, Together
+from downset.results import NextStep, Rewrite
 from downset.rewrites.tflite_form import writable_rows
-from downset.text import format_bytes
+from downset.text import format_bytes, operator_name
 
 __all__ = [
     "StripSearch",
@@ -41,14 +41,16 @@ __all__ = [
     "taken_bytes",
 ]
 
+_ALIKE = 0.05
+"""Changes of the arithmetic below this many percent are not told: they would be printed as 0.0%."""
 _TRIED = 8
-"""Plans that are placed at least until one fits, whatever time that takes."""
+"""Plans that are placed before the time limit counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripSearch:
-    """The front of the network in the planned order `graph`, and what it was searched with. `placing`: its plans as
-    files. `left_s`: seconds of the limit that are left."""
+    """The front of `graph`, the network in its planned order, and the inputs of the search. `placing`: its plans as
+    files. `left_s`: seconds of the time limit that are left."""
 
     graph: Graph
     form: RowForm
@@ -61,12 +63,12 @@ class StripSearch:
 
     @property
     def in_strips(self) -> list[PartialPlan]:
-        """Plans whose files may be best, each with a segment in strips."""
+        """The plans with a segment in strips whose files may be best."""
         return [plan for plan in (*self.front.plans, *self.front.earlier) if plan.segments]
 
     @property
     def found(self) -> bool:
-        """Whether any plan but the network as it is was found."""
+        """Whether the front has a plan with strips."""
         return any(plan.segments for plan in self.front.plans)
 
     @property
@@ -77,7 +79,8 @@ class StripSearch:
 
 
 def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
-    """Raises UnsupportedError where the file's format cannot hold a network in strips."""
+    """Search the front of a planned network. Raises UnsupportedError where the file's format cannot hold a network in
+    strips."""
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
@@ -85,7 +88,7 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
     rows = row_form(graph, halos_required=False)
-    # Padded strips compute nothing twice; windows with SAME need no copy of their input.
+    # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are searched.
     forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
     forms = forms[: 1 + (forms[0] != forms[1])]
     share = replace(limits, time_limit_s=limits.time_limit_s / len(forms))
@@ -116,7 +119,8 @@ def _nothing(graph: Graph) -> int:
 
 
 def _large_windows(graph: Graph) -> list[int]:
-    """Windows whose input has at least a quarter of the bytes of the largest: elsewhere a padded copy costs little."""
+    """The windows whose input has at least a quarter of the bytes of the largest one. For others a padded copy costs
+    little."""
     read = {
         index: graph.tensors[op.inputs[0]].nbytes
         for index, op in enumerate(graph.ops)
@@ -126,7 +130,7 @@ def _large_windows(graph: Graph) -> list[int]:
 
 
 def least_in_strips(job: Job, searches: Sequence[StripSearch]) -> list[Candidate]:
-    """Files of the plan that needs least, in the arena and persistent bytes together; none where no strips help."""
+    """The files of the plan that needs the fewest bytes of arena and persistent data; none where there is no plan."""
     best: tuple[int, StripSearch, PartialPlan] | None = None
     for search in searches:
         plan = _least(job, search)
@@ -143,8 +147,9 @@ def _least(job: Job, search: StripSearch) -> PartialPlan | None:
 def strips_within(
     job: Job, searches: Sequence[StripSearch], original: Candidate, limit_bytes: int, beside_bytes: int
 ) -> tuple[list[Candidate], bool, list[str]]:
-    """(measured files of the cheapest plan that fits, whether it does, notes). Where none fits, those of the plan that
-    takes least. `beside_bytes`: what the runtime takes beside the arena of the network as it is."""
+    """(measured files of the cheapest plan that fits, whether one fits, notes). Where none fits, the files are those of
+    the plan that takes least. `beside_bytes`: bytes that the runtime takes beside the arena of the network without
+    strips."""
     notes: list[str] = []
     least: list[Candidate] = []
     for search, plan in _promising(job, searches, limit_bytes - beside_bytes):
@@ -161,7 +166,7 @@ def strips_within(
 def cheapest_within(
     job: Job, searches: Sequence[StripSearch], limit_bytes: int
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
-    """Plans that fit by their prices and as they are placed, the cheapest first."""
+    """Yields the plans that fit both by their prices and when they are placed, the cheapest first."""
     begin, tried = time.perf_counter(), 0
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
@@ -177,7 +182,7 @@ def cheapest_within(
 def _promising(
     job: Job, searches: Sequence[StripSearch], limit_bytes: int
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
-    """Those that fit, and the one that needs least."""
+    """Yields the plans that fit, then for each search the one that needs least."""
     yield from cheapest_within(job, searches, limit_bytes)
     for search in searches:
         last = _least(job, search)
@@ -186,7 +191,7 @@ def _promising(
 
 
 def taken_bytes(file: Candidate, beside_bytes: int) -> int:
-    """Bytes that the runtime took, or the arena and what is expected beside it."""
+    """Bytes that the runtime took, or without a measurement the arena plus `beside_bytes`."""
     return file.measured["total_bytes"] if file.measured else file.arena_bytes + beside_bytes
 
 
@@ -207,7 +212,7 @@ def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> PlannedGraph:
 
 
 def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite, ...]:
-    """By segment: by how much the peak would be higher without it."""
+    """The rewrites of a plan, one for each segment, with the bytes by which the segment's peak was higher before."""
     graph = search.graph
     live = profile(order_problem(graph, job.target.memory), range(len(graph.ops)))
     graphs = []
@@ -215,12 +220,14 @@ def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite
         first, last = graph.ops[part.first].name, graph.ops[part.stop - 1].name
         recomputed = f", {len(part.recomputed)} operators recomputed" if part.recomputed else ""
         gained = max(max(live[part.first : part.stop]) - plan.price.peak_bytes, 0)
-        graphs.append(Rewrite(f"{first} to {last} in {part.strips} strips{recomputed}", (), "row-wise", gained))
+        how = f"in {part.strips} strips{recomputed}"
+        short = f"{operator_name(first)} to {operator_name(last)} {how}"
+        graphs.append(Rewrite(f"{first} to {last} {how}", (), "row-wise", gained, short))
     return tuple(graphs)
 
 
 def files_of(job: Job, search: StripSearch, plan: PartialPlan, name: str) -> list[Candidate]:
-    """The files of one plan, not measured."""
+    """Write the files of one plan; they are not measured."""
     return _written(job, _planned(job, search, plan), name)
 
 
@@ -233,13 +240,15 @@ def _written(job: Job, planned: PlannedGraph, name: str) -> list[Candidate]:
 
 
 def arithmetic(graph: Graph, striped: Graph) -> str:
-    """Strips that drop rows nobody reads may compute less than the network did."""
+    """A note about the MACs of a network in strips. They may be fewer than before, as strips can leave rows out."""
     share = 100 * (macs(striped) - macs(graph)) / max(macs(graph), 1)
-    return f"in strips the network computes {abs(share):.1f} % {'more' if share >= 0 else 'less'}"
+    if abs(share) < _ALIKE:
+        return "in strips the network computes as much as before"
+    return f"in strips the network computes {abs(share):.1f}% {'more' if share >= 0 else 'less'}"
 
 
 def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> list[NextStep]:
-    """Ways to make it fit, with numbers. The time that is left finds what more strips reach."""
+    """Ways to make the network fit, with numbers. In the time that is left, plans with more strips are searched."""
     beside = max(needed_bytes - search.front.least.price.peak_bytes, 0)
     ways: list[NextStep] = []
     more: Sequence[PartialPlan] = search.front.beyond

@@ -1,1 +1,1 @@
-"""Plans as text and pictures: pure functions from plans to words or SVG."""
+"""Turns plans into text and pictures: pure functions from plans to words or SVG."""

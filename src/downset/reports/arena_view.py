@@ -1,5 +1,4 @@
-"""The content of a picture of an arena: its records with what is known of their tensors, and what is live at every
-step."""
+"""The content of a picture of an arena: its records, what is known of their tensors, and live bytes at each step."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel
 from downset.plans import Arena
-from downset.reports.naming import kind_name
+from downset.reports.naming import kind_name, shape_text
 
 __all__ = ["KINDS_SHOWN", "ArenaView", "Operator", "arena_view", "kind_styles", "record_view"]
 
@@ -21,7 +20,7 @@ KINDS_SHOWN = 7
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator as a picture names it; `live_bytes` while it runs."""
+    """An operator with the name that a picture gives it. `live_bytes`: bytes live while it runs."""
 
     name: str
     kind: str
@@ -30,7 +29,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """`kind`: of the operator that makes the tensor, or "input"."""
+    """`kind`: the kind of the operator that makes the tensor, or "input"."""
 
     shape: str
     kind: str
@@ -38,9 +37,9 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class ArenaView:
-    """An arena with a heading. `operators` by step and `tensors` by name of record are empty where only records are
-    known. `scratch_bytes` and `tail_bytes` lie above the arena, as the runtime reports them. `bound_bytes`: what every
-    order and placement of the network needs, where that is known."""
+    """An arena with a heading. `operators` (by step) and `tensors` (by name of record) are empty if only records are
+    known. `scratch_bytes` and `tail_bytes`, which the runtime reports, lie above the arena. `bound_bytes`: a lower
+    bound for every order and placement of the network, if known."""
 
     heading: str
     arena: Arena
@@ -52,7 +51,7 @@ class ArenaView:
 
     @property
     def proven(self) -> str:
-        """The words for what is proven of the arena's size; "" where nothing is."""
+        """Text on what is proven of the arena's size; "" if nothing is."""
         if self.bound_bytes is not None and self.arena.arena_bytes <= self.bound_bytes:
             return "proven least"
         if not self.arena.evidence.proven:
@@ -61,7 +60,7 @@ class ArenaView:
 
     @property
     def bound(self) -> int:
-        """The bound of the network where it is known, otherwise that of the order or the records."""
+        """The bound of the network if it is known, otherwise that of the order or the records."""
         return int(self.arena.evidence.bound) if self.bound_bytes is None else self.bound_bytes
 
     @property
@@ -78,7 +77,7 @@ class ArenaView:
 
     @property
     def live_bytes(self) -> tuple[int, ...]:
-        """By step from `start`: what operators need, or the records that live where no operators are known."""
+        """Bytes live while each operator runs, by step from `start`; without operators those of the live records."""
         if self.operators:
             return (0,) * (0 - self.start) + tuple(operator.live_bytes for operator in self.operators)
         change = Counter[int]()
@@ -94,7 +93,7 @@ class ArenaView:
 
     @property
     def peak_step(self) -> int:
-        """The first step of the most live bytes."""
+        """The first step with the most live bytes."""
         live = self.live_bytes
         return self.start + max(range(len(live)), key=live.__getitem__, default=0)
 
@@ -104,7 +103,7 @@ def arena_view(
     beside: tuple[int, int] = (0, 0), bound_bytes: int | None = None,
 ) -> ArenaView:  # fmt: skip
     """The view of an arena of a graph whose operators run in this order. `beside`: scratch and tail bytes.
-    `bound_bytes`: what every order and placement needs."""
+    `bound_bytes`: a lower bound for every order and placement."""
     operators = order_operators(graph, steps, memory)
     producers = graph.producers()
     facts: dict[str, TensorFacts] = {}
@@ -114,14 +113,13 @@ def arena_view(
             continue
         made_by = producers[tensor]
         item = graph.tensors[tensor]
-        shape = "x".join(map(str, item.shape))
         kind = "input" if made_by < 0 else kind_name(graph, graph.ops[made_by])
-        facts.setdefault(lives.records[record].id, TensorFacts(f"{shape} {item.dtype}".strip(), kind))
+        facts.setdefault(lives.records[record].id, TensorFacts(f"{shape_text(item)} {item.dtype}".strip(), kind))
     return ArenaView(heading, arena, operators, facts, *beside, bound_bytes)
 
 
 def order_operators(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> tuple[Operator, ...]:
-    """By step: the operator, and what lives while it runs."""
+    """The operator of each step, with the bytes live while it runs."""
     needs = profile(order_problem(graph, memory), steps)
     return tuple(
         Operator(graph.ops[operator].name or f"operator {operator}", kind_name(graph, graph.ops[operator]), need)
@@ -135,8 +133,8 @@ def record_view(heading: str, arena: Arena) -> ArenaView:
 
 
 def kind_styles(views: Sequence[ArenaView]) -> dict[str, str]:
-    """By kind of operator: the style of its colour. The kinds that make the most bytes have colours of their own, and
-    the same one in every view."""
+    """The style of the colour of each kind of operator. The kinds that make the most bytes have distinct colours, which
+    are the same in every view."""
     weight: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for view in views:

@@ -1,24 +1,22 @@
-"""Charts as SVG text: rectangles, curves and levels in data units on two labelled axes.
+"""Draws charts as SVG text: rectangles, curves and levels in data units on two labelled axes.
 
-A chart is drawn for a fixed width. The page's script redraws axes and labels for the width that there is and for the
-part that is zoomed into; what lies in the plot is in data units and is drawn once. Names are escaped here: text from a
-file is never markup.
+A chart is drawn for a fixed width. The page's script redraws axes and labels for the available width and for the part
+that is zoomed into. The content of the plot is in data units and is drawn once. Names are escaped here, so text from a
+file never becomes markup.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
-from downset.text import format_size, printable, shortened
+from downset.reports.axes import Axis, tick_text, ticks
+from downset.text import printable, shortened
 
 __all__ = [
     "STYLE",
-    "Axis",
     "Chart",
     "Curve",
     "Label",
@@ -35,8 +33,6 @@ __all__ = [
 LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 86, 14, 8, 36
 _CHARACTER_PX = 6.4
 """The mean width of a character of 11 px: how much text fits into a rectangle."""
-
-Unit = Literal["bytes", "steps", "s", "lanes", "share", "count"]
 
 STYLE = """
 .sheet{--ink:#1b1f24;--soft:#5c6670;--grid:#dfe3e8;--surface:#fff}
@@ -64,25 +60,10 @@ _DARK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis from `start` to `stop` in data units. `names`: of lanes, for the unit "lanes"."""
-
-    start: float
-    stop: float
-    label: str
-    unit: Unit
-    names: tuple[str, ...] = ()
-
-    @property
-    def extent(self) -> float:
-        return max(self.stop - self.start, 1e-12)
-
-
-@dataclass(frozen=True, slots=True)
 class Mark:
-    """A rectangle in data units; `y` is its lower edge, or its upper one where lanes run downwards. `row`: the id of
-    the row of the table behind the chart that describes it. `dot_px`: a dot of this diameter at the corner (x, y) in
-    place of a rectangle; it has this size under any zoom."""
+    """A rectangle in data units. `y`: its lower edge, or its upper one if lanes run downwards. `row`: the id of the row
+    that describes it, in the table behind the chart. `dot_px`: if given, a dot of this diameter at the corner (x, y) in
+    place of the rectangle; its size stays the same under zoom."""
 
     x: float
     y: float
@@ -115,7 +96,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A line across at `y`, named at its right end."""
+    """A horizontal line at `y`, named at its right end."""
 
     y: float
     text: str
@@ -124,7 +105,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A line upwards at `x`, named at its top."""
+    """A vertical line at `x`, named at its top."""
 
     x: float
     text: str
@@ -132,8 +113,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`height_px`: of the plot without the axes. `x` is drawn with ticks unless `bare`. `title` names the chart for
-    those who hear it. `titles`: every mark carries its text, for a picture without a table."""
+    """`height_px`: the height of the plot without the axes. `x` is drawn with ticks unless `bare`. `title`: the chart's
+    name for screen readers. `titles`: whether every mark carries its text, for a picture without a table."""
 
     title: str
     x: Axis
@@ -152,7 +133,7 @@ class Chart:
 
 
 def chart_svg(chart: Chart, *, width_px: int = 960, top_px: float | None = None, height_px: int | None = None) -> str:
-    """The chart as one `<svg>` element. `top_px`: where it lies in an enclosing SVG."""
+    """The chart as one `<svg>` element. `top_px`: its upper edge in an enclosing SVG."""
     view = _View(chart, width_px)
     height = chart.full_height_px if height_px is None else height_px
     place = "" if top_px is None else f' y="{_n(top_px)}" width="{width_px}" height="{height}"'
@@ -190,7 +171,7 @@ def chart_svg(chart: Chart, *, width_px: int = 960, top_px: float | None = None,
 
 
 class _View:
-    """Where data units lie in pixels."""
+    """The scale from data units to pixels."""
 
     def __init__(self, chart: Chart, width_px: int) -> None:
         self.chart = chart
@@ -205,14 +186,14 @@ class _View:
 
 
 def _down(chart: Chart, y: float) -> float:
-    """Data units from the top of the plot. Lanes run downwards, everything else upwards."""
+    """The distance of `y` from the top of the plot, in data units. Lanes run downwards, all other units upwards."""
     return y - chart.y.start if chart.y.unit == "lanes" else chart.y.start + chart.y.extent - y
 
 
 def _mark(chart: Chart, mark: Mark) -> str:
     top = _down(chart, mark.y if chart.y.unit == "lanes" else mark.y + mark.height)
     row = f' data-r="{mark.row}"' if mark.row else ""
-    if mark.dot_px:  # a line without length: its round ends are a circle, as its width is not scaled
+    if mark.dot_px:  # a line of length 0: its round ends form a circle, as its width is not scaled
         path = f"M{_n(mark.x)} {_n(top)}h0"
         return f'<path d="{path}" class="dot {mark.style}" stroke-width="{_n(mark.dot_px)}"{row}/>'
     start = (
@@ -260,14 +241,14 @@ def _axes(chart: Chart, view: _View) -> str:
 
 
 class _LabelRoom:
-    """Room in a picture: boxes of pixels (left, top, right, bottom) that no other may overlap. `lines`: the heights of
-    the levels."""
+    """The free room for labels in a picture: boxes of pixels (left, top, right, bottom) that must not overlap. `lines`:
+    the heights of the levels."""
 
     def __init__(self, view: _View, lines: Sequence[float]) -> None:
         self._view, self._lines, self._taken = view, lines, list[tuple[float, float, float, float]]()
 
     def take(self, x: float, y: float, wide: float) -> bool:
-        """Whether a line of text that ends at `x` and stands on `y` has room; then it is taken."""
+        """Take the room of a line of text that ends at `x` and stands on `y`, if it is free; whether it was."""
         box = (x - wide, y - 10, x, y + 3)
         inside = box[0] >= LEFT_PX and x <= LEFT_PX + self._view.width + 1
         if not inside or any(
@@ -279,8 +260,8 @@ class _LabelRoom:
         return True
 
     def note(self, text: str, y: float) -> tuple[str, float, float] | None:
-        """The text of a level, or its start up to a comma, with its right end and its foot: above the line or below it,
-        where no other line goes through it, as far to the right as there is room. None where there is none."""
+        """The text of a level, or its start up to a comma, with its right end and its foot. It stands above the line or
+        below it, where no other line crosses it, as far to the right as there is room; None if there is no room."""
         edge = LEFT_PX + self._view.width - 4.0
         rights = (edge, *sorted((left - 8 for left, *_ in self._taken), reverse=True))
         texts = dict.fromkeys((text, text.split(", ")[0]))
@@ -290,7 +271,7 @@ class _LabelRoom:
 
 
 def _overlay(chart: Chart, view: _View) -> str:
-    """Names of levels, moments and rectangles, in this order: what finds no room is left out."""
+    """Names of levels, moments and rectangles, in this order. Names without room are left out."""
     free, parts = _LabelRoom(view, [view.y(level.y) for level in chart.levels]), []
     for level in chart.levels:
         said, right, foot = free.note(level.text, view.y(level.y)) or ("", LEFT_PX, view.y(level.y))
@@ -323,36 +304,8 @@ def _overlay(chart: Chart, view: _View) -> str:
     return "".join(parts)
 
 
-def ticks(axis: Axis) -> list[float]:
-    """About six round values inside the axis: multiples of 1, 2 or 5 of a power of ten, of bytes in the largest unit of
-    1024 that the axis reaches, and below that unit of its half, quarter or eighth."""
-    scale = 1024.0 ** max(0, int(math.log(max(axis.extent, 1), 1024))) if axis.unit == "bytes" else 1.0
-    rough = axis.extent / scale / 6
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough) * scale
-    if scale > 1 and rough < 1:
-        step = 2.0 ** math.ceil(math.log2(rough)) * scale
-    if axis.unit in ("steps", "count"):
-        step = max(1.0, step)
-    first = math.ceil(axis.start / step - 1e-9)
-    last = math.floor((axis.start + axis.extent) / step + 1e-9)
-    return [place * step for place in range(first, last + 1)]
-
-
-def tick_text(value: float, axis: Axis) -> str:
-    """A tick with its unit."""
-    if axis.unit == "bytes":
-        return format_size(value)
-    if axis.unit == "s":
-        factor, unit = (1, "s") if axis.extent >= 1 else (1e3, "ms") if axis.extent >= 1e-3 else (1e6, "µs")
-        return f"{value * factor:.6g} {unit}"
-    if axis.unit == "share":
-        return f"{100 * value:.4g}%"
-    return f"{value:,.6g}"
-
-
 def _n(value: float) -> str:
-    """A number in as few characters as tell its pixel."""
+    """A number with as few digits as its pixel needs."""
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
@@ -361,7 +314,7 @@ def _text(text: str) -> str:
 
 
 def stacked(charts: Sequence[tuple[str, Chart]], *, width_px: int, top_px: float) -> tuple[str, float]:
-    """Charts below each other, each under its heading, for an enclosing SVG; and where they end."""
+    """Charts below each other, each under its heading, for an enclosing SVG; and the height where they end."""
     parts = []
     for heading, chart in charts:
         if heading:
@@ -373,8 +326,8 @@ def stacked(charts: Sequence[tuple[str, Chart]], *, width_px: int, top_px: float
 
 
 def listed(heading: str, lines: Sequence[tuple[str, str]], *, width_px: int, top_px: float) -> tuple[str, float]:
-    """Lines of a name and figures below each other under a heading, and where they end. Where a line is wider than the
-    picture, its name loses its middle, and its figures stay whole."""
+    """Lines of a name and figures below each other under a heading, and the height where they end. If a line is wider
+    than the picture, the middle of its name is left out; its figures stay whole."""
     parts = [f'<text class="heading" x="{LEFT_PX}" y="{_n(top_px + 16)}">{_text(heading)}</text>']
     top_px += 24
     for name, figures in lines:
@@ -385,7 +338,7 @@ def listed(heading: str, lines: Sequence[tuple[str, str]], *, width_px: int, top
 
 
 def legend_of(shown: Mapping[str, str], *, width_px: int) -> tuple[str, float]:
-    """The colours (styles of marks) with what they mean, below a caption, and where they end."""
+    """The colours (styles of marks) with their meanings below a caption, and the height where they end."""
     parts, x, y = [], float(LEFT_PX), 44.0
     for style, meaning in shown.items():
         across = 26 + 7 * min(len(meaning), 60)
@@ -398,7 +351,7 @@ def legend_of(shown: Mapping[str, str], *, width_px: int) -> tuple[str, float]:
 
 
 def sheet(caption: str, drawn: str, *, width_px: int, height_px: int) -> str:
-    """One SVG file under its caption, light or dark as the reader has it."""
+    """One SVG file with a caption, light or dark as the reader's system is set."""
     title = _text(caption)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="sheet" width="{width_px}" height="{height_px}" '

@@ -1,4 +1,4 @@
-"""A comparison of two networks in words: what is proven, what was run, and how far that tells."""
+"""Describes a comparison of two networks: what is proven, what was run, and what the runs cannot show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def difference(comparison: Comparison) -> str:
-    """How the networks differ, of a comparison that says so."""
+    """How the networks differ, for a comparison in which they do."""
     if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
         return f"the outputs agree, but inside {comparison.inside_note}"
     apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"

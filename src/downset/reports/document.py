@@ -1,4 +1,4 @@
-"""The result of `report`: text that is also a page."""
+"""The result of `report`: text that can also be written as a page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["Report"]
 
 
 class Report(str):
-    """One screen of plain text, and the same as a self-contained HTML page: `page()` gives its markup, `save` writes
-    it, and a notebook shows it by itself. Pages need Jinja2 (extra `report`), the text does not."""
+    """One screen of plain text, and the same as a self-contained HTML page: `page()` returns its markup, `save` writes
+    it, and a notebook shows it. Pages need Jinja2 (extra `report`); the text does not."""
 
     _markup: Callable[[], str]
 
@@ -26,15 +26,15 @@ class Report(str):
         return f"Report({shortened(self.partition(chr(10))[0], 60)!r}, {len(self.splitlines())} lines)"
 
     def page(self) -> str:
-        """The HTML text of the page. Raises UnsupportedError where Jinja2 is not installed."""
+        """The HTML text of the page. Raises UnsupportedError if Jinja2 is not installed."""
         return self._markup()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, whole or not at all. Raises UsageError where it cannot be written."""
+        """Write the page to a file, completely or not at all. Raises UsageError if it cannot be written."""
         write_whole(path, self.page().encode())
 
     def _repr_html_(self) -> str | None:
-        """The page for a notebook; None where Jinja2 is not installed, so that the notebook shows the text."""
+        """The page for a notebook; None if Jinja2 is not installed, so that the notebook shows the text."""
         from downset.errors import UnsupportedError
         from downset.reports.page.render import embedded
 

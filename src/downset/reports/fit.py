@@ -1,4 +1,4 @@
-"""A fit in words: what it gained, what is proven, and what the user does next."""
+"""Describes a fit: what it gained, what is proven, and what the user can do next."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
-from downset.text import format_bytes, format_seconds, shortened
+from downset.text import format_bytes, format_seconds, operator_name, shortened
 
 __all__ = [
-    "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells",
-    "stopped_by",
+    "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "peak_lines",
+    "session_cells", "stopped_by", "verdict_lines",
 ]  # fmt: skip
 
 
@@ -19,7 +19,8 @@ SESSION_COLUMNS = ("file, settings", "in use", "arena holds", "process grows by"
 
 
 def session_cells(row: SessionTaken) -> tuple[str, ...]:
-    """A session in words: file and settings, bytes in use, held and grown by, milliseconds, ratio and its interval."""
+    """The cells of a session's row: file and settings, bytes in use, bytes held and grown by, milliseconds, ratio and
+    its interval."""
     latency = row.latency
     return (
         f"{row.file}, {row.settings.name}",
@@ -32,7 +33,7 @@ def session_cells(row: SessionTaken) -> tuple[str, ...]:
 
 
 def stopped_by(result: Fit) -> str:
-    """The limit that ended the search before its end; "" where none did, or what is shipped is proven all the same."""
+    """The limit that ended the search early; "" if none did, or if the shipped candidate is proven nevertheless."""
     joint = result.together
     return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by
 
@@ -44,8 +45,8 @@ FRONT_COLUMNS = (
 
 
 def front_cells(row: FrontRow) -> tuple[str, ...]:
-    """A plan in words: segments, with a star where it ships, bytes planned and measured, arithmetic, operators, file,
-    milliseconds. The tail stands twice: as measured, and as estimated where pointers have four bytes."""
+    """The cells of a plan's row: segments (with a star if it is shipped), bytes planned and measured, arithmetic,
+    operators, file, milliseconds. The tail stands twice: as measured, and as estimated for pointers of four bytes."""
 
     def taken(part: str) -> str:
         return format_bytes(row.measured[part]) if part in row.measured else ""
@@ -64,27 +65,21 @@ def front_cells(row: FrontRow) -> tuple[str, ...]:
     )
 
 
-def fit_lines(result: Fit) -> list[str]:
-    """The result of `fit` in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, how
-    to run it."""
-    lines = [*_fits(result), gain_line(result)]
+def fit_lines(result: Fit, *, files: bool = True) -> list[str]:
+    """The result of `fit`, one sentence a line: the verdict, the peak's cause, rewrites, traffic, outputs, how to run
+    it, and, unless `files` is false, the file that was written."""
+    lines = [*verdict_lines(result), gain_line(result)]
     if limit := stopped_by(result):
         lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
-    graph, order = result.graph, result.together.order
-    steps = order.steps if result.ships_plan else range(len(graph.ops))
-    cause = peak_cause(graph, steps, result.memory if result.ships_plan else result.target)
-    if cause is not None:
-        op = graph.ops[cause.operator]
-        what = f"{kind_name(graph, op)} {shortened(op.name, 60)!r}"
-        lines.append(f"peak at step {cause.step} of {len(graph.ops)}: {what}, where the largest live are")
-        lines += [f"  {format_bytes(nbytes):>12} B  {shortened(name, 60)}" for name, nbytes in cause.live[:3]]
+    lines += peak_lines(result)
     for rewrite in result.rewrites:
+        named = rewrite.short_name or operator_name(rewrite.name)
         if rewrite.kind == "row-wise":
-            lines.append(f"rewritten: {rewrite.name}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
+            lines.append(f"rewritten: {named}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
             continue
         readers = f"{len(rewrite.readers)} operator{'' if len(rewrite.readers) == 1 else 's'}"
         lines.append(
-            f"rewritten: {rewrite.name} taken apart ({rewrite.kind}, at {readers}); without "
+            f"rewritten: {named} taken apart ({rewrite.kind}, at {readers}); without "
             f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"
         )
     for row in result.traffic:
@@ -102,13 +97,28 @@ def fit_lines(result: Fit) -> list[str]:
     if (line := _run_times(result)) is not None:
         lines.append(line)
     lines += _how_to_run(result)
-    if result.output_path:
+    if result.output_path and files:
         lines.append(f"written: {result.output_path} ({result.shipped})")
     return lines
 
 
+def peak_lines(result: Fit) -> list[str]:
+    """The operator at the peak of what is shipped, and the largest tensors that live there; none without operators."""
+    graph, order = result.graph, result.together.order
+    steps = order.steps if result.ships_plan else range(len(graph.ops))
+    cause = peak_cause(graph, steps, result.memory if result.ships_plan else result.target)
+    if cause is None:
+        return []
+    op = graph.ops[cause.operator]
+    what = f"{kind_name(graph, op)} {shortened(op.name, 60)!r}"
+    return [
+        f"peak at step {cause.step} of {len(graph.ops)}: {what}, where the largest live are",
+        *(f"  {format_bytes(nbytes):>12} B  {shortened(name, 60)}" for name, nbytes in cause.live[:3]),
+    ]
+
+
 def _run_times(result: Fit) -> str | None:
-    """Milliseconds of a run in TFLite Micro before and after; None where they were not measured."""
+    """Milliseconds of a run in TFLite Micro before and after; None if they were not measured."""
     measured = result.measured
     if measured is None or measured.before_s is None or measured.after_s is None:
         return None
@@ -116,8 +126,9 @@ def _run_times(result: Fit) -> str | None:
     return f"one run in TFLite Micro on this host: {before} before, {after} after (measured)"
 
 
-def _fits(result: Fit) -> list[str]:
-    """Whether a memory limit is kept, with the bytes that it leaves."""
+def verdict_lines(result: Fit) -> list[str]:
+    """That a memory limit is kept, and the bytes left: the first lines of `fit_lines`. Empty where there is no limit,
+    and where the network is not known to fit."""
     if result.ram is None or result.ram.state != "fits":
         return []
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
@@ -128,7 +139,7 @@ def _fits(result: Fit) -> list[str]:
 
 
 def overlap_line(kernels: str) -> str:
-    """The sentence that names the kernels which offsets assume."""
+    """A sentence that names the kernels for which offsets are planned."""
     return (
         f"Results overlap inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
         "these kernels only, and other kernels give wrong results without a message."
@@ -136,7 +147,7 @@ def overlap_line(kernels: str) -> str:
 
 
 def gain_line(result: Fit) -> str:
-    """The gain in a sentence."""
+    """A sentence on the gain."""
     peak, arena = result.peak, result.arena
     if result.shipped == "original":
         if result.session is not None and result.session.arena:
@@ -144,9 +155,12 @@ def gain_line(result: Fit) -> str:
         if result.together.arena.arena_bytes < arena.after:
             return "A smaller plan exists, but the runtime takes less memory for the file as it is."
         if arena.proven:
-            return "The file is already optimal: no order and no placement needs less. That is proven."
+            return (
+                "The file is already optimal among all orders of its operators, each computed whole, and all "
+                "placements of its tensors (proven)."
+            )
         if peak.proven:
-            return "The file's order is already optimal (proven), and no better placement was found."
+            return "The file's order is already optimal among all orders (proven); no better placement was found."
         return "No better order or placement was found."
     if peak.before == peak.after and peak.proven:
         return f"The file's order is already optimal (proven); {_other_gain(result)}"
@@ -163,7 +177,7 @@ def _measures_the_same(result: Fit) -> bool:
 
 
 def _other_gain(result: Fit) -> str:
-    """Where what ships gains, when it is not the order."""
+    """The gain of the shipped candidate, if it does not come from the order."""
     if _measures_the_same(result):
         return "the runtime takes as much for it."
     if result.session is not None:
@@ -174,7 +188,7 @@ def _other_gain(result: Fit) -> str:
 
 
 def _how_to_run(result: Fit) -> list[str]:
-    """How the file is run as it was measured, ready to paste."""
+    """Lines to paste that run the file as it was measured."""
     if result.target == "tflm":
         if result.measured is not None:
             name = "original" if result.shipped == "original" else result.shipped
@@ -205,7 +219,7 @@ def _not_in_order(result: Fit) -> str:
 
 
 def _options(settings: SessionSettings) -> str:
-    """All that is set, on one line."""
+    """All settings of a session, on one line."""
     options = [f"{name} = {value}" for name, value in settings.options.items()]
     config = [f"{name} = {value}" for name, value in settings.config.items()]
     arena = ", ".join(f"{name} = {value}" for name, value in settings.arena.items())

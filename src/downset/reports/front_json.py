@@ -1,4 +1,4 @@
-"""A row of a front as JSON."""
+"""The JSON form of a row of a front."""
 
 from __future__ import annotations
 

@@ -28,10 +28,12 @@ _MEMORY = {"tflite": "tflm", "onnx": "ort", "torch": "torch"}
 
 
 def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspection:
-    """Operators, tensors, bytes, width and number of downsets of a network, and the live bytes of its file's order.
+    """Operators, tensors, bytes, width and number of downsets of a network, and the live bytes in the order of its
+    file.
 
-    `memory`: default tflm for a .tflite file, ort for .onnx, torch for .pt2, else live. Downsets are counted up to
-    100,000 and estimated from seeded random walks beyond. Raises UsageError for an unknown memory model.
+    `memory`: a memory model; default tflm for a .tflite file, ort for .onnx, torch for .pt2, else live. Up to 100,000
+    downsets are counted; beyond, their number is estimated from seeded random walks. Raises UsageError for an unknown
+    memory model.
     """
     model = memory_model(_MEMORY.get(graph.source.format, "live") if memory is None else memory)
     problem = order_problem(graph, model)
@@ -62,7 +64,8 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
 
 
 def _count(predecessors: Sequence[Sequence[int]]) -> tuple[int, bool]:
-    """Downsets, and whether they were counted: part by part, each as far as its masks are short and few."""
+    """The number of downsets, and whether it was counted. Parts of the network are counted one by one, as far as their
+    masks are short and few."""
     total, exact = 1, True
     for part in divided(predecessors):
         try:

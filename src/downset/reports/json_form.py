@@ -1,7 +1,7 @@
-"""The JSON forms of what the commands print with --json, by docs/schemas: keys are added, never renamed.
+"""The JSON forms that commands print with --json, as docs/schemas describes them. Keys are added, never renamed.
 
-Each function gives a command's own keys as plain values. What all commands share (`kind`, `schema`, `ok`, `error`) is
-put around them by the command line.
+Each function returns a command's keys as plain values. The command line adds the keys that all commands share (`kind`,
+`schema`, `ok`, `error`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def _named(value: object, *names: str) -> dict[str, Any]:
-    """Attributes under their own names."""
+    """Attributes of a value, by their names."""
     return {name: getattr(value, name) for name in names}
 
 
@@ -106,8 +106,8 @@ def fit_json(fit: Fit) -> dict[str, Any]:
 
 
 def _shipped(fit: Fit) -> dict[str, Any]:
-    """JSON of the shipped file: the order, where its tensors lie, what the runtime takes beside them, and what makes
-    the peak."""
+    """The shipped file: its order, the places of its tensors, the memory that the runtime takes beside them, and the
+    cause of the peak."""
     graph = fit.graph
     steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
     arena = fit.together.arena if fit.ships_plan else fit.before
@@ -239,8 +239,8 @@ def pipeline_json(
     compared: Mapping[str, Pipeline | None],
     upgraded: Mapping[str, Pipeline | None] | None = None,
 ) -> dict[str, Any]:
-    """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits.
-    `upgraded`: plans for a cluster with more, by what is added."""
+    """docs/schemas/split.json. `compared`: plans of other methods, None for a method without a plan within the limits.
+    `upgraded`: plans for upgraded clusters, by what is added."""
     memory = {held.device: held for held in plan.memory}
     return {
         "method": plan.evidence.method,
@@ -311,7 +311,7 @@ def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
 
 
 def simulation_json(simulation: Simulation, plan: Pipeline) -> dict[str, Any]:
-    """docs/schemas/simulate.json. Without completed frames there is neither period nor latency."""
+    """docs/schemas/simulate.json. If no frame was completed, there is neither a period nor a latency."""
     names = [device.name for device in plan.cluster.devices]
     quantiles = ("p50", "p90", "p99", "max")
     latencies = simulation.latency_s or (None,) * 4

@@ -1,4 +1,5 @@
-"""An arena as a picture: time to the right, offsets upwards, one rectangle a record. One SVG file without scripts."""
+"""Draws an arena: time to the right, offsets upwards, one rectangle for each record. The result is one SVG file without
+scripts."""
 
 from __future__ import annotations
 
@@ -7,19 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from downset.plans import Arena
 from downset.reports.arena_view import ArenaView, Operator, kind_styles, record_view
-from downset.reports.charts import (
-    Axis,
-    Chart,
-    Curve,
-    Label,
-    Level,
-    Mark,
-    Moment,
-    legend_of,
-    listed,
-    sheet,
-    stacked,
-)
+from downset.reports.axes import Axis
+from downset.reports.charts import Chart, Curve, Label, Level, Mark, Moment, legend_of, listed, sheet, stacked
 from downset.text import format_bytes, format_size, printable
 
 __all__ = [
@@ -34,7 +24,7 @@ _NAMED = 5
 
 
 def largest_records(arena: Arena) -> list[int]:
-    """The places of the few records that are named, the largest first."""
+    """The indices of the few records that are named, the largest first."""
     return sorted(range(len(arena.records)), key=lambda place: -arena.records[place].nbytes)[:_NAMED]
 
 
@@ -46,10 +36,12 @@ def memory_map(
     width_px: int = 960,
     height_px: int = 260,
 ) -> str:
-    """The arenas below each other on one scale of bytes, each with its heading, and what lives at each step: SVG text.
+    """SVG text of the arenas below each other on one scale of bytes, each with its heading, and of the live bytes at
+    each step.
 
-    `arenas`: (heading, arena), or views that also know operators and tensors. `limit_bytes`: drawn as a line across.
-    Hovering names a record. The same kind of operator has the same colour everywhere; the legend says which."""
+    `arenas`: (heading, arena), or views that also know operators and tensors. `limit_bytes`: drawn as a horizontal
+    line. Hovering over a record shows its name. A kind of operator has one colour in all arenas; the legend names the
+    kinds."""
     views = [item if isinstance(item, ArenaView) else record_view(*item) for item in arenas]
     styles = kind_styles(views)
     tallest = scale_bytes(views, limit_bytes)
@@ -82,13 +74,13 @@ def memory_map(
 
 
 def scale_bytes(views: Sequence[ArenaView], limit_bytes: int | None) -> int:
-    """The upper end of one scale for these views. A limit far above them is not drawn."""
+    """The upper end of a common scale for these views. A limit far above them is not drawn."""
     tallest = max([1, *(view.total_bytes for view in views)])
     return max(tallest, limit_bytes) if limit_bytes is not None and limit_bytes <= 3 * tallest else tallest
 
 
 def limit_above(views: Sequence[ArenaView], limit_bytes: int | None) -> str:
-    """The limit in words where it lies too far above the picture to be drawn; "" elsewhere."""
+    """Text on a limit that lies too far above the picture to be drawn; "" for any other."""
     tallest = scale_bytes(views, limit_bytes)
     if limit_bytes is None or limit_bytes <= tallest:
         return ""
@@ -105,9 +97,9 @@ def arena_chart(
     height_px: int = 260,
     titled: bool = False,
 ) -> Chart:
-    """Records at their offsets over the steps that they live, with what the runtime takes above them, the bound and the
-    limit. `rows`: by name of a record, the id of the row of the table that describes it. `titled`: rectangles carry
-    their text themselves."""
+    """Records at their offsets over the steps of their lifetimes, with the runtime's memory above them, the bound and
+    the limit. `rows`: by name of a record the id of the table row that describes it. `titled`: rectangles carry their
+    text."""
     arena, x = view.arena, steps_axis(view)
     marks, labels = [], []
     largest = largest_records(arena)
@@ -150,7 +142,7 @@ def arena_chart(
 
 
 def _short(name: str) -> str:
-    """The end of a name's path, which tells it apart."""
+    """The last part of a name's path, which distinguishes it."""
     return printable(name).rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -180,7 +172,7 @@ def strip_chart(
 
 
 def live_chart(views: Sequence[ArenaView]) -> Chart:
-    """Live bytes while each operator runs: the first view dashed, the last one drawn through."""
+    """Live bytes while each operator runs: the first view with a dashed line, the last one with a solid line."""
     tallest = max([1, *(nbytes for view in views for nbytes in view.live_bytes)])
     curves = [
         Curve(_stairs(view), "after" if place == len(views) - 1 else "before") for place, view in enumerate(views)
@@ -218,7 +210,7 @@ def _sizes(view: ArenaView) -> str:
 
 
 def _named(styles: Mapping[str, str]) -> dict[str, str]:
-    """By colour, the kind of operator that it stands for."""
+    """The kind of operator for each colour."""
     shown: dict[str, str] = {}
     for kind, style in styles.items():
         shown.setdefault(style, kind if style != "c8" else "other kinds")
@@ -226,8 +218,8 @@ def _named(styles: Mapping[str, str]) -> dict[str, str]:
 
 
 def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozenset[int]:
-    """Steps of the new order whose operators do not keep their place among the others: those outside a longest
-    sequence that both orders run in the same order, new operators included. O(n log n)."""
+    """The steps of the new order whose operators changed their place among the others: those outside of a longest
+    sequence that both orders run in the same order. New operators count too. O(n log n)."""
     place = {(operator.name, operator.kind): step for step, operator in enumerate(before)}
     ends: list[int] = []
     last: list[int] = []

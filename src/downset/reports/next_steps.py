@@ -1,10 +1,9 @@
-"""Steps that a user can take next, each with numbers that were computed, the best first: one list for the terminal,
-JSON and pages."""
+"""Steps that a user can take next, with computed numbers, the best first: one list for the terminal, JSON and pages."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -20,36 +19,53 @@ from downset.sessions import SessionTaken
 from downset.text import format_bytes, format_seconds, printable, shortened
 
 __all__ = [
-    "arena_next_steps", "listed", "next_steps", "objects_next_steps", "order_next_steps", "ranked", "step_lines",
-    "steps_json",
+    "arena_next_steps", "listed", "next_steps", "objects_next_steps", "order_next_steps", "ranked", "remedy_lines",
+    "step_lines", "steps_json", "without_small",
 ]  # fmt: skip
 
 _LARGEST = 3
 """How many of the tensors at the peak are looked at."""
 _LISTED = 5
 """Steps of a message."""
+_LEAST_SHARE = 0.01
+"""Where bytes are missing, steps that gain less than this share of them are left out."""
 _QUARTER = ("tflm", "litert")
 """Targets that run int8 networks of a quarter of the bytes."""
 
 
 def ranked(steps: Iterable[NextStep]) -> list[NextStep]:
-    """The best first: what makes the network fit, then what gains the most bytes, then the most seconds."""
+    """The best first: steps that make the network fit, then those that gain most bytes, then most seconds."""
     return sorted(steps, key=lambda step: (not step.suffices, -(step.gained_bytes or 0), -(step.gained_s or 0.0)))
 
 
 def listed(steps: Sequence[NextStep]) -> str:
-    """The first of the steps on one line, as a message has them that says that something does not fit."""
-    parts = []
-    for number, step in enumerate(steps[:_LISTED], start=1):
-        head = "to make it fit: " if number == 1 and step.suffices else ""
-        if not step.suffices and (number == 1 or steps[number - 2].suffices):
-            head = "to need less: "
-        parts.append(f"{head}({number}) {step.text.rstrip('.')}")
-    return "; ".join(parts)
+    """The first of the steps on one line, for a message that something does not fit."""
+    return "; ".join(
+        f"{head}{': ' if head else ''}({number}) {step.text.rstrip('.')}"
+        for number, (head, step) in enumerate(_headed(steps[:_LISTED]), start=1)
+    )
+
+
+def remedy_lines(steps: Sequence[NextStep]) -> list[str]:
+    """The first of the steps, a line each, under headings that say what they are for."""
+    lines = []
+    for number, (head, step) in enumerate(_headed(steps[:_LISTED]), start=1):
+        lines += [f"{head}:"] if head else []
+        lines.append(f"  {number}. {step.text}")
+    return lines
+
+
+def _headed(steps: Sequence[NextStep]) -> Iterator[tuple[str, NextStep]]:
+    """Each step with its heading; empty if the step before has the same one."""
+    before: bool | None = None
+    for step in steps:
+        head = "to make it fit" if step.suffices else "to need less"
+        yield ("" if step.suffices == before else head), step
+        before = step.suffices
 
 
 def step_lines(steps: Sequence[NextStep]) -> list[str]:
-    """The steps as lines of a terminal, under a heading; none where nothing is to be done."""
+    """The steps as lines for a terminal, under a heading; empty if there are none."""
     if not steps:
         return []
     return ["next, the best first:", *(f"  {number}. {step.text}" for number, step in enumerate(steps, start=1))]
@@ -64,11 +80,12 @@ def steps_json(steps: Sequence[NextStep]) -> list[dict[str, Any]]:
 
 
 def next_steps(fit: Fit) -> list[NextStep]:
-    """Steps after a fit: a remedy for a limit that is not kept, more search where the arena is not proven least,
-    smaller tensors at the peak, another form of the file, other settings, or strips that were measured."""
+    """Steps after a fit: ways to keep a limit that is exceeded, more search if the arena is not proven least, smaller
+    tensors at the peak, another form of the file, other settings, or segments in strips. Where bytes are missing, none
+    that gain next to nothing."""
     graph, memory = fit.graph, fit.memory if fit.ships_plan else fit.target
     steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
-    lacking = None  # bytes, where they are known
+    lacking = None  # bytes, if they are known
     if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
         lacking = fit.ram.needed_bytes - fit.ram.limit_bytes
     sure = [
@@ -76,6 +93,7 @@ def next_steps(fit: Fit) -> list[NextStep]:
         *_quantised(fit),
         *_overlaps(fit, steps),
         *_strips(fit),
+        *([] if fit.in_strips is None else [fit.in_strips]),
     ]
     if lacking is not None:
         sure = [replace(step, suffices=(step.gained_bytes or 0) >= lacking) for step in sure]
@@ -83,15 +101,31 @@ def next_steps(fit: Fit) -> list[NextStep]:
         [
             *(fit.ram.remedies if fit.ram is not None else ()),
             *sure,
-            *_more_search(fit.arena.after, fit.arena.bound, proven=fit.arena.proven),
+            *_more_search(fit.arena.after, fit.arena.bound, proven=fit.arena.proven, lacking=lacking),
             *_other_sessions(fit),
         ]
     )
-    return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file at all
+    if lacking is not None:
+        steps_by_gain = without_small(steps_by_gain, lacking)
+    return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file
+
+
+def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
+    """The steps without those that gain less than a hundredth of the bytes that are missing. Where only more memory is
+    left, a line says so."""
+    kept = [
+        step
+        for step in steps
+        if step.suffices or step.gained_bytes is None or step.gained_bytes >= _LEAST_SHARE * lacking
+    ]
+    if len(kept) < len(steps) and all(step.suffices and not step.gained_bytes for step in kept):
+        text = f"Nothing else that was computed gains {_LEAST_SHARE:.0%} of the {format_bytes(lacking)} B missing."
+        kept.append(NextStep(text))
+    return kept
 
 
 def order_next_steps(order: Order, graph: Graph | None = None) -> list[NextStep]:
-    """Steps after an order: more search where its peak is not proven least, and smaller tensors at its peak."""
+    """Steps after an order: more search if its peak is not proven least, and smaller tensors at its peak."""
     evidence = order.evidence
     how = _LONGER if evidence.method == "optimal" else "Search for the least (--method optimal)"
     steps = _more_search(order.peak_bytes, int(evidence.bound), proven=evidence.proven, what="peak", how=how)
@@ -101,7 +135,7 @@ def order_next_steps(order: Order, graph: Graph | None = None) -> list[NextStep]
 
 
 def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[NextStep]:
-    """Steps after a placement of records: more search, or smaller records where the most bytes are live."""
+    """Steps after a placement of records: more search, or smaller records at the step of the most live bytes."""
     evidence = arena.evidence
     steps = _more_placing(evidence, capacity_bytes)
     return ranked([*steps, *_smaller_records(arena.records, arena.arena_bytes)])
@@ -127,7 +161,8 @@ def _more_placing(evidence: Evidence, capacity_bytes: int | None) -> list[NextSt
     gap = int(evidence.value - evidence.bound)
     if evidence.proven or gap <= 0:
         return []
-    how = _LONGER if capacity_bytes is None else "Look for the least (without --capacity)"
+    searched = capacity_bytes is None or evidence.value > capacity_bytes
+    how = _LONGER if searched else "Look for the least (without --capacity)"
     bound = format_bytes(evidence.bound)
     return [NextStep(f"{how}: at most {format_bytes(gap)} B may be saved; the lower bound is {bound} B.", gap)]
 
@@ -135,21 +170,24 @@ def _more_placing(evidence: Evidence, capacity_bytes: int | None) -> list[NextSt
 _LONGER = "Search longer (--time-limit 60s)"
 
 
-def _more_search(value: int, bound: int, *, proven: bool, what: str = "arena", how: str = _LONGER) -> list[NextStep]:
+def _more_search(
+    value: int, bound: int, *, proven: bool, what: str = "arena", how: str = _LONGER, lacking: int | None = None
+) -> list[NextStep]:
+    """The step to more search. `lacking`: bytes that are missing; they are told in place of the bound."""
     gap = value - bound
     if proven or gap <= 0:
         return []
+    beside = f"the bound is {format_bytes(bound)} B" if lacking is None else f"{format_bytes(lacking)} B are missing"
     return [
         NextStep(
-            f"{how}: the {what} is not proven least, at most {format_bytes(gap)} B may "
-            f"still be saved; the bound is {format_bytes(bound)} B.",
+            f"{how}: the {what} is not proven least, at most {format_bytes(gap)} B may still be saved; {beside}.",
             gap,
         )
     ]
 
 
 def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> list[NextStep]:
-    """Steps that halve a tensor at the peak, with the peak of this order that is left."""
+    """Steps that halve a tensor at the peak, with the peak that this order then has."""
     needs = profile(order_problem(graph, memory), steps)
     if not needs:
         return []
@@ -173,7 +211,7 @@ def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryMod
 
 
 def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, int]:
-    """The bytes of records that live from each step on at which that changes, with one of them halved."""
+    """The live bytes of records from each step on at which they change, with one record halved."""
     change = Counter[int]()
     for record in records:
         nbytes = record.nbytes - record.nbytes // 2 if record is halved else record.nbytes
@@ -184,8 +222,8 @@ def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, 
 
 
 def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextStep]:
-    """Records at the step of the most live bytes, by how much fewer every placement needs where one is halved. Only
-    where the arena is as small as the live bytes: elsewhere the placement is what could be better."""
+    """Records at the step of the most live bytes, with the bytes that every placement gains if one is halved. Empty
+    unless the arena is as small as the live bytes: otherwise a better placement might gain more."""
     live = _live(records)
     peak = max(live.values(), default=0)
     if peak != arena_bytes or not live:
@@ -221,7 +259,7 @@ def _quantised(fit: Fit) -> list[NextStep]:
 
 
 def _exact_int8(fit: Fit) -> list[NextStep]:
-    """The exact int8 form of a uint8 file, which TFLite Micro runs, where a note says that the file has one."""
+    """The step to the exact int8 form of a uint8 file, which TFLite Micro runs, if a note says that it has one."""
     if not any("which --int8 fits" in note for note in fit.notes):
         return []
     return [
@@ -233,7 +271,8 @@ def _exact_int8(fit: Fit) -> list[NextStep]:
 
 
 def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
-    """Results over inputs, as the kernels of a library allow: the peak of the same order under its memory model."""
+    """The step to results that overlap inputs, as the kernels of a library allow: the peak of the same order under its
+    memory model."""
     if fit.target != "tflm" or fit.kernels is not None or not fit.ships_plan:
         return []
     by_peak: dict[int, list[str]] = {}
@@ -253,7 +292,7 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
 
 
 def _other_sessions(fit: Fit) -> list[NextStep]:
-    """Files and settings that were measured beside what ships: faster, for more bytes."""
+    """Steps to files and settings that were measured to be faster than what is shipped, for more bytes."""
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
@@ -281,7 +320,7 @@ def _same(one: SessionTaken, other: SessionTaken) -> bool:
 
 
 def _strips(fit: Fit) -> list[NextStep]:
-    """The plan in strips that was measured to take least, where it takes less than what ships."""
+    """The step to the plan in strips that was measured to take least, if it takes less than what is shipped."""
     totals = [(row.measured.get("total_bytes", row.arena_bytes), row) for row in fit.front if not row.ships]
     shipped = fit.arena.after
     if fit.measured is not None and fit.front and all(row.measured for row in fit.front):

@@ -15,7 +15,7 @@ __all__ = ["PeakCause", "peak_cause"]
 
 @dataclass(frozen=True, slots=True)
 class PeakCause:
-    """Where an order needs most: the step, its operator, and the live tensors, largest first."""
+    """The cause of an order's peak: the step, its operator, and the live tensors, largest first."""
 
     step: int
     operator: int
@@ -26,7 +26,7 @@ class PeakCause:
 
 
 def peak_cause(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> PeakCause | None:
-    """The first step of greatest need under the memory model; None for a graph without operators."""
+    """The first step with the largest transient under the memory model; None for a graph without operators."""
     needs = profile(order_problem(graph, memory), steps)
     if not needs:
         return None

@@ -1,4 +1,4 @@
-"""A pipeline in words: what each stage computes on which rows, and how busy each device is."""
+"""Describes a pipeline: the rows that each stage computes on each device, and how busy each device is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = [
     "device_loads",
     "hand_over_line",
     "occupied_seconds",
+    "one_device_line",
     "period_line",
     "plan_seconds",
     "sent_bytes",
@@ -38,8 +39,8 @@ class DeviceLoad:
 
 
 def device_loads(plan: Pipeline) -> list[DeviceLoad]:
-    """By device: what a frame takes of it. A message counts while it occupies the network. Under `paper` computing is
-    of MACs alone, and nothing is sent between leaders."""
+    """The load of each device. A message counts while it occupies the network. Under `paper` only MACs take computing
+    time, and nothing is sent between leaders."""
     loads = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
     for task, seconds in zip(plan.tasks, occupied_seconds(plan), strict=True):
         if task.transfer is not None:
@@ -51,8 +52,8 @@ def device_loads(plan: Pipeline) -> list[DeviceLoad]:
 
 
 def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
-    """The share of a period that the busiest part of a device works: a device that overlaps computes, sends and
-    receives at once, as far as its link allows; any other does one thing at a time."""
+    """The share of a period in which the busiest resource of a device works. A device that overlaps computes, sends and
+    receives at once, as far as its duplex allows; any other does one thing at a time."""
     if not plan.period_s:
         return 0.0
     network = plan.cluster.network
@@ -66,8 +67,8 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
 
 
 def plan_seconds(plan: Pipeline) -> list[float]:
-    """Seconds of each task until it is done: analytic, from its MACs or bytes and the plan's cluster. A device's
-    computations last longer by what a frame's messages take of its processor."""
+    """Seconds of each task until it is done; analytic, from its MACs or bytes and the plan's cluster. The computations
+    of a device last longer by the processor time of a frame's messages."""
     seconds = [_task_seconds(plan, task) for task in plan.tasks]
     if plan.comm == "paper":
         return seconds
@@ -111,17 +112,18 @@ def _task_seconds(plan: Pipeline, task: Task) -> float:
 
 
 def utilisation(plan: Pipeline) -> list[float]:
-    """By device: the share of a period that it computes."""
+    """The utilisation of each device: the share of a period in which it computes."""
     return [load.compute_s / plan.period_s if plan.period_s else 0.0 for load in device_loads(plan)]
 
 
 def sent_bytes(plan: Pipeline, stage: int) -> int:
-    """Bytes that are sent for one frame of a stage, its input included."""
+    """The bytes of all messages of a stage for one frame, with those of its input."""
     return sum(task.transfer.nbytes for task in plan.tasks if task.transfer is not None and task.stage == stage)
 
 
 def stage_rows(plan: Pipeline, stage: PipelineStage) -> list[str]:
-    """By block of a stage: which device computes which rows; the leader has a star, also where it computes none."""
+    """A line for each block of a stage: which device computes which rows. The leader has a star, even if it computes
+    none."""
     names = [printable(device.name) for device in plan.cluster.devices]
     rows = [
         " ".join(
@@ -140,15 +142,41 @@ def stage_rows(plan: Pipeline, stage: PipelineStage) -> list[str]:
 
 
 def hand_over_line(plan: Pipeline) -> str | None:
-    """Where frames appear and results stay if rows are handed over directly; None where leaders do it."""
+    """A line on where frames appear and results stay, if rows are handed over directly; None if leaders hand over."""
     if any(stage.leader >= 0 for stage in plan.stages):
         return None
     entry, exit_ = (printable(plan.cluster.devices[device].name) for device in (plan.entry, plan.exit))
     return f"rows are handed over directly; frames appear at {entry}, results stay at {exit_}"
 
 
+def one_device_line(plan: Pipeline) -> str | None:
+    """A line that says that no split was faster than one device, and how that is known. None if several devices work,
+    if there is only one, or if `single` asked for one."""
+    used = {device for stage in plan.stages for device in (*stage.devices, stage.leader) if device >= 0}
+    evidence = plan.evidence
+    if len(used) != 1 or len(plan.cluster.devices) < 2 or evidence.method == "single":
+        return None
+    name = printable(plan.cluster.devices[used.pop()].name)
+    if evidence.proven:
+        other = f"; a plan of any other kind takes {plan.floor_s:.6g} s or more" if _floor_is_lower(plan) else ""
+        return (
+            f"one device computes everything: no split of the searched kind over several devices is faster than "
+            f"{name} alone, {plan.period_s:.6g} s (proven among {plan.space}{other})"
+        )
+    bound = f"every plan takes {evidence.bound:.6g} s or more" if evidence.bound > 0 else "no bound is known"
+    return (
+        f"one device computes everything: {evidence.method} found no split over several devices that is faster than "
+        f"{name} alone, {plan.period_s:.6g} s (not proven; {bound}, among {plan.space})"
+    )
+
+
+def _floor_is_lower(plan: Pipeline) -> bool:
+    """Whether plans outside the searched space may have a shorter period than the bound."""
+    return 0 < plan.floor_s < plan.evidence.bound
+
+
 def period_line(plan: Pipeline) -> str:
-    """Period with its proof or gap, latency and throughput. Analytic."""
+    """A line with the period, its proof or gap, latency and throughput. Analytic."""
     evidence = plan.evidence
     gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
     proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, gap {gap:.1%}"
@@ -159,9 +187,9 @@ def period_line(plan: Pipeline) -> str:
 
 
 def space_line(plan: Pipeline) -> str:
-    """Which plans the proof or the bound speaks of, and what is known of all others."""
+    """A line on which plans the proof or the bound covers, and what is known of all others."""
     said = f"{'proven' if plan.evidence.proven else 'bound'} among: {plan.space}"
-    if not 0 < plan.floor_s < plan.evidence.bound:
+    if not _floor_is_lower(plan):
         return said
     gap = 1 - plan.floor_s / plan.period_s
     return f"{said}; a plan of any other kind takes {plan.floor_s:.6g} s or more, {gap:.1%} less than this one at best"
@@ -175,14 +203,14 @@ def _priced(plan: Pipeline) -> str:
 
 
 def utilisation_line(plan: Pipeline) -> str:
-    """The share of a period that each device computes, in words."""
+    """A line with the utilisation of each device."""
     names = (printable(device.name) for device in plan.cluster.devices)
     shares = zip(names, utilisation(plan), strict=True)
     return "utilisation (computing alone): " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
 
 def compared_lines(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> list[str]:
-    """The periods of other methods, shortest first, beside the plan's."""
+    """Lines with the periods of other methods, shortest first, beside the plan's."""
     lines = []
     for name, other in sorted(compared.items(), key=lambda item: item[1].period_s if item[1] else float("inf")):
         said = "no plan within the limits"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from downset.pipeline_results import Served, ServeEvent
+from downset.pipeline_results import DeviceUse, Served, ServeEvent
 from downset.text import format_bytes, printable
 
-__all__ = ["event_line", "served_lines"]
+__all__ = ["SLOWER", "busiest_use", "event_line", "rates_line", "served_lines", "slower_than_planned"]
+
+SLOWER = 1.15
+"""A measured period above this many times the planned one is not as planned."""
 
 _QUANTILES = ("p50", "p90", "p99", "max")
 
 
-def served_lines(served: Served, *, local: bool) -> list[str]:
-    """The result of a running pipeline in words. `local`: its devices were processes of one machine, which share its
-    cores: the plan's periods do not hold there."""
+def served_lines(served: Served, *, rates_of: str = "") -> list[str]:
+    """Lines on the result of a running pipeline. `rates_of`: if its devices were processes of this machine, which share
+    its cores, the file with the rates of its plan, whose period does not hold there."""
     measured = "too few to tell a period" if not served.period_s else f"{1 / served.period_s:.4g} frames/s"
     planned = "-" if not served.planned_period_s else f"{1 / served.planned_period_s:.4g} frames/s"
-    shared = ", on devices that share this machine's cores" if local else ""
+    shared = ", on devices that share this machine's cores" if rates_of else ""
     lines = [f"measured: {served.completed} of {served.frames} frames, {measured} (planned {planned}){shared}"]
+    if rates_of:
+        lines.append(rates_line(rates_of))
     if served.latency_s is not None:
         each = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in zip(_QUANTILES, served.latency_s, strict=True))
         lines.append(f"latency: {each} (planned, one frame alone: {served.planned_latency_s:.4g} s)")
@@ -25,8 +30,38 @@ def served_lines(served: Served, *, local: bool) -> list[str]:
     return lines + [event_line(event) for event in served.events]
 
 
+def slower_than_planned(served: Served) -> float | None:
+    """The measured period divided by the planned one, where it is above `SLOWER`; None otherwise, or if either is
+    unknown."""
+    if not served.period_s or not served.planned_period_s:
+        return None
+    ratio = served.period_s / served.planned_period_s
+    return ratio if ratio > SLOWER else None
+
+
+def busiest_use(served: Served) -> tuple[DeviceUse, str, float, float] | None:
+    """The device and what it did (computing, sending or receiving) for the largest measured share of the time, that
+    share, and the planned one; None if nothing was measured."""
+    shares = [
+        share
+        for use in served.devices
+        for share in (
+            (use, "computing", use.computing, use.planned_computing),
+            (use, "sending", use.sending, use.planned_sending),
+            (use, "receiving", use.receiving, use.planned_receiving),
+        )
+    ]
+    busiest = max(shares, key=lambda share: share[2], default=None)
+    return None if busiest is None or busiest[2] <= 0 else busiest
+
+
+def rates_line(rates_of: str) -> str:
+    """Whose rates a plan is of, for devices that are processes of this machine."""
+    return f"the plan is for the rates in {printable(rates_of)}; the devices here are processes of this machine"
+
+
 def event_line(event: ServeEvent) -> str:
-    """One line on what happened when."""
+    """One line on an event and its time."""
     if event.kind == "replanned":
         return (
             f"{event.at_s:.1f} s: another plan in use ({printable(event.device)} {event.detail}); planning "

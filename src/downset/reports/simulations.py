@@ -16,8 +16,8 @@ _MUCH_LONGER = 1.5
 
 
 def simulation_lines(simulation: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:
-    """The result of the simulation of a plan in words, beside the analytic figures. `arrives`: frames came at times of
-    their own, instead of one always waiting."""
+    """Lines on the simulation of a plan, beside the analytic figures. `arrives`: frames arrived at given times;
+    otherwise one was always waiting."""
     names = [printable(device.name) for device in plan.cluster.devices]
     analytic = f"analytic {plan.period_s:.6g} s"
     if not simulation.completed:
@@ -68,6 +68,6 @@ def _latency(simulation: Simulation, plan: Pipeline, *, arrives: bool) -> list[s
 
 
 def _shares(simulation: Simulation) -> list[tuple[str, Sequence[float]]]:
-    """Sending and receiving only where a device does any."""
+    """The shares to show; sending and receiving only if some device does so."""
     apart = [("sending", simulation.sending), ("receiving", simulation.receiving)]
     return [("utilisation (computing alone)", simulation.utilisation), *((what, of) for what, of in apart if any(of))]

@@ -1,4 +1,4 @@
-"""Stages and what was measured of them, in words."""
+"""Describes stages and their measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines
 
 
 def stage_plan_lines(plan: StagePlan) -> list[str]:
-    """The plan, a line a stage: the units of each group, or those that are merged."""
+    """The plan with a line for each stage: the units of each group, or the merged units."""
     waits = "with barriers" if plan.barriers else "without barriers"
     lines = [
         f"{len(plan.units)} units in {len(plan.stages)} stages {waits}: {plan.evidence.in_seconds()}",
@@ -28,7 +28,7 @@ def stage_plan_lines(plan: StagePlan) -> list[str]:
 
 
 def choice_lines(result: StageResult) -> list[str]:
-    """The chosen stages with the reason, and the bound where one is known."""
+    """The chosen stages with the reason, and the bound if one is known."""
     bound = "bound: not known (see the note)"
     if result.bound_s is not None:
         bound = (
@@ -43,7 +43,8 @@ def choice_lines(result: StageResult) -> list[str]:
 
 
 def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
-    """The medians of others beside ours, "downset", and which of them are faster, where that can be told."""
+    """The medians of other runtimes beside ours ("downset"), and which of them are faster if the measurements show
+    that."""
     if len(seconds) < 2:
         return []
     middle = {name: median(cost_s) for name, cost_s in seconds.items()}

@@ -1,4 +1,4 @@
-"""Plans as text: pure functions from a plan, and its graph where there is one, to words and numbers."""
+"""Describes plans as text: pure functions from a plan, and its graph if there is one, to words and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
-from downset.reports.fit import fit_lines
+from downset.reports.fit import fit_lines, verdict_lines
 from downset.reports.next_steps import next_steps, step_lines
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import period_line, stage_rows, utilisation_line
@@ -49,14 +49,14 @@ def report(
     arena: Arena | None = None,
     /,
 ) -> Report:
-    """One screen of plain text about any plan: its figures, bounds and proofs, and what it consists of. It is a page
-    too: `report(...).save("out.html")` writes it, and a notebook shows it.
+    """One screen of plain text on any plan: its figures, bounds and proofs, and its content. The result is also a page:
+    `report(...).save("out.html")` writes it, and a notebook shows it.
 
-    `report(plan)` takes any plan, a fit, what `tune_stages` or `plan_recompute` returned, or what a receiver of reports
-    of `ds.inductor` was given. `report(graph, order)`, `report(graph, order,
-    arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then;
-    `report(problem, order)` names it by its number and draws the live bytes. Names from files are printable, one line
-    each. Raises UsageError for anything that is not a plan, InvalidPlan for an order of another network.
+    `report(plan)` takes any plan, a fit, a result of `tune_stages` or `plan_recompute`, or a report of `ds.inductor`.
+    `report(graph, order)`, `report(graph, order, arena)` and `report(graph, together)` also name the operator at the
+    peak and the tensors live then. `report(problem, order)` names the operator by its number and shows the live bytes.
+    Names from files are made printable, each on one line. Raises UsageError for anything that is not a plan,
+    InvalidPlan for an order of another network.
     """
     if isinstance(graph, OrderProblem):
         return _of_problem(graph, plan, arena)
@@ -143,8 +143,10 @@ def _lines(plan: object) -> list[str]:
         return [*_lines(plan.order), f"cost {plan.cost:,.6g}{'  proven least' if plan.evidence.proven else ''}",
                 f"run twice: {names}"]  # fmt: skip
     if isinstance(plan, Fit):
-        return [f"{printable(plan.model)} on {plan.target}", *_figures(plan), *map(printable, fit_lines(plan)),
-                *step_lines(next_steps(plan))]  # fmt: skip
+        verdict = verdict_lines(plan)
+        told = fit_lines(plan)[len(verdict) :]
+        return [*map(printable, verdict), f"{printable(plan.model)} on {plan.target}", *_figures(plan),
+                *map(printable, told), *step_lines(next_steps(plan))]  # fmt: skip
     raise UsageError(f"there is no report of a {type(plan).__name__}")
 
 

@@ -1,6 +1,6 @@
-"""Steps that a user can take next where time counts: after stages, pipelines, their simulations and their runs.
+"""Steps that a user can take next to gain time: after stages, pipelines, their simulations and their runs.
 
-Each has numbers that were computed or measured; the most seconds gained come first."""
+Each has numbers that were computed or measured. The steps that gain most seconds come first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from downset.pipeline_results import Served, Simulation
 from downset.plans import Pipeline, PipelineSchedule, Resource
 from downset.reports.next_steps import ranked
 from downset.reports.pipelines import occupied_seconds
+from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results import NextStep
 from downset.stage_results import StageResult
@@ -18,14 +19,12 @@ from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
 
-_MUCH = 1.1
-"""A measured period that is so many times the planned one says that the plan's rates are not the devices'."""
 _MUCH_LONGER = 1.5
 """Latencies so many times that of one frame alone are those of frames that wait for others."""
 
 
 def stage_next_steps(result: StageResult) -> list[NextStep]:
-    """Steps after a search for stages: more of it where a bound leaves room, a runtime that was faster, the unit that
+    """Steps after a search for stages: more search if the bound leaves room, a runtime that was faster, the unit that
     takes longest, and a candidate of less memory."""
     plan = result.plan
     chosen = next((one for one in result.candidates if one.name == plan.evidence.method), None)
@@ -78,19 +77,10 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
 
 
 def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None = None) -> list[NextStep]:
-    """Steps after a plan: more search where it is not proven, the busiest resource, and what was planned for a cluster
-    with more (`upgraded`: plans by what is added)."""
-    steps = []
-    period, bound = plan.period_s, plan.evidence.bound
-    if not plan.evidence.proven and bound < period:
-        how = "--time-limit 60s" if plan.evidence.method == "exact" else "--method exact"
-        steps.append(
-            NextStep(
-                f"Search further (downset split {how}): the period is not proven least, at most "
-                f"{format_seconds(period - bound)} may still be gained; the bound is {format_seconds(bound)}.",
-                gained_s=period - bound,
-            )
-        )
+    """Steps after a plan: more search if it is not proven, the busiest resource, and the gain of an upgrade
+    (`upgraded`: plans by what is added)."""
+    steps = _more_search(plan)
+    period = plan.period_s
     relieved = None if plan.schedule is None else _relieved(plan, plan.schedule)
     if relieved is not None:
         resource, busy_s, left_s, what = relieved
@@ -113,6 +103,21 @@ def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] 
                 )
             )
     return ranked(steps)
+
+
+def _more_search(plan: Pipeline) -> list[NextStep]:
+    """The step to more search, if the period is not proven least."""
+    period, bound = plan.period_s, plan.evidence.bound
+    if plan.evidence.proven or bound >= period:
+        return []
+    how = "--time-limit 60s" if plan.evidence.method == "exact" else "--method exact"
+    return [
+        NextStep(
+            f"Search further (downset split {how}): the period is not proven least, at most "
+            f"{format_seconds(period - bound)} may still be gained; the bound is {format_seconds(bound)}.",
+            gained_s=period - bound,
+        )
+    ]
 
 
 def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextStep]:
@@ -146,31 +151,47 @@ def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextSt
 
 
 def served_next_steps(served: Served, plan: Pipeline) -> list[NextStep]:
-    """Steps after a run on devices, and those of its plan."""
+    """Steps after a run on devices, by what was measured. Those that follow from the plan's own times come after them;
+    what limits the plan is named only where nothing was measured."""
     steps = []
-    if served.period_s is not None and served.period_s > _MUCH * served.planned_period_s > 0:
-        busy = max(served.devices, key=lambda use: use.computing - use.planned_computing, default=None)
-        most = ""
-        if busy is not None and busy.computing > busy.planned_computing:
-            most = (
-                f"; {printable(busy.name)} computes {busy.computing:.0%} of the time, planned "
-                f"{busy.planned_computing:.0%}"
-            )
-        gained = served.period_s - served.planned_period_s
+    ratio, busiest = slower_than_planned(served), _busiest_measured(served)
+    if ratio is not None and served.period_s is not None:
         steps.append(
             NextStep(
                 f"Measure the devices (downset profile-cluster) and plan by that: the measured period is "
-                f"{format_seconds(served.period_s)}, {served.period_s / served.planned_period_s:.2f}x the planned "
-                f"{format_seconds(served.planned_period_s)}{most}.",
-                gained_s=gained,
+                f"{format_seconds(served.period_s)}, {ratio:.2f}x the planned "
+                f"{format_seconds(served.planned_period_s)}.",
+                gained_s=served.period_s - served.planned_period_s,
             )
         )
+    if busiest is not None:
+        steps.append(busiest)
     if served.latency_s is not None and served.latency_s[0] > _MUCH_LONGER * served.planned_latency_s > 0:
         fewer = "" if plan.schedule is None or plan.schedule.window < 2 else ", split --window"
         steps.append(
             _fewer_inside(served.latency_s[0], served.planned_latency_s, f"serve --spare-frames 0{fewer}", "measured")
         )
-    return ranked([*steps, *pipeline_next_steps(plan)])
+    return [*ranked(steps), *(pipeline_next_steps(plan) if busiest is None else _more_search(plan))]
+
+
+def _busiest_measured(served: Served) -> NextStep | None:
+    """The step to a faster device or faster links, by the largest measured share of the time. None if no period or no
+    share was measured."""
+    busiest = busiest_use(served)
+    if busiest is None or not served.period_s:
+        return None
+    use, doing, share, planned = busiest
+    name = printable(use.name)
+    what = name if doing == "computing" else f"the links of {name}"
+    # Each device does one computation at a time; what it sends and receives may overlap.
+    spent = use.computing if doing == "computing" else use.sending + use.receiving
+    gained = served.period_s * min(spent, 1.0) / 2
+    return NextStep(
+        f"Make {what} twice as fast: {doing} took {share:.0%} of the time of {name} (measured; planned {planned:.0%}), "
+        f"the largest share of any device; at most {format_seconds(gained)} of every {format_seconds(served.period_s)} "
+        "may be gained.",
+        gained_s=gained,
+    )
 
 
 def _fewer_inside(latency_s: float, alone_s: float, option: str, how: str) -> NextStep:
@@ -181,8 +202,8 @@ def _fewer_inside(latency_s: float, alone_s: float, option: str, how: str) -> Ne
 
 
 def _relieved(plan: Pipeline, schedule: PipelineSchedule) -> tuple[Resource, float, float, str] | None:
-    """(the busiest resource, its seconds a frame, the most seconds of any resource where what keeps it busy is twice as
-    fast, what that is); None where that gains nothing."""
+    """(the busiest resource, its seconds for a frame, the most seconds of any resource if what keeps it busy were twice
+    as fast, what that is); None if that gains nothing."""
     took = occupied_seconds(plan)
     loads = {order.resource: [turn.task for turn in order.turns] for order in schedule.orders if order.turns}
     if not loads:
@@ -191,7 +212,7 @@ def _relieved(plan: Pipeline, schedule: PipelineSchedule) -> tuple[Resource, flo
     transfers = busiest.kind in ("radio", "send", "receive", "medium")
 
     def faster(task: int) -> float:
-        """Seconds of a task where what keeps the resource busy is twice as fast."""
+        """Seconds of a task if what keeps the resource busy were twice as fast."""
         transfer = plan.tasks[task].transfer
         if transfers:
             touched = transfer is not None and (

@@ -30,8 +30,8 @@ _DOING = ("computing", "sending", "receiving")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something a lane does from `start_s` to `stop_s`. `frame`: of a pipeline, or the number of a stage. `task`: its
-    place in the plan, or the unit's number."""
+    """An activity of a lane from `start_s` to `stop_s`. `frame`: the number of a frame of a pipeline, or of a stage.
+    `task`: its index in the plan, or the number of a unit."""
 
     lane: int
     start_s: float
@@ -43,7 +43,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Slices of `lanes` from 0 to `end_s`. `note`: how the times are known."""
+    """Slices of `lanes` from 0 to `end_s`. `note`: whether the times are planned, simulated or measured."""
 
     heading: str
     lanes: tuple[str, ...]
@@ -53,7 +53,8 @@ class Timeline:
 
 
 def planned_timeline(plan: Pipeline) -> Timeline:
-    """The plan's cyclic order of work in its steady state, over a few periods; a frame alone where it has none."""
+    """The plan's cyclic order of work in its steady state, over a few periods; for a plan without orders one frame
+    alone."""
     lanes = _lanes(plan)
     seconds = plan_seconds(plan)
     if plan.schedule is None or plan.period_s <= 0:
@@ -68,7 +69,7 @@ def planned_timeline(plan: Pipeline) -> Timeline:
     held = occupied_seconds(plan)
     starts = _steady_starts(plan, plan.schedule, seconds, held)
     end = PERIODS_SHOWN * plan.period_s
-    shift = max(starts, default=0.0)  # so that the first frame shown has others ahead of it
+    shift = max(starts, default=0.0)  # the first frame shown then has others ahead of it
     slices = []
     for index, start in enumerate(starts):
         behind = math.floor((start - shift) / plan.period_s)
@@ -81,8 +82,8 @@ def planned_timeline(plan: Pipeline) -> Timeline:
 
 
 def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
-    """The timeline of what a simulation observed, over a few periods in its middle. A message is drawn while it
-    occupies the network."""
+    """The tasks that a simulation observed, over a few periods in its middle. A message is drawn while it occupies the
+    network."""
     held = [
         math.inf if task.transfer is None or seconds == whole else seconds
         for task, whole, seconds in zip(plan.tasks, plan_seconds(plan), occupied_seconds(plan), strict=True)
@@ -92,8 +93,8 @@ def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
 
 
 def measured_timeline(plan: Pipeline, ran: Iterable[RanTask], period_s: float | None) -> Timeline:
-    """The timeline of what devices did by the plan that they ran, over a few measured periods in the middle of what is
-    known. A task ends when the driver hears of it."""
+    """The tasks that devices ran by the plan, over a few measured periods in the middle of the record. A task ends when
+    the driver is told of it."""
     note = "(measured; a task ends when the driver hears of it)"
     return _middle("measured", plan, ran, period_s or plan.period_s, note)
 
@@ -115,8 +116,8 @@ def _middle(heading: str, plan: Pipeline, ran: Iterable[RanTask], period_s: floa
 
 
 def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = (), unit_names: Sequence[str] = ()) -> Timeline:
-    """Lanes of the stages: the groups of a stage side by side, a stage after the one before it. Units are as long as
-    they took alone where that was measured, else all of one length."""
+    """The lanes of the stages: groups of a stage side by side, stages one after another. Units have the lengths that
+    they took alone if that was measured, else equal lengths."""
     has_times = len(unit_s) == len(plan.units)
     took = list(unit_s) if has_times else [1.0] * len(plan.units)
     names = [f"unit {unit}" for unit in range(len(plan.units))]
@@ -159,7 +160,7 @@ def busiest_resource(plan: Pipeline) -> tuple[str, float] | None:
 
 
 def resource_name(plan: Pipeline, resource: Resource) -> str:
-    """A resource in words: "processor of rpi_3", "the medium"."""
+    """A name of a resource: "processor of rpi_3", "the medium"."""
     if resource.device < 0:
         return "the medium"
     device = printable(plan.cluster.devices[resource.device].name)
@@ -167,7 +168,7 @@ def resource_name(plan: Pipeline, resource: Resource) -> str:
 
 
 def task_name(plan: Pipeline, task: Task) -> str:
-    """A task in words."""
+    """A description of a task."""
     where = f"stage {task.stage}, block {task.block}"
     names = plan.cluster.devices
     if task.transfer is not None:
@@ -181,7 +182,7 @@ Lanes = dict[tuple[int, str], int]
 
 
 def _lanes(plan: Pipeline) -> Lanes:
-    """The lanes that are used: by device what it does, computing first."""
+    """The lanes in use: the activities of each device, computing first."""
     used: set[tuple[int, str]] = set()
     for task in plan.tasks:
         if task.transfer is None:
@@ -204,13 +205,13 @@ def _pieces(plan: Pipeline, lanes: Lanes, index: int, frame: int, start: float, 
 
 
 def _timeline(heading: str, plan: Pipeline, lanes: Lanes, slices: list[Slice], end: float, note: str) -> Timeline:
-    words = {"computing": "", "sending": " out", "receiving": " in"}  # short: the end of a name tells devices apart
+    words = {"computing": "", "sending": " out", "receiving": " in"}  # a name's end tells devices apart
     names = tuple(f"{printable(plan.cluster.devices[device].name)}{words[doing]}" for device, doing in lanes)
     return Timeline(heading, names, tuple(sorted(slices, key=lambda one: (one.lane, one.start_s))), end, note)
 
 
 def _alone(plan: Pipeline, seconds: Sequence[float]) -> list[float]:
-    """When each task of a single frame starts, its device and transfers one at a time in the order of the tasks."""
+    """When each task of a lone frame starts, if its device and transfers do one task at a time in task order."""
     starts, free = [0.0] * len(seconds), dict[int, float]()
     for index, task in enumerate(plan.tasks):
         ends = (task.device,) if task.transfer is None else (task.transfer.source, task.transfer.target)
@@ -223,8 +224,8 @@ def _alone(plan: Pipeline, seconds: Sequence[float]) -> list[float]:
 def _steady_starts(
     plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float], held: Sequence[float]
 ) -> list[float]:
-    """The least starts of frame 0 that keep every order, buffer and window at the plan's period: longest paths by
-    relaxation, which end as no circle of them is positive. O(tasks · arcs) at worst."""
+    """The earliest starts of frame 0 that keep every order, buffer and window at the plan's period: longest paths by
+    relaxation, which ends because no cycle has a positive sum. O(tasks · arcs) at worst."""
     arcs: list[tuple[int, int, float]] = []
     period = plan.period_s * (1 + 1e-9)
     for number, task in enumerate(plan.tasks):
@@ -238,7 +239,7 @@ def _steady_starts(
     for buffer in schedule.buffers:
         arcs += [(one, two, seconds[one] - buffer.slots * period) for one in buffer.readers for two in buffer.writers]
     entries = [number for number, task in enumerate(plan.tasks) if not task.after]
-    for number, took in enumerate(seconds):  # a frame is let in when the one so many before it has left
+    for number, took in enumerate(seconds):  # a frame is let in when an earlier one, a window before, has left
         arcs += [(number, entry, took - schedule.window * period) for entry in entries]
     starts = [0.0] * len(seconds)
     for _ in range(len(seconds) + 1):

@@ -1,6 +1,6 @@
-"""Plans in the JSON format of Chrome's tracing, which chrome://tracing and Perfetto open.
+"""Writes plans in the JSON format of Chrome's tracing, which chrome://tracing and Perfetto open.
 
-Steps of an order are written as microseconds: an order has no times.
+Steps of an order are written as microseconds, because an order has no times.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _STEP_US = 1
 
 
 def arena_trace(views: Sequence[ArenaView]) -> str:
-    """A process a view: the operators on one track, every tensor on a track of its own with bytes and offset, and the
-    live bytes as a counter. A step takes one microsecond."""
+    """A process for each view: the operators on one track, every tensor on another track with its bytes and offset, and
+    the live bytes as a counter. A step takes one microsecond."""
     events: list[dict[str, Any]] = []
     for process, view in enumerate(views, start=1):
         events += _named(process, f"memory {view.heading}")
@@ -43,7 +43,7 @@ def arena_trace(views: Sequence[ArenaView]) -> str:
 
 
 def timeline_trace(timelines: Sequence[Timeline]) -> str:
-    """A process a timeline, a track a lane."""
+    """A process for each timeline, with a track for each lane."""
     events: list[dict[str, Any]] = []
     notes = {}
     for process, timeline in enumerate(timelines, start=1):

@@ -14,7 +14,7 @@ __all__ = ["ChartGroup", "Choice", "Code", "Facts", "Page", "Section", "Table", 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`state`: good (it fits, or something was gained), bad (it does not fit), unknown, or plain. `numbers`: (name,
-    value, remark) of the figures that matter most."""
+    value, remark) of the most important figures."""
 
     state: Literal["good", "bad", "unknown", "plain"]
     headline: str
@@ -24,8 +24,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`rows` of as many cells as there are `columns`; `ids`: by row, by which marks of pictures name it. `numeric`:
-    the columns that are aligned right. `marked`: rows that stand out."""
+    """`rows` have as many cells as there are `columns`. `ids`: ids of the rows, to which marks of pictures refer.
+    `numeric`: indices of the columns that are aligned right. `marked`: indices of the rows that are highlighted."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -35,7 +35,7 @@ class Table:
     caption: str = ""
 
     def cells(self) -> list[tuple[str, bool, Sequence[tuple[str, bool]]]]:
-        """By row: its id, whether it stands out, and its cells with whether each is a number."""
+        """The rows: id, whether the row is highlighted, and its cells with whether each is a number."""
         return [
             (
                 self.ids[place] if self.ids else "",
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Sentences, as a list; `ranked`: numbered."""
+    """Sentences, as a list. `ranked`: the list is numbered."""
 
     lines: tuple[str, ...]
     ranked: bool = False
@@ -56,7 +56,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to paste, with what it is."""
+    """Text to paste, with its title."""
 
     caption: str
     text: str
@@ -64,7 +64,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class ChartGroup:
-    """Charts with headings on one axis of time, the colours' legend as (style, meaning), and the tables behind them."""
+    """Charts with headings on one time axis, the legend of colours as (style, meaning), and the tables behind them."""
 
     name: str
     charts: tuple[tuple[str, Chart], ...]
@@ -86,7 +86,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`facts`: (name, value) about model, target and versions, at the head of the page."""
+    """`facts`: (name, value) on model, target and versions, for the head of the page."""
 
     title: str
     subtitle: str

@@ -1,4 +1,4 @@
-"""A fit as a page: whether it fits, what it gained and how far that is proven, and its memory map."""
+"""The page of a fit: whether it fits, what it gained, what is proven, and its memory map."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import PurePath
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
 from downset.reports.memory_map import moved_steps
+from downset.reports.naming import shape_text
 from downset.reports.next_steps import next_steps
 from downset.reports.page.elements import ChartGroup, Choice, Code, Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure
@@ -16,10 +17,12 @@ from downset.reports.page.next_section import next_section
 from downset.reports.page.trade_figure import trade_figure
 from downset.results import Fit, RamVerdict
 from downset.sessions import SessionSettings, SessionTaken
-from downset.text import format_bytes, format_seconds, format_size
+from downset.text import counted, format_bytes, format_seconds, format_size, printable, shortened
 
 __all__ = ["fit_page", "fit_views", "page_title"]
 
+_INPUTS = 4
+"""Inputs that the line below the title names."""
 _TARGETS = {"tflm": "TFLite Micro", "litert": "LiteRT", "ort": "ONNX Runtime", "torch": "PyTorch"}
 
 
@@ -47,14 +50,14 @@ def fit_page(fit: Fit) -> Page:
 
 
 def page_title(fit: Fit) -> str:
-    """The model's file and its target, as pages and pictures are headed."""
+    """The model's file and its target, as the heading of pages and pictures."""
     return f"{PurePath(fit.model).name} on {_TARGETS.get(fit.target, fit.target)}"
 
 
 def fit_views(fit: Fit) -> list[ArenaView]:
-    """The arena before and the one that ships; only one where both are the same."""
+    """The arena before and the shipped arena; only one if both are the same."""
     graph = fit.original or fit.graph
-    same = not fit.rewrites and len(graph.ops) == len(fit.graph.ops)  # the bound is of what ships
+    same = not fit.rewrites and len(graph.ops) == len(fit.graph.ops)  # the bound is that of the shipped graph
     before = arena_view(
         "before", graph, range(len(graph.ops)), fit.before, memory=fit.target,
         beside=_beside(fit, "original", fit.before.arena_bytes), bound_bytes=fit.arena.bound if same else None,
@@ -70,7 +73,7 @@ def fit_views(fit: Fit) -> list[ArenaView]:
 
 
 def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
-    """Scratch and tail of a candidate, as TFLite Micro reports them; 0 where it was not asked."""
+    """Scratch and tail of a candidate, as TFLite Micro reports them; 0 if they were not measured."""
     taken = fit.measured.details.get(name, {}) if fit.measured is not None else {}
     if "head_bytes" not in taken:
         return 0, 0
@@ -78,8 +81,10 @@ def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
 
 
 def _subtitle(fit: Fit) -> str:
-    inputs = ", ".join("x".join(map(str, fit.graph.tensors[tensor].shape)) for tensor in fit.graph.inputs[:3])
-    return f"downset fit: {len(fit.graph.ops):,} operators, inputs {inputs or 'none'}"
+    inputs = [fit.graph.tensors[tensor] for tensor in fit.graph.inputs]
+    named = [f"{shortened(printable(item.name), 40)} {shape_text(item)}".strip() for item in inputs[:_INPUTS]]
+    more = [f"{len(inputs) - _INPUTS} more"] if len(inputs) > _INPUTS else []
+    return f"downset fit: {counted(len(fit.graph.ops), 'operator')}, inputs: {', '.join(named + more) or 'none'}"
 
 
 def _verdict(fit: Fit) -> Verdict:
@@ -144,7 +149,10 @@ def _seconds(before_s: float, after_s: float) -> str:
 
 def _already(fit: Fit) -> str:
     if not fit.ships_plan and fit.arena.proven:
-        return "Already optimal (proven): no order and no placement of this network needs less."
+        return (
+            "Already optimal (proven) among all orders of the operators, each computed whole, and all placements of "
+            "the tensors."
+        )
     if fit.ships_plan and fit.peak.before == fit.peak.after and fit.peak.proven:
         return "The file's order is already optimal (proven): what changes is where tensors lie."
     return ""
@@ -181,8 +189,7 @@ def _session_table(rows: Sequence[SessionTaken], caption: str) -> Table:
 
 
 def _front(fit: Fit) -> ChartGroup:
-    """Memory against time of what no other candidate beats in both, beside the original by default settings, which may
-    be beaten."""
+    """Memory against time of the front, beside the original with default settings, which other candidates may beat."""
     assert fit.measured is not None
     default = fit.measured.rows[0]
     shown = [row for row in (*fit.measured.front, default) if row.latency is not None]
@@ -201,7 +208,7 @@ def _front(fit: Fit) -> ChartGroup:
 
 
 def _named(row: SessionTaken) -> tuple[str, SessionSettings]:
-    """The file and the settings, which name a candidate."""
+    """The file and the settings of a candidate, which name it."""
     return row.file, row.settings
 
 
@@ -262,7 +269,12 @@ def _run(fit: Fit) -> tuple[Choice, ...]:
     if fit.output_path:
         written = [f"written: {fit.output_path}"]
     elif fit.ram is not None and fit.ram.state != "fits":
-        written = ["No file was written, as none is known to fit: without --ram the one of least memory is written."]
+        written = [
+            "No file was written, as none is known to fit.",
+            "Without --ram the file of least memory is written in which every operator is computed whole.",
+        ]
+        if fit.shipped.startswith("strips"):
+            written.append("The least found is in strips of rows: --max-recompute 100%, without --ram, asks for that.")
     else:
         written = ["No file was written: give -o to write it."]
     if fit.session_path:

@@ -22,7 +22,7 @@ __all__ = ["largest_tensors", "legend_of", "memory_figure", "moved_steps", "orde
 
 
 def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "") -> ChartGroup:
-    """The arenas of these views, the first of which is the one before where there are two."""
+    """The arenas of these views. If there are two, the first is the arena before."""
     styles = kind_styles(views)
     tensors, tensor_rows = _tensor_table(views)
     operators, operator_rows = _operator_table([view.operators for view in views])
@@ -47,14 +47,14 @@ def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None,
 
 
 def largest_tensors(view: ArenaView) -> str:
-    """The largest tensors of an arena in words: not every label finds room in its rectangle."""
+    """Text on the largest tensors of an arena, because not every label finds room in its rectangle."""
     ranked = [view.arena.records[index] for index in largest_records(view.arena)]
     named = ", ".join(f"{shortened(record.id, 60)} ({format_bytes(record.nbytes)} B)" for record in ranked)
     return f"The largest tensors: {named}." if named else ""
 
 
 def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order") -> ChartGroup:
-    """Orders without offsets: operators as strips, and live bytes. `first`: the first of several, in words."""
+    """Orders without offsets: operators as strips, and live bytes. `first`: a name for the first of several orders."""
     styles = kind_styles(views)
     operators, operator_rows = _operator_table([view.operators for view in views])
     charts = []
@@ -79,7 +79,7 @@ def legend_of(styles: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
-    """A row a tensor with where and when each view holds it, and the row's id by its name."""
+    """A table with a row for each tensor (where and when each view holds it), and the row's id by the tensor's name."""
     names = list(dict.fromkeys(record.id for view in views for record in view.arena.records))
     ids = {name: f"t{place}" for place, name in enumerate(names)}
     held: list[dict[str, tuple[str, str, int]]] = [
@@ -108,7 +108,7 @@ def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
 
 
 def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[tuple[str, str], str]]:
-    """A row an operator with its step and the live bytes in each order, and the row's id by name and kind."""
+    """A table with a row for each operator (its step and live bytes in each order), and the row's id by name, kind."""
     keys = list(dict.fromkeys((operator.name, operator.kind) for order in orders for operator in order))
     ids = {key: f"o{place}" for place, key in enumerate(keys)}
     cells = [

@@ -1,4 +1,4 @@
-"""Which page shows what: from a plan, and its graph where there is one."""
+"""Chooses the page of a plan, with its graph if there is one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["page_of"]
 
 
 def page_of(graph: Graph | None, plan: object, arena: Arena | None, text: str) -> Page:
-    """The page of a plan. An order without its graph has no picture: its page shows the text."""
+    """The page of a plan. An order without its graph has no picture; its page shows the text."""
     if isinstance(plan, Fit):
         return fit_page(plan)
     if isinstance(plan, Together):

@@ -1,4 +1,4 @@
-"""A pipeline as a page: its period and the resource that sets it, what every device does when, and on which rows."""
+"""The page of a pipeline: its period and the resource that decides it, what devices do when, and on which rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from downset.plans import Pipeline
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
-from downset.reports.pipelines import compared_lines, device_loads, period_line, sent_bytes
-from downset.reports.serving import served_lines
+from downset.reports.pipelines import compared_lines, device_loads, one_device_line, period_line, sent_bytes
+from downset.reports.serving import busiest_use, rates_line, served_lines, slower_than_planned
 from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
@@ -31,16 +31,17 @@ def pipeline_page(
     simulated: Timeline | None = None,
     served: Served | None = None,
     measured: Timeline | None = None,
+    rates_of: str = "",
 ) -> Page:
-    """The page of a plan, with what a simulation or a run of it found beside what is planned. `compared`: plans of
-    other methods; `upgraded`: plans for a cluster with more, by what is added."""
+    """The page of a plan. It shows results of a simulation or a run beside the planned figures. `compared`: plans of
+    other methods. `upgraded`: plans for upgraded clusters, by what is added. `rates_of`: as in `served_lines`."""
     timelines = [planned_timeline(plan), *(timeline for timeline in (simulated, measured) if timeline is not None)]
     busiest = busiest_resource(plan)
     sections = [
         Section(
             "Time",
             (
-                *_busiest(plan, busiest),
+                *_busiest(plan, busiest, served),
                 gantt_figure("What each device does when: computes, sends (out), receives (in)", timelines),
             ),
         ),
@@ -53,7 +54,7 @@ def pipeline_page(
     lines = [] if plan.note == "" else [f"note: {plan.note}"]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
     lines += simulation_lines(simulation, plan) if simulation is not None else []
-    lines += served_lines(served, local=False) if served is not None else []
+    lines += served_lines(served, rates_of=rates_of) if served is not None else []
     if lines:
         sections.append(Section("In words", (Facts(tuple(lines)),)))
     title = f"{printable(model)} on {counted(len(plan.cluster.devices), 'device')}" if model else "Pipeline"
@@ -61,13 +62,13 @@ def pipeline_page(
              ("source", plan.source), ("sink", plan.sink), ("proven among", plan.space))  # fmt: skip
     used = len({device for stage in plan.stages for device in stage.devices})
     subtitle = f"{counted(len(plan.stages), 'stage')} over {counted(used, 'device')}"
-    return Page(title, subtitle, _verdict(plan, simulation, served), tuple(sections), facts)
+    return Page(title, subtitle, _verdict(plan, simulation, served, rates_of), tuple(sections), facts)
 
 
 def _next_steps(
     plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None, simulation: Simulation | None, served: Served | None
 ) -> list[NextStep]:
-    """The steps that the command prints whose page it is."""
+    """The steps that the command prints which writes the page."""
     if served is not None:
         return served_next_steps(served, plan)
     if simulation is not None:
@@ -75,7 +76,7 @@ def _next_steps(
     return pipeline_next_steps(plan, upgraded)
 
 
-def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Verdict:
+def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None, rates_of: str) -> Verdict:
     evidence = plan.evidence
     gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
     claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, gap {gap:.1%}"
@@ -91,22 +92,33 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         frames = f"{served.completed} of {served.frames} frames"
         numbers.insert(0, ("period, measured", _seconds(served.period_s), frames))
         measured = f"a frame every {format_seconds(served.period_s)}, measured; " if served.period_s else ""
-        head = f"{frames}: {measured}planned {format_seconds(plan.period_s)}"
-        state = "good" if served.completed == served.frames else "bad"
-    return Verdict(state, head, period_line(plan), tuple(numbers))
+        ratio = slower_than_planned(served)
+        slower = "" if ratio is None else f" ({ratio:.2f}x the planned)"
+        head = f"{frames}: {measured}planned {format_seconds(plan.period_s)}{slower}"
+        state = "bad" if served.completed != served.frames else "good" if ratio is None else "plain"
+    alone = one_device_line(plan) if simulation is None and served is None else None
+    said = (f"{alone}. " if alone else "") + period_line(plan) + (f"; {rates_line(rates_of)}" if rates_of else "")
+    return Verdict(state, head, said, tuple(numbers))
 
 
-def _busiest(plan: Pipeline, busiest: tuple[str, float] | None) -> tuple[Choice, ...]:
-    if busiest is None:
-        return ()
-    name, seconds = busiest
-    share = seconds / plan.period_s if plan.period_s else 0.0
-    return (Facts((f"Busiest resource: {name}, {format_seconds(seconds)} of every period of "
-                   f"{format_seconds(plan.period_s)} ({share:.0%}).",)),)  # fmt: skip
+def _busiest(plan: Pipeline, busiest: tuple[str, float] | None, served: Served | None) -> tuple[Choice, ...]:
+    """The busiest resource as planned, and what was busiest as measured, which comes first."""
+    lines = []
+    used = None if served is None else busiest_use(served)
+    if used is not None:
+        use, doing, share, planned = used
+        lines.append(f"Busiest, measured: {doing} of {printable(use.name)}, {share:.0%} of the time "
+                     f"(planned {planned:.0%}).")  # fmt: skip
+    if busiest is not None:
+        name, seconds = busiest
+        share = seconds / plan.period_s if plan.period_s else 0.0
+        lines.append(f"Busiest resource, planned: {name}, {format_seconds(seconds)} of every period of "
+                     f"{format_seconds(plan.period_s)} ({share:.0%}).")  # fmt: skip
+    return (Facts(tuple(lines)),) if lines else ()
 
 
 def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
-    """A row a device: shares of the time by what it does; planned, simulated and measured beside each other."""
+    """A table with a row for each device: shares of the time by activity, planned, simulated and measured."""
     loads, held = device_loads(plan), {item.device: item for item in plan.memory}
     measured = {use.name: use for use in served.devices} if served is not None else {}
     kinds = ["planned", *(["simulated"] if simulation is not None else []), *(["measured"] if served else [])]
@@ -137,7 +149,7 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
 
 
 def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
-    """Period and latency by how they are known."""
+    """A table of period and latency: planned, simulated and measured."""
     rows: list[tuple[str, ...]] = [
         ("planned (analytic)", format_seconds(plan.period_s), format_seconds(plan.latency_s), "", "")
     ]

@@ -8,7 +8,8 @@ from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view
-from downset.reports.charts import Axis, Chart, Mark
+from downset.reports.axes import Axis
+from downset.reports.charts import Chart, Mark
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
 from downset.reports.page.elements import ChartGroup, Facts, Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure, order_figure
@@ -24,7 +25,7 @@ __all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_pa
 
 
 def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
-    """An order beside that of the file, and its arena where there is one."""
+    """The page of an order beside the file's order, with its arena if there is one."""
     steps = tuple(range(len(graph.ops)))
     file_operators = order_operators(graph, steps, order.memory)
     planned = order_operators(graph, order.steps, order.memory)
@@ -35,7 +36,7 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
             arena_view("of this order", graph, order.steps, arena, memory=order.memory,
                        bound_bytes=int(order.evidence.bound))])  # fmt: skip
     else:
-        # An arena of no records: there are no offsets, only operators and live bytes.
+        # An arena without records: there are no offsets, only operators and live bytes.
         none = Arena((), (), Evidence("none", 0, 0, False))
         views = [ArenaView("before", none, file_operators), ArenaView("after", none, planned)]
         figure = order_figure(views if steps != order.steps else [ArenaView("", none, planned)])
@@ -62,7 +63,7 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
 
 
 def problem_page(problem: OrderProblem, order: Order) -> Page:
-    """An order of numbered operators beside that of their numbers, where it is one."""
+    """The page of an order of numbered operators, beside the order of their numbers if that is possible."""
     given = tuple(range(len(problem.predecessors)))
     views = [_numbered("after", problem, order.steps)]
     if order.steps != given and all(before < v for v in given for before in problem.predecessors[v]):
@@ -84,14 +85,10 @@ def _numbered(heading: str, problem: OrderProblem, steps: Sequence[int]) -> Aren
 
 
 def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = "Arena") -> Page:
-    """Offsets of bare records, with the capacity where one is given."""
+    """The page of offsets of records, with the capacity if one is given, which the arena may exceed."""
     view = record_view("of the records", arena)
     head = f"{format_bytes(arena.arena_bytes)} B for {len(arena.records):,} records"
-    if capacity_bytes is not None:
-        free = format_bytes(capacity_bytes - arena.arena_bytes)
-        head = f"Fits {format_size(capacity_bytes)}: {format_bytes(arena.arena_bytes)} B taken, {free} B free"
-    verdict = Verdict("good" if arena.evidence.proven or capacity_bytes is not None else "plain", head,
-                      _known(arena.evidence))  # fmt: skip
+    verdict = _held_to(capacity_bytes, arena.evidence, head)
     facts = (("method", arena.evidence.method), ("records", f"{len(arena.records):,}"))
     note = "The colours only tell neighbours apart: nothing is known of what makes these records."
     section = Section("Memory", (memory_figure([view], limit_bytes=capacity_bytes, note=note),))
@@ -99,8 +96,9 @@ def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = 
     return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, sections, facts)
 
 
-def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Page:
-    """Which record lives in which shared object when: a lane an object."""
+def objects_page(shared: SharedObjects, *, capacity_bytes: int | None = None, title: str = "Shared objects") -> Page:
+    """The page of shared objects: a lane for each object shows which record it holds when. The objects may exceed the
+    capacity, if one is given."""
     marks, rows = [], []
     for place, (record, held) in enumerate(zip(shared.records, shared.object_of, strict=True)):
         for start, stop in record.active():
@@ -115,14 +113,30 @@ def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Pag
                   frozenset({1, 2, 3}), caption="Records")  # fmt: skip
     figure = ChartGroup("Shared objects: each rectangle is a record in its object.", (("", chart),), (), (table,))
     head = f"{format_bytes(shared.total_bytes)} B in {len(names)} objects"
-    verdict = Verdict("good" if shared.evidence.proven else "plain", head, _known(shared.evidence))
+    verdict = _held_to(capacity_bytes, shared.evidence, head)
     facts = (("method", shared.evidence.method), ("records", f"{len(shared.records):,}"))
     return Page(printable(title), f"Objects for {len(shared.records):,} records", verdict,
                 (Section("Objects", (figure,)), next_section(objects_next_steps(shared))), facts)  # fmt: skip
 
 
+def _held_to(capacity_bytes: int | None, evidence: Evidence, taken: str) -> Verdict:
+    """The verdict on bytes under a capacity; without one it is what is `taken`."""
+    claim = _known(evidence)
+    if capacity_bytes is None:
+        return Verdict("good" if evidence.proven else "plain", taken, claim)
+    limit, needed = format_size(capacity_bytes), format_bytes(evidence.value)
+    if evidence.value <= capacity_bytes:
+        free = format_bytes(capacity_bytes - evidence.value)
+        return Verdict("good", f"Fits {limit}: {needed} B taken, {free} B free", claim)
+    shown = f"The picture shows the best that was found: {needed} B, {claim}"
+    if evidence.bound > capacity_bytes:
+        head = f"Does not fit {limit}: at least {format_bytes(evidence.bound)} B are needed"
+        return Verdict("bad", head, shown)
+    return Verdict("unknown", f"Not known whether it fits {limit}", shown)
+
+
 def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Page:
-    """Stages as lanes over time; of a search also its candidates, as they were measured."""
+    """The page of stages as lanes over time. After a search it also shows the candidates as measured."""
     plan = stages.plan if isinstance(stages, StageResult) else stages
     unit_s, names = (stages.unit_s, stages.unit_names) if isinstance(stages, StageResult) else ((), ())
     timeline = stage_timeline(plan, unit_s, names)
@@ -156,7 +170,7 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
 
 
 def _candidates(stages: StageResult) -> ChartGroup:
-    """A chart from the 10th to the 90th percentile of each candidate, its median marked."""
+    """A chart with a bar from the 10th to the 90th percentile of each candidate; a mark shows the median."""
     marks, rows, chosen = [], [], set()
     for place, candidate in enumerate(stages.candidates):
         low, middle, high = (candidate.percentile(share) for share in (0.1, 0.5, 0.9))

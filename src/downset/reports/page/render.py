@@ -1,4 +1,4 @@
-"""A page as HTML text: one file that opens from disk and asks for nothing else."""
+"""Renders a page as HTML text: one file that opens from disk and loads nothing else."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _KINDS = {Table: "table", Facts: "facts", Code: "code", ChartGroup: "figure"}
 
 
 def render(page: Page) -> str:
-    """The page with its style, script and pictures inside. Every name is text: markup in it is escaped.
+    """The page with its style, scripts and pictures inside. Markup in names is escaped.
 
-    Raises UnsupportedError where Jinja2 is not installed (extra `report`)."""
+    Raises UnsupportedError if Jinja2 is not installed (extra `report`)."""
     markup: str = _template().render(page=page, number=_numbers())
     return markup
 
 
 def check_renderable() -> None:
-    """Raise UnsupportedError where Jinja2 is not installed: before anything is planned for a page."""
+    """Raise UnsupportedError if Jinja2 is not installed. Called before anything is planned for a page."""
     _template()
 
 
 def embedded(markup: str, *, height_px: int = 780) -> str:
-    """The page inside another one, as a notebook shows it: its styles and scripts stay its own."""
+    """The page inside another one, for a notebook. Its styles and scripts do not affect the outer page."""
     return (
         f'<iframe srcdoc="{escape(markup)}" sandbox="allow-scripts" title="downset report" '
         f'style="width:100%;height:{height_px}px;border:0"></iframe>'
@@ -46,7 +46,7 @@ def _template() -> Any:
         loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    environment.filters["svg"] = lambda chart: markup(chart_svg(chart))  # its names are escaped there
+    environment.filters["svg"] = lambda chart: markup(chart_svg(chart))  # `chart_svg` escapes names
     environment.filters["kind"] = lambda part: _KINDS[type(part)]
     environment.filters["anchor"] = _anchor
     for name, text in (("style", STYLE + _asset("page.css")), ("script", _asset("page.js"))):
@@ -59,7 +59,7 @@ def _asset(name: str) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Text from a file on one line, without control characters; markup of our own as it is."""
+    """Text from a file as one line without control characters; our own markup unchanged."""
     return value if hasattr(value, "__html__") or not isinstance(value, str) else _lines(value)
 
 
@@ -72,6 +72,6 @@ def _anchor(section: Section) -> str:
 
 
 def _numbers() -> Any:
-    """1, 2, 3, …, one at every call: the figures of a page are numbered."""
+    """A counter: 1, 2, 3, …, for numbering the figures of a page."""
     count = iter(range(1, 1_000_000))
     return lambda: next(count)

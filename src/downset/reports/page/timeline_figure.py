@@ -1,11 +1,12 @@
-"""Timelines as figures of a page: a Gantt chart with a lane a device and what it does, or a lane a group of a stage."""
+"""Timelines as figures of a page: a Gantt chart with lanes for devices or for the groups of a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from downset.plans import Pipeline
-from downset.reports.charts import Axis, Chart, Label, Mark
+from downset.reports.axes import Axis
+from downset.reports.charts import Chart, Label, Mark
 from downset.reports.page.elements import ChartGroup, Table
 from downset.reports.timeline import Timeline
 from downset.text import format_seconds, printable
@@ -19,8 +20,8 @@ _LANE_PX = 20
 
 
 def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame", timed: bool = True) -> ChartGroup:
-    """The timelines below each other, on one scale of seconds. `unit`: what a slice's number counts, which is what has
-    one colour. `timed`: lengths are seconds."""
+    """The timelines below each other on one scale of seconds. `unit`: what the number of a slice counts; slices of one
+    number have one colour. `timed`: whether lengths are seconds."""
     charts, tables, shown = [], [], set[int]()
     longest = max([1e-12, *(timeline.end_s for timeline in timelines)])
     room = _ROWS_SHOWN // max(len(timelines), 1)
@@ -63,7 +64,7 @@ def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame
 
 
 def rows_figure(plan: Pipeline) -> ChartGroup:
-    """Which rows of the frame each device computes, block after block; row 0 is at the top."""
+    """The rows of the frame that each device computes, block after block. Row 0 is at the top."""
     marks: list[Mark] = []
     labels: list[Label] = []
     rows: list[tuple[str, ...]] = []

@@ -1,4 +1,4 @@
-"""Memory against what it costs, as a figure of a page: a dot for each candidate, and the line of the best."""
+"""A figure of memory against a cost: a dot for each candidate, and a line through those that no other beats in both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
+from downset.reports.axes import Axis, Unit
+from downset.reports.charts import Chart, Curve, Mark
 from downset.reports.page.elements import ChartGroup, Table
 
 __all__ = ["trade_figure"]
@@ -16,8 +17,8 @@ def trade_figure(
     title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
     cost: tuple[str, Unit], held: str, original_named: str = "as the file is",
 ) -> ChartGroup:  # fmt: skip
-    """Points of (cost, bytes), a row of the table each, with a line through those that none beats in both. `original`:
-    the point to compare with, -1 for none, which the legend calls `original_named`."""
+    """Points of (cost, bytes), each for a row of the table, with a line through those that no other beats in both.
+    `original`: the index of the point to compare with, -1 for none; the legend calls it `original_named`."""
     ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
     colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
     x_axis, y_axis = (_around(values, *named) for values, named in
@@ -27,7 +28,7 @@ def trade_figure(
         Mark(x, y, 0.0, 0.0, colour, name, dot_px=size)
         for (x, y), colour, name in zip(points, colours, ids, strict=True)
     ]
-    marks.sort(key=lambda mark: mark.style == "c6")  # what is chosen lies on top
+    marks.sort(key=lambda mark: mark.style == "c6")  # the chosen dot is drawn last
     front: list[tuple[float, float]] = []
     for x, y in sorted(points):
         if not front or y < front[-1][1]:
@@ -40,7 +41,7 @@ def trade_figure(
 
 
 def _around(values: Sequence[float], label: str, unit: Unit) -> Axis:
-    """An axis with room on both sides of the values. It starts at zero unless they all lie far from it."""
+    """An axis with room on both sides of the values. It starts at 0 unless all values are far from 0."""
     least, most = min(values), max(values)
     start = 0.0 if least < 0.5 * most or least == most else least
     room = 0.06 * ((most - start) or most or 1.0)
@@ -53,7 +54,7 @@ _NARROW_PX = 270
 
 
 def _dot_px(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> float:
-    """The diameter of dots, of which none covers another also in a narrow window, as far as they can be seen."""
+    """The diameter of dots at which none covers another in a narrow window, within the bounds of good visibility."""
     apart = [
         math.hypot((one[0] - other[0]) / x.extent * _NARROW_PX, (one[1] - other[1]) / y.extent * _TRADE_PX)
         for place, one in enumerate(points)

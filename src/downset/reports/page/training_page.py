@@ -1,4 +1,4 @@
-"""Pages of PyTorch's training steps: how a compiled graph is ordered, and what runs again to hold less."""
+"""Pages of PyTorch's training steps: the order of a compiled graph, and what runs again to hold less."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["compiled_page", "recomputation_page", "recompute_page"]
 
 
 def compiled_page(report: OrderReport) -> Page:
-    """A graph that PyTorch's compiler ordered: Inductor's best order and the one that runs, with what is live where
-    memory peaks."""
+    """The page of a graph that PyTorch's compiler ordered: Inductor's best order and the order that runs, with what is
+    live at the peak."""
     evidence = report.order.evidence
     before, after = report.inductor_bytes, report.peak_bytes
     head = f"Peak {format_bytes(before)} → {format_bytes(after)} B"
@@ -53,7 +53,7 @@ def compiled_page(report: OrderReport) -> Page:
 
 
 def recompute_page(report: RecomputeReport) -> Page:
-    """The choice of what runs again in the backward pass, and the front of cost and peak that it was taken from."""
+    """The page of the choice of what runs again in the backward pass, and of the front of cost and peak."""
     within = report.peak_bytes <= report.limit_bytes
     head = f"Peak {format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B"
     head += "" if within else f": above the {format_bytes(report.limit_bytes)} B that were asked for"
@@ -101,7 +101,7 @@ def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
 
 
 def _traded(points: Sequence[tuple[float, int, str]], chosen: tuple[float, int], *, seconds: bool) -> list[Section]:
-    """A section with the choices as dots; none where there is only one."""
+    """A section with a dot for each choice; empty if there is only one."""
     if len(points) < 2:
         return []
     rows = tuple((name or f"choice {place}", format_seconds(cost) if seconds else f"{cost:,.6g}", format_bytes(peak))
@@ -117,7 +117,7 @@ def _traded(points: Sequence[tuple[float, int, str]], chosen: tuple[float, int],
 
 
 def _other_limits(front: Sequence[tuple[float, int]], cost_s: float, peak_bytes: int) -> list[NextStep]:
-    """The next choices of the front on both sides of the one that was taken."""
+    """The next choices of the front on both sides of the choice taken."""
     fewer = [point for point in front if point[1] < peak_bytes]
     cheaper = [point for point in front if point[0] < cost_s]
     choices = []

@@ -1,0 +1,94 @@
+"""Commands that write files name each of them on the screen, one line a file, all in the same way."""
+
+import numpy as np
+import pytest
+
+from tests.cluster_toml import cluster_toml
+from tests.models import branchy_model
+
+PAGE, TRACE = "an HTML page", "a trace in JSON"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a model, a cluster and frames, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    branchy_model(tmp_path / "net.onnx")
+    (tmp_path / "home.toml").write_text(cluster_toml({"pi_0": 1e5, "pi_1": 1e5}, rate_mbps=800))
+    np.save(tmp_path / "frames.npy", np.zeros((3, 3, 8, 8), np.float32))
+    return tmp_path
+
+
+@pytest.fixture
+def written(here, run):
+    """Run a command; return the lines on files that it prints, each of which names a file that is there."""
+
+    def call(line):
+        status, out, err = run(*line.split())
+        assert status == 0, err
+        lines = [text for text in out.splitlines() if "written: " in text]
+        for text in lines:
+            assert (here / text.removeprefix("written: ").split(" (")[0]).exists(), text
+        assert "written: " not in err
+        return lines
+
+    return call
+
+
+def expected(**files):
+    return [f"written: {name.replace('__', '.')} ({what})" for name, what in files.items()]
+
+
+def test_order(written):
+    files = "--report o.html --trace o.json"
+    assert written(f"order net.onnx {files}") == expected(o__html=PAGE, o__json=TRACE)
+    assert written("order net.onnx") == written(f"order net.onnx {files} --json") == []
+
+
+def test_names_are_printed_as_they_are(written):
+    assert written("order net.onnx --report [b]:warning:.html") == [f"written: [b]:warning:.html ({PAGE})"]
+
+
+def test_stage_and_run(written, monkeypatch):
+    from downset.tuning import ort_streams
+
+    quick = "--threads 1 --budget-timings 1 --no-profiles"
+    files = "-o s.json --report s.html --trace t.json"
+    lines = expected(s__json="a plan of stages", s__html=PAGE, t__json=TRACE)
+    assert written(f"stage net.onnx {quick} {files}") == lines
+    assert written(f"stage net.onnx {quick} {files} -q") == []
+    assert written("run net.onnx --plan s.json --runs 1 --output o.npz") == expected(o__npz="the outputs")
+    for kept in (True, False):
+        monkeypatch.setattr(ort_streams.StreamsTimed, "kept", property(lambda self, kept=kept: kept))
+        monkeypatch.setattr(ort_streams.StreamsTimed, "content", lambda self: b"{}")
+        lines = written(f"stage net.onnx {quick} --ort-streams streams.json")
+        assert lines == (expected(streams__json="streams for ONNX Runtime") if kept else [])
+
+
+def test_split_and_simulate(written):
+    planned = "split net.onnx --cluster home.toml --time-limit 1s -o p.json --report s.html --trace t.json"
+    lines = expected(p__json="a plan of a pipeline", s__html=PAGE, t__json=TRACE)
+    assert written(planned) == lines
+    assert written(f"{planned} -q") == written(f"{planned} --json") == []
+    shards = "a folder of shards, one for each device"
+    exported = written("split net.onnx --cluster home.toml --time-limit 1s --export shards")
+    assert exported == expected(shards=shards)
+    assert written("simulate p.json --frames 9 --report s.html --trace t.json") == lines[1:]
+    replanned = written("simulate p.json --frames 9 --fail pi_0@1s --replan net.onnx -o r.json")
+    assert replanned == expected(r__json="a plan of a pipeline, without the dead devices")
+
+
+@pytest.mark.xdist_group("cluster")
+def test_serve(written):
+    served = "serve net.onnx --cluster home.toml --time-limit 1s --input frames.npy -o o.npz --report s.html"
+    lines = expected(o__npz="the results, a row for each frame", s__html=PAGE)
+    assert written(served) == lines
+    assert written(f"{served} -q") == []
+
+
+def test_fit(written):
+    fitted = "fit net.onnx --time-limit 1s -o f.onnx --session open.py --report f.html"
+    first, *others = written(fitted)
+    assert first.startswith("written: f.onnx (")
+    assert others == expected(open__py="a Python program that opens it", f__html=PAGE)
+    assert written(f"{fitted} -q") == []

@@ -1,0 +1,170 @@
+"""The guides' commands do what the guides show, with no more libraries than their install lines bring."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models import branchy_model, installed_model
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ROOT / "docs" / "guides"
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+OURS = set(EXTRAS) - {"all", "demo", "docs", "dev"}
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def distributions(extra):
+    found = set()
+    for requirement in EXTRAS[extra]:
+        name, _, inner = re.fullmatch(r"([\w-]+)(\[([\w,-]+)\])?.*", requirement).groups()
+        found |= set().union(*map(distributions, inner.split(","))) if name == "downset" else {name}
+    return found
+
+
+def missing_beside(guide):
+    """Modules of our optional libraries that the guide's first install line does not bring."""
+    extras = re.search(r"\$ pip install '\.\[([\w,]+)\]'", (GUIDES / guide).read_text())[1].split(",")
+    brought = set().union(*map(distributions, extras))
+    others = set().union(*map(distributions, OURS)) - brought
+    names = {module: {name.lower() for name in homes} for module, homes in packages_distributions().items()}
+    return sorted(module for module, homes in names.items() if homes & others and not homes & brought)
+
+
+def lines(guide):
+    """Every line of a shell in the guide, without its remark."""
+    shown = re.findall(r"^\$ (.*)$", (GUIDES / guide).read_text(), re.MULTILINE)
+    inline = re.findall(r"`(downset [^`]*)`", (GUIDES / guide).read_text())
+    return [line.split("    #")[0] for line in (*shown, *inline)]
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """Run a command of a guide where only its extras are installed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(guide, start, *more):
+        (line,) = {line for line in lines(guide) if line.startswith(start)} or [start]
+        site = tmp_path / "site"
+        site.mkdir(exist_ok=True)
+        blocked = missing_beside(guide)
+        assert blocked
+        (site / "sitecustomize.py").write_text(BLOCKER.format(blocked=set(blocked)))
+        command = [sys.executable, "-m", *line.split(), *more]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(site)}
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
+
+
+def test_what_is_blocked_is_missing(tmp_path, alone):
+    """The blocker reaches the command and the processes that it starts."""
+    assert "torch" in missing_beside("several-devices.md") and "torch" not in missing_beside("onnx-runtime.md")
+    branchy_model(tmp_path / "model.onnx")
+    with pytest.raises(AssertionError, match=r"pip install 'downset\[torch\]'"):
+        alone("several-devices.md", "downset stage model.onnx")
+
+
+def test_onnx_runtime(tmp_path, alone):
+    branchy_model(tmp_path / "model.onnx")
+    page = (GUIDES / "onnx-runtime.md").read_text()
+    fit = re.search(r"^\$ (downset fit .*)", page, re.MULTILINE)[1]
+    assert "written: fitted.onnx" in alone("onnx-runtime.md", fit, "--time-limit", "1s")
+    assert (tmp_path / "report.html").exists() and (tmp_path / "open.py").exists()
+    alone(
+        "onnx-runtime.md", "downset stage model.onnx", "--threads", "1", "--budget-timings", "1", "--no-profiles", "-q"
+    )
+
+
+def test_a_file_with_open_sizes(tmp_path, monkeypatch, run, fails):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(installed_model("swift-f0", "model.onnx"), tmp_path / "model.onnx")
+    page = (GUIDES / "onnx-runtime.md").read_text()
+    asked, answered = re.findall(r"```console\n(\$ downset fit .*?)```", page, re.DOTALL)
+    command, error = asked.splitlines()
+    fails(5, *command.split()[2:], says=error.removeprefix("downset: error: "))
+    command, *rows = answered.splitlines()
+    status, out, _ = run(*command.split()[2:], "--time-limit", "5s", "-q")
+    assert status == 0 and len(rows) == 3
+    for row in rows:
+        assert any(line.startswith(row) for line in out.splitlines()), row
+
+
+def test_a_microcontroller(tmp_path, alone):
+    shutil.copy(installed_model("pymicro-wakeword", "okay_nabu.tflite"), tmp_path / "model.tflite")
+    alone("microcontroller.md", "downset fit model.tflite --ram", "--time-limit", "1s", "-q")
+    assert (tmp_path / "report.html").exists() and (tmp_path / "model.h").exists()
+
+
+@pytest.mark.xdist_group("cluster")
+def test_several_devices(tmp_path, alone):
+    """As it stands, from the model and the frames to results, with what each command is shown to print."""
+    page = (GUIDES / "several-devices.md").read_text()
+    (program,), (cluster,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "toml"))
+    exec(program, {})
+    (tmp_path / "home.toml").write_text(cluster)
+    printed = re.findall(r"^\$ (downset .*)\n((?:(?!\$ |```).*\n)+)", page, re.MULTILINE)
+    assert [command.split()[1] for command, _ in printed] == ["split", "split", "simulate", "serve"]
+    for command, rows in printed:
+        out = alone("several-devices.md", command)
+        for row in rows.splitlines():
+            # What this machine takes is measured: any rate will do.
+            start = r"[\d.]+ frames/s \(planned".join(map(re.escape, re.split(r"[\d.]+ frames/s \(planned", row)))
+            assert re.search(f"^{start}", out, re.MULTILINE), (row, out)
+    assert np.load("out.npy").shape == (20, 1, 1000, 1, 1)
+    assert all((tmp_path / name).exists() for name in ("split.html", "simulated.html", "served.html"))
+
+
+def test_an_engine(tmp_path, alone):
+    """The file of records, both commands and both files are as the guide shows them, to the character."""
+    page = (GUIDES / "engine-authors.md").read_text()
+    (block,) = re.findall(r"```console\n(\$ cat .*?)```", page, re.DOTALL)
+    shown = dict(step.split("\n", 1) for step in block.removeprefix("$ ").split("\n$ "))
+    records, placing, placed, fitting = shown
+    assert (records, placed) == ("cat records.csv", "cat placed.csv")
+    (tmp_path / "records.csv").write_text(shown[records] + "\n")
+    assert alone("engine-authors.md", placing).rstrip("\n") == shown[placing]
+    assert (tmp_path / "placed.csv").read_text().rstrip("\n") == shown[placed]
+    assert alone("engine-authors.md", fitting).rstrip("\n") == shown[fitting].rstrip("\n")
+    assert "proven least" in (tmp_path / "arena.html").read_text()
+
+
+def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
+    """Each example prints what the remark behind its `print` says."""
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", (GUIDES / "engine-authors.md").read_text(), re.DOTALL)
+    names = {}
+    for example in examples:
+        exec(example, names)
+        (said,) = re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
+        assert capsys.readouterr().out == said + "\n"
+    assert len(examples) == 2 and "520" in (tmp_path / "order.html").read_text()
+
+
+def test_the_model_of_the_readme():
+    """The pasted line prints where the model of the excerpt is."""
+    (line,) = re.findall(r"```\npython (-c .*)\n```", (ROOT / "README.md").read_text())
+    said = subprocess.run(["bash", "-c", f"{sys.executable} {line}"], capture_output=True, text=True, check=True).stdout
+    path = Path(said.rstrip("\n"))
+    assert path.name == "embedding_model.tflite" and path == Path(installed_model("pyopen-wakeword", path.name))
+    assert "pyopen-wakeword" in "".join(EXTRAS["demo"])
+    assert f"$ downset fit {path.name} " in (ROOT / "README.md").read_text()
