@@ -36,7 +36,7 @@ def test_a_local_cluster_is_measured(run, tmp_path, monkeypatch):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdin.write(b"\n")
         child.stdin.flush()
-        child.stdout.readline()  # a process that has answered has its environment; one that was only forked has none yet
+        child.stdout.readline()  # what was only forked has no environment yet
         assert len(started_under(f"STARTED_BY={tmp_path}")) == 1
     before = rays_variables()
     file = tmp_path / "measured.toml"

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["profile_cluster"]
 
-_BESIDE_S = 8.0
-"""About what joining a device and measuring its messages take, beside the probes."""
+_BESIDE_S = 6.0
+"""About what joining a device and measuring its links take, beside the probes."""
+_COSTS = 80
+"""About what measuring the costs of a device's messages takes, in least seconds of a batch of probes."""
 
 
 @click.command("profile-cluster")
@@ -59,7 +61,8 @@ def profile_cluster(
     probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))
     talk = console(stderr=True, quiet=quiet)
     effort = Effort(least_s=least_s)
-    estimate_s = effort.batches * effort.least_s * len(probes) + _BESIDE_S * len(names)
+    estimate_s = effort.batches * effort.least_s * len(probes)
+    estimate_s += (_BESIDE_S + _COSTS * least_s) * len(names)
     with waiting(talk, f"measuring {len(names)} devices", limit_s=estimate_s) as progress:
 
         def told(line: str) -> None:

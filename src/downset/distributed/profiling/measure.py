@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from downset.clusters.model import Duplex, MessageCosts, ProcessorCost, check_device_name
+from downset.clusters.model import Duplex, MessageCosts, check_device_name
 from downset.distributed.fetching import fetched
+from downset.distributed.profiling.costs import LoadedDevices, Window, message_costs
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -29,7 +29,6 @@ from downset.distributed.profiling.regression import (
     LinkRates,
     device_rates,
     link_rates,
-    processor_cost,
     takes_turns,
     with_occupancy,
 )
@@ -55,8 +54,13 @@ _STREAMED = 2
 """
 _CALLS = 4
 """The most calls of a device at once: more than ever wait for messages."""
-_REPEATS = 5
-"""How many times the least seconds of a batch of probes a device computes beside one kind of messages."""
+_WINDOW_BATCHES = 8
+"""The least seconds of a window in which devices compute beside one kind of messages, in least seconds of a batch of
+probes."""
+_WINDOW_MESSAGES = 10
+"""The least messages of a window; fewer where they take longer than the longest window."""
+_LONGEST_WINDOW = 4
+"""The longest window over the shortest one."""
 Told = Callable[[str], None]
 
 
@@ -225,17 +229,16 @@ class Measuring:
         return not self.take_turns(pairs, least_s=spent[middle])
 
     @contextmanager
-    def computing_on(self, *, but: Sequence[int]) -> Iterator[None]:
-        """Make all devices but these compute all the time, with the opened probe, while the context lasts."""
-        devices = [device for device in range(len(self.names)) if device not in but]
+    def all_computing(self) -> Iterator[None]:
+        """Make all devices compute all the time, with the opened probe, while the context lasts."""
         self.all("wake")
-        asked = [self._actors[device].keep_computing.remote() for device in devices]
+        asked = [actor.keep_computing.remote() for actor in self._actors]
         try:
             yield
         finally:
             self.all("rest")
-            for reference, device in zip(asked, devices, strict=True):
-                self._answer(reference, self.names[device])
+            for reference, name in zip(asked, self.names, strict=True):
+                self._answer(reference, name)
 
     def costs(self) -> list[MessageCosts]:
         """The costs of messages for each device: processor seconds of a message that it sends or receives, of a frame
@@ -244,71 +247,33 @@ class Measuring:
 
         One stream of messages is measured at a time: messages of other streams would add their costs on a common
         machine."""
-        samples: list[dict[str, list[tuple[int, float]]]] = [
-            {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
-        ]
-        for pair in _of_every_device(len(self.names)):
-            with self.computing_on(but=pair):
-                alone = self._runs_a_second(pair)
-                for nbytes in self._cost_sizes():
-                    for source, target in (pair, pair[::-1]):
-                        lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
-                        samples[source]["send"].append((nbytes, lost[source]))
-                        samples[target]["receive"].append((nbytes, lost[target]))
-        for device, own in enumerate(samples):
-            with self.computing_on(but=[device]):
-                alone = self._runs_a_second([device])
-                for nbytes in self._cost_sizes():
-                    for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
-                        lost = self._slowed([device], alone, partial(ask, device, nbytes))
-                        own[what].append((nbytes, lost[device]))
-        return [
-            MessageCosts(
-                **{what: processor_cost(samples) if samples else ProcessorCost() for what, samples in own.items()}
-            )
-            for own in samples
-        ]
+
+        def progress(devices: Sequence[int]) -> list[tuple[int, float]]:
+            asked = [self._actors[device].progress.remote() for device in devices]
+            return [self._answer(one, self.names[device]) for one, device in zip(asked, devices, strict=True)]
+
+        def message(source: int, target: int, nbytes: int) -> None:
+            self._answer(self._ask_message(source, target, nbytes), self.names[target])
+
+        def frame(device: int, nbytes: int) -> None:
+            held = self._ray.put(np.zeros(nbytes, np.uint8))
+            self._answer(self._actors[device].take.remote([held]), self.names[device])
+
+        def result(device: int, nbytes: int) -> None:
+            self._answer(self._actors[device].give.remote(nbytes), self.names[device])
+
+        least_s = _WINDOW_BATCHES * self.effort.least_s
+        window = Window(least_s, _WINDOW_MESSAGES, _LONGEST_WINDOW * least_s)
+        loaded = LoadedDevices(len(self.names), progress, message, frame, result)
+        with self.all_computing():
+            return message_costs(loaded, self._cost_sizes(), window)
 
     def _cost_sizes(self) -> tuple[int, int]:
         """The least size of messages, and a large one of which many fit into a measurement."""
         return (self.effort.sizes[0], self.effort.sizes[-1] // 2)
 
-    def _repeats(self, devices: Sequence[int]) -> list[Any]:
-        return [self._actors[device].repeat.remote(_REPEATS * self.effort.least_s) for device in devices]
-
-    def _runs_a_second(self, devices: Sequence[int]) -> dict[int, float]:
-        asked = self._repeats(devices)
-        rates = {}
-        for reference, device in zip(asked, devices, strict=True):
-            runs, taken = self._answer(reference, self.names[device])
-            rates[device] = runs / taken
-        return rates
-
-    def _slowed(self, devices: Sequence[int], alone: Mapping[int, float], ask: Callable[[], Any]) -> dict[int, float]:
-        """Seconds for each message by which these devices computed longer while messages went on, one after another."""
-        self._ray.wait([ask()], timeout=self.effort.answer_s)  # the first message opens a connection
-        computing = dict(zip(self._repeats(devices), devices, strict=True))
-        message, count, lost = ask(), 0.5, dict[int, float]()  # the last message is only in part in the time
-        while computing:
-            ready, _ = self._ray.wait([*computing, message], timeout=self.effort.answer_s)
-            for reference in ready or [next(iter(computing))]:
-                if reference in computing:
-                    device = computing.pop(reference)
-                    runs, taken = self._answer(reference, self.names[device])
-                    lost[device] = taken - runs / alone[device]
-                elif computing:
-                    message, count = ask(), count + 1
-        self._ray.wait([message], timeout=self.effort.answer_s)
-        return {device: seconds / count for device, seconds in lost.items()}
-
     def _ask_message(self, source: int, target: int, nbytes: int) -> Any:
         return self._actors[target].take.remote([self._actors[source].give.remote(nbytes)])
-
-    def _ask_frame(self, device: int, nbytes: int) -> Any:
-        return self._actors[device].take.remote([self._ray.put(np.zeros(nbytes, np.uint8))])
-
-    def _ask_result(self, device: int, nbytes: int) -> Any:
-        return self._actors[device].give.remote(nbytes)
 
     def network(
         self, costs: Sequence[MessageCosts], told: Told
@@ -377,14 +342,6 @@ class Measuring:
             first_of=first_of,
             arrived=lambda reference, pair: self._answer(reference, self.names[pair[1]]),
         )
-
-
-def _of_every_device(count: int) -> Iterator[tuple[int, int]]:
-    """Pairs that together contain every device: neighbours, each in one pair, except for an odd last device."""
-    for first in range(0, count - 1, 2):
-        yield first, first + 1
-    if count % 2 and count > 1:
-        yield count - 2, count - 1
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:

@@ -26,6 +26,7 @@ class ProbedDevice:
         self._fetch = fetch
         self._run: Callable[[], Any] = int
         self._rests = threading.Event()
+        self._progress = (0, time.monotonic())
 
     def runtime_bytes(self) -> int:
         """The memory of all processes of this node's session, with shared memory counted once, before any model is
@@ -46,25 +47,22 @@ class ProbedDevice:
         return seconds
 
     def open(self, model: bytes) -> None:
-        """Open the model for `repeat` and `keep_computing`."""
+        """Open the model for `keep_computing`."""
         self._run = self._opened(model)
-
-    def repeat(self, least_s: float) -> tuple[int, float]:
-        """Run the opened probe for at least `least_s` seconds; return the number of runs and the seconds."""
-        runs, begun = 0, time.monotonic()
-        while (taken := time.monotonic() - begun) < least_s or not runs:
-            self._run()
-            runs += 1
-        return runs, taken
 
     def wake(self) -> None:
         """Undo `rest`, so that `keep_computing` can be called again."""
         self._rests.clear()
 
     def keep_computing(self) -> None:
-        """Run the opened probe again and again until `rest` is called."""
+        """Run the opened probe again and again until `rest` is called, and count the runs."""
         while not self._rests.is_set():
             self._run()
+            self._progress = (self._progress[0] + 1, time.monotonic())
+
+    def progress(self) -> tuple[int, float]:
+        """The number of runs that `keep_computing` has ended, and when the last of them ended."""
+        return self._progress
 
     def rest(self) -> None:
         """End `keep_computing`."""

@@ -1,0 +1,134 @@
+"""Measures what messages cost processors: how much longer devices compute while messages go on.
+
+Every device computes all the time, as in a pipeline, and counts its runs. Nothing is sent in a first and in a last
+window, and messages follow one another in the windows between them. The cost of a message is the time of a window less
+the time that the window's runs take alone, over the number of messages.
+Errors: a device's last run ends a window, so that no part of a run is lost; the least numbers of messages and seconds
+bound what the first and the last message of a window may hold of its neighbours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from downset.clusters.model import MessageCosts, ProcessorCost
+from downset.distributed.profiling.regression import processor_cost
+
+__all__ = ["LoadedDevices", "Window", "lost_seconds", "message_costs"]
+
+Progress = tuple[int, float]
+"""The number of runs that a device has ended, and when the last of them ended, by the device's own clock."""
+
+_LOOKS_S = 0.03
+"""Seconds between two looks at how far devices are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Bounds of a window: at least `messages` messages and `least_s` seconds, but no message begins after `most_s`."""
+
+    least_s: float
+    messages: int
+    most_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDevices:
+    """Devices that compute all the time, by number. `progress`: of these devices. `message`, `frame`, `result`: send
+    one and return when it has arrived. `pause`: let so many seconds pass; `clock`: the time of the calling process."""
+
+    count: int
+    progress: Callable[[Sequence[int]], list[Progress]]
+    message: Callable[[int, int, int], None]
+    frame: Callable[[int, int], None]
+    result: Callable[[int, int], None]
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+
+def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: Window) -> list[MessageCosts]:
+    """The costs of messages for each device, from messages of these sizes. One stream of messages goes on at a time."""
+    samples: list[dict[str, list[tuple[int, float]]]] = [
+        {what: [] for what in ("send", "receive", "frame", "result")} for _ in range(loaded.count)
+    ]
+    for pair in _of_every_device(loaded.count):
+        ways = (pair, pair[::-1])
+        streams = [partial(loaded.message, *way, nbytes) for nbytes in sizes for way in ways]
+        ends = [(nbytes, way) for nbytes in sizes for way in ways]
+        for (nbytes, (source, target)), lost in zip(ends, lost_seconds(loaded, pair, streams, window), strict=True):
+            samples[source]["send"].append((nbytes, lost[source]))
+            samples[target]["receive"].append((nbytes, lost[target]))
+    for device, own in enumerate(samples):
+        streams = [partial(send, device, nbytes) for nbytes in sizes for send in (loaded.frame, loaded.result)]
+        parts = [(nbytes, what) for nbytes in sizes for what in ("frame", "result")]
+        for (nbytes, what), lost in zip(parts, lost_seconds(loaded, [device], streams, window), strict=True):
+            own[what].append((nbytes, lost[device]))
+    return [
+        MessageCosts(**{what: processor_cost(of_kind) if of_kind else ProcessorCost() for what, of_kind in own.items()})
+        for own in samples
+    ]
+
+
+def lost_seconds(
+    loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], None]], window: Window
+) -> list[dict[int, float]]:
+    """For each stream, the seconds that each device computed longer for each of its messages. The rate alone is that
+    of the two windows without messages around all streams, so that a steady drift of the machine cancels out."""
+    rest, silent = partial(loaded.pause, window.least_s), replace(window, messages=1)
+    alone = [_window(loaded, devices, rest, silent)]
+    timed = []
+    for stream in streams:
+        stream()  # the first message opens a connection
+        timed.append(_window(loaded, devices, stream, window))
+    alone.append(_window(loaded, devices, rest, silent))
+    rate = {
+        device: max(sum(runs[device][0] for _, runs in alone), 1) / sum(runs[device][1] for _, runs in alone)
+        for device in devices
+    }
+    return [
+        {device: (seconds - ended / rate[device]) / count for device, (ended, seconds) in of_device.items()}
+        for count, of_device in timed
+    ]
+
+
+def _window(
+    loaded: LoadedDevices, devices: Sequence[int], act: Callable[[], None], window: Window
+) -> tuple[int, Mapping[int, tuple[int, float]]]:
+    """How often `act` was called, and the runs and seconds of each device meanwhile."""
+    before, begun, count = _ended_now(loaded, devices, window.most_s), loaded.clock(), 0
+    while not count or (
+        (count < window.messages or loaded.clock() - begun < window.least_s) and loaded.clock() - begun < window.most_s
+    ):
+        act()
+        count += 1
+    after = _ended_now(loaded, devices, window.most_s)
+    passed = loaded.clock() - begun
+    return count, {
+        device: (last[0] - first[0], last[1] - first[1] if last[0] > first[0] else passed)
+        for device, first, last in zip(devices, before, after, strict=True)
+    }
+
+
+def _ended_now(loaded: LoadedDevices, devices: Sequence[int], most_s: float) -> list[Progress]:
+    """The progress of these devices, each at the end of its first run that ended after this call; as it is after
+    `most_s` seconds."""
+    begun, until = loaded.progress(devices), loaded.clock() + most_s
+    ended: dict[int, Progress] = {}
+    while len(ended) < len(devices):
+        loaded.pause(_LOOKS_S)
+        last = loaded.clock() > until
+        for device, first, now in zip(devices, begun, loaded.progress(devices), strict=True):
+            if device not in ended and (last or now[0] > first[0]):
+                ended[device] = now
+    return [ended[device] for device in devices]
+
+
+def _of_every_device(count: int) -> Iterator[tuple[int, int]]:
+    """Pairs that together contain every device: neighbours, each in one pair, except for an odd last device."""
+    for first in range(0, count - 1, 2):
+        yield first, first + 1
+    if count % 2 and count > 1:
+        yield count - 2, count - 1
