@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from downset.distributed.profiling.costs import LoadedDevices, Window, lost_seconds, message_costs
+from downset.distributed.profiling.costs import CostWindow, LoadedDevices, lost_seconds, message_costs
 
-WINDOW = Window(2.4, 10, 9.6)
+WINDOW = CostWindow(2.4, 10, 9.6)
 SIZES = (16 << 10, 1 << 20)
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.distributed.profiling.regression import processor_cost
 
-__all__ = ["LoadedDevices", "Window", "lost_seconds", "message_costs"]
+__all__ = ["CostWindow", "LoadedDevices", "lost_seconds", "message_costs"]
 
 Progress = tuple[int, float]
 """The number of runs that a device has ended, and when the last of them ended, by the device's own clock."""
@@ -27,7 +27,7 @@ _LOOKS_S = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CostWindow:
     """Bounds of a window: at least `messages` messages and `least_s` seconds, but no message begins after `most_s`."""
 
     least_s: float
@@ -49,7 +49,7 @@ class LoadedDevices:
     clock: Callable[[], float] = time.monotonic
 
 
-def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: Window) -> list[MessageCosts]:
+def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: CostWindow) -> list[MessageCosts]:
     """The costs of messages for each device, from messages of these sizes. One stream of messages goes on at a time."""
     samples: list[dict[str, list[tuple[int, float]]]] = [
         {what: [] for what in ("send", "receive", "frame", "result")} for _ in range(loaded.count)
@@ -73,10 +73,10 @@ def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: Window) -
 
 
 def lost_seconds(
-    loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], None]], window: Window
+    loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], None]], window: CostWindow
 ) -> list[dict[int, float]]:
-    """For each stream, the seconds that each device computed longer for each of its messages. The rate alone is that
-    of the two windows without messages around all streams, so that a steady drift of the machine cancels out."""
+    """The seconds that each device computed longer for each message, by stream. The rate without
+    messages is that of two windows before and after all streams, so that a steady drift of the machine cancels out."""
     rest, silent = partial(loaded.pause, window.least_s), replace(window, messages=1)
     alone = [_window(loaded, devices, rest, silent)]
     timed = []
@@ -95,7 +95,7 @@ def lost_seconds(
 
 
 def _window(
-    loaded: LoadedDevices, devices: Sequence[int], act: Callable[[], None], window: Window
+    loaded: LoadedDevices, devices: Sequence[int], act: Callable[[], None], window: CostWindow
 ) -> tuple[int, Mapping[int, tuple[int, float]]]:
     """How often `act` was called, and the runs and seconds of each device meanwhile."""
     before, begun, count = _ended_now(loaded, devices, window.most_s), loaded.clock(), 0

@@ -19,7 +19,7 @@ import numpy as np
 
 from downset.clusters.model import Duplex, MessageCosts, check_device_name
 from downset.distributed.fetching import fetched
-from downset.distributed.profiling.costs import LoadedDevices, Window, message_costs
+from downset.distributed.profiling.costs import CostWindow, LoadedDevices, message_costs
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -263,7 +263,7 @@ class Measuring:
             self._answer(self._actors[device].give.remote(nbytes), self.names[device])
 
         least_s = _WINDOW_BATCHES * self.effort.least_s
-        window = Window(least_s, _WINDOW_MESSAGES, _LONGEST_WINDOW * least_s)
+        window = CostWindow(least_s, _WINDOW_MESSAGES, _LONGEST_WINDOW * least_s)
         loaded = LoadedDevices(len(self.names), progress, message, frame, result)
         with self.all_computing():
             return message_costs(loaded, self._cost_sizes(), window)
