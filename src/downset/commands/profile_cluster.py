@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["profile_cluster"]
 
 _BESIDE_S = 8.0
-"""About what joining a device and measuring its messages take, beside the probes."""
+"""Seconds, about, to join a device and to measure its messages, in addition to the probes."""
 
 
 @click.command("profile-cluster")
@@ -27,7 +27,9 @@ _BESIDE_S = 8.0
     "--devices", required=True, metavar="NAME,NAME,...", help="The devices to measure, by their workers' names."
 )
 @click.option("--local", is_flag=True, help="Start the devices on this machine, on loopback.")
-@click.option("--head", metavar="HOST:PORT", help="Where this machine listens; the same as the workers were given.")
+@click.option(
+    "--head", metavar="HOST:PORT", help="Address at which this machine listens; the workers have the same --head."
+)
 @click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
