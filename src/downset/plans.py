@@ -69,7 +69,7 @@ class Evidence:
     stopped_by: StoppedBy = ""
 
     def stopped(self) -> str:
-        """Words behind the bound where a limit ended the search, else ""."""
+        """Words to put after the bound where a limit ended the search, else ""."""
         return f", stopped by the {self.stopped_by} limit" if self.stopped_by else ""
 
     def in_bytes(self) -> str:
@@ -101,8 +101,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """`offsets[i]` places `records[i]` in one block of `arena_bytes`. Planned for a graph, `tensor_offsets` gives the
-    offset of each tensor that has storage of its own in the arena."""
+    """`offsets[i]` places `records[i]` in one buffer of `arena_bytes`. If the arena was planned for a graph,
+    `tensor_offsets` gives the offset of each tensor that lies in one record."""
 
     records: tuple[Record, ...]
     offsets: tuple[int, ...]
@@ -156,11 +156,11 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class StagePlan:
     """Which units run side by side or merged, stage after stage. `units[u]`: operators of the prepared graph whose
-    fingerprint is `model`. `barriers`: a stage waits for the whole one before it; else units wait for what they read.
+    fingerprint is `model`. `barriers`: a stage waits for all of the one before; else a unit waits for what it reads.
 
-    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`. Planned
-    from prices it is the sum of the stages' prices: then `device`, `device_name`, `versions` and `dtype` are empty and
-    `threads` is 0 (and `model` is empty where there was no graph)."""
+    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`. If the
+    plan was made from prices, it is their sum over the stages. Then `device`, `device_name`, `versions` and `dtype` are
+    empty, `threads` is 0, and `model` is empty where there was no graph."""
 
     units: tuple[tuple[int, ...], ...]
     stages: tuple[Stage, ...]
@@ -174,7 +174,7 @@ class StagePlan:
     model: str
     evidence: Evidence
     variant: str = ""
-    """A key of `downset.stages.variants.VARIANTS`: what was merged before; `units` are of that graph."""
+    """A key of `downset.stages.variants.VARIANTS`: the rewrite of the prepared graph before `units` were made."""
 
     def __repr__(self) -> str:
         return f"<StagePlan of {len(self.units)} units in {len(self.stages)} stages: {self.evidence.in_seconds()}>"
@@ -243,7 +243,7 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
     """Blocks that the same devices run one after another. `leader`: the device that gives the others their rows and
-    gathers the results; -1 if there is none. `macs`: all MACs, `redundant_macs` those beyond one computation of all."""
+    gathers the results; -1 if there is none. `macs`: MACs for one frame; `redundant_macs`: those that strips repeat."""
 
     ops: tuple[int, ...]
     leader: int
@@ -390,7 +390,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """An order and its arena. The evidence of the arena is about *all* orders: its bound is that of their peaks."""
+    """An order and its arena. The arena's evidence is about *all* orders: its bound is that of the least peak."""
 
     order: Order
     arena: Arena

@@ -47,7 +47,7 @@ def uint8_network(path, change=None):
 
 
 def test_every_value_is_less_by_128(tmp_path):
-    """Outputs and all tensors inside, in LiteRT's reference kernels, on three inputs."""
+    """Outputs and all tensors inside, in LiteRT, on three inputs."""
     path = uint8_network(tmp_path / "m.tflite")
     assert uses_uint8(path)
     made, (note,) = as_int8(path, tmp_path / "int8")

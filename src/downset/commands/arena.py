@@ -35,9 +35,15 @@ __all__ = ["arena"]
 
 @click.command()
 @click.argument("records_csv", type=click.Path())
-@click.option("--capacity", type=BYTES, help="The bytes that it must fit into; exit 3 if that is impossible.")
 @click.option(
-    "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset is a multiple of it."
+    "--capacity", type=BYTES, help="Bytes that the arena, or the objects, must fit into; exit 3 if that is impossible."
+)
+@click.option(
+    "--align",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Every offset is a multiple of this number.",
 )
 @click.option(
     "--form",
@@ -54,7 +60,7 @@ __all__ = ["arena"]
     show_default=True,
     help="Which of equal records comes first: as in TFLite's code, or as in the memory-management paper.",
 )
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="Time for the search.")
 @work_limit_option
 @click.option(
     "-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column; - is stdout."
@@ -125,7 +131,7 @@ def arena(
     else:
         text, steps = records_to_csv(records, object_of=plan.object_of), objects_next_steps(plan)
     if output == "-":
-        if sys.stdout.isatty():  # no control characters to a terminal
+        if sys.stdout.isatty():  # so that no control characters reach a terminal
             text = "\n".join(map(printable, text.split("\n")))
         sys.stdout.write(text)
         sys.stdout.flush()

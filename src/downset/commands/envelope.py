@@ -18,12 +18,12 @@ from downset.text import escaped
 __all__ = ["SCHEMA", "NotKnown", "OutputsDiffer", "json_option", "print_failure", "print_json"]
 
 SCHEMA = 1
-"""The version of the JSON of all commands. It changes where a key means something else; keys are added without a
-change."""
+"""The version of the JSON of all commands. It changes when the meaning of a key changes, and stays when a key is
+added."""
 
 
 _PIECE = 1 << 12
-"""Characters written at once: of more than a pipe takes, Python does not notice that nobody reads the rest."""
+"""Characters written at once. If they are more than a pipe holds, Python does not notice that the reader has ended."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

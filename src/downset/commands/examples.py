@@ -38,7 +38,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "keys": ("downset keys init", "downset keys issue d3 --host 10.0.0.3"),
     "doctor": ("downset doctor", "downset doctor --json"),
 }
-"""By command."""
+"""The examples of each command, by its name."""
 
 
 def epilog(command: str) -> str:

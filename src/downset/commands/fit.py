@@ -1,4 +1,4 @@
-"""`downset fit`: make a model need less memory, prove how little it can be, and check that it computes the same."""
+"""`downset fit`: writes a model that needs less memory, with a lower bound and a check that it computes the same."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ __all__ = ["fit"]
     help="Fail if the model is proven not to fit (exit 3), or if that is not known (exit 6); for example 256KB.",
 )
 @click.option(
-    "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
+    "--target",
+    type=click.Choice(["tflm", "litert", "ort", "torch"]),
+    help="Default: tflm for .tflite, ort for .onnx, torch for .pt2.",
 )
 @shape_option
 @trust_option
@@ -90,7 +92,7 @@ __all__ = ["fit"]
     help="Compute segments in strips of rows, with at most this much more arithmetic; 0%: rows that strips share are "
     "kept.",
 )
-@click.option("--front", is_flag=True, help="Also measure plans in strips, from the cheapest to the smallest.")
+@click.option("--front", is_flag=True, help="Also measure a few plans in strips, from the most to the least memory.")
 @click.option("--strips", type=click.IntRange(min=2), help="Compute segments in at most this many strips of rows.")
 @click.option(
     "--kernels",

@@ -109,7 +109,7 @@ class Results:
                 _reserve(part)
         except OSError as error:
             self.__exit__()
-            with contextlib.suppress(OSError):  # an array of which only the beginning was written
+            with contextlib.suppress(OSError):  # only the beginning of the array was written
                 part.unlink()
             sizes = format_bytes(sum(meta.nbytes for meta in self._metas) * self._frames)
             raise UsageError(f"cannot write {self._path}: {error.strerror or error}; it takes {sizes} bytes") from None

@@ -1,4 +1,4 @@
-"""Plans and clusters that commands are given: what is wrong with them, and what makes the right one."""
+"""Reads the plans and the cluster that a command is given. The errors name the command that makes a valid one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _plan_of(path: str, kind: type[_Plan], what: str, command: str) -> _Plan:
 
 
 def given_cluster(path: str | None, *, otherwise: str = "") -> Cluster:
-    """The cluster of `--cluster`. Raises UsageError that says what there is where it is not given."""
+    """The cluster of `--cluster`. Without `path` raises UsageError that names the built-in clusters."""
     from downset.clusters.toml_file import cluster_names, load_cluster
 
     if path is None:

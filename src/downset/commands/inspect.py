@@ -1,4 +1,4 @@
-"""`downset inspect`: what a model is made of, and what each operator needs while it runs."""
+"""`downset inspect`: the contents of a model, and the live bytes while each operator runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def inspect(
 _BAR = 20
 """Characters of the bar of the peak, where the terminal has room for it."""
 _SHOWN = 1_000
-"""Operators on the screen: a table of more takes longer to draw than the network to look into."""
+"""Operators on the screen. Drawing a longer table takes longer than inspecting the network."""
 
 
 def _around_peak(steps: Sequence[StepNeed]) -> tuple[Sequence[StepNeed], int]:

@@ -66,12 +66,12 @@ def check_pictures(
 
 
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {"--report": (".html", ".htm"), "--map": (".svg",), "--trace": (".json",)}
-"""By option, how the names of its files end."""
+"""The suffixes of the files of each option."""
 _WRITTEN = {"--report": "an HTML page", "--map": "an SVG picture", "--trace": "a trace in JSON"}
 
 
 def _check_suffix(option: str, path: Path) -> None:
-    """Raise UsageError where a file would not be what its name says; a pipe or a device has any name."""
+    """Raise UsageError where the suffix of a path does not match the content; a pipe or a device may have any name."""
     from downset.errors import UsageError
 
     suffixes = _SUFFIXES[option]
@@ -87,7 +87,7 @@ def written_lines(pictures: Mapping[str, str | None], *others: tuple[str | Path 
 
 
 def not_written_lines(*paths: str | None) -> list[str]:
-    """A line that names the files which were asked for, and are written only of a plan that fits."""
+    """A line that names the files which were asked for and are not written, because no plan is known to fit."""
     named = [path for path in paths if path is not None]
     return [f"not written: {', '.join(named)} (nothing is known to fit)"] if named else []
 

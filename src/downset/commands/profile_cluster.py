@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["profile_cluster"]
 
 _BESIDE_S = 6.0
-"""About what joining a device and measuring its links take, beside the probes."""
+"""Seconds, about, to join a device and to measure its links, in addition to the probes."""
 _COSTS = 80
-"""About what measuring the costs of a device's messages takes, in least seconds of a batch of probes."""
+"""The time, about, to measure the costs of a device's messages, in least seconds of a batch of probes."""
 
 
 @click.command("profile-cluster")
@@ -29,7 +29,9 @@ _COSTS = 80
     "--devices", required=True, metavar="NAME,NAME,...", help="The devices to measure, by their workers' names."
 )
 @click.option("--local", is_flag=True, help="Start the devices on this machine, on loopback.")
-@click.option("--head", metavar="HOST:PORT", help="Where this machine listens; the same as the workers were given.")
+@click.option(
+    "--head", metavar="HOST:PORT", help="Address at which this machine listens; the workers have the same --head."
+)
 @click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")

@@ -43,7 +43,7 @@ def list_profiles(as_json: bool) -> None:
 @profiles.command("clear")
 @json_option("profiles")
 def clear_profiles(as_json: bool) -> None:
-    """Forget all of them."""
+    """Remove all timings."""
     from downset.tuning.profiles import Profiles
 
     kept = Profiles()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _STARTING_S = 2.0
-"""About what a device takes to be opened and filled with weights, beside the runs."""
+"""Seconds, about, to open a device and copy the weights to it, in addition to the runs."""
 
 
 @click.command()

@@ -50,7 +50,7 @@ _STOPPING_S = 60.0
 """Seconds that ending the pipeline and its nodes may take."""
 
 _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
-"""Frames that are simulated beside what was measured, of so many tasks at most: about a second."""
+"""The most frames, and the most tasks, of the simulation beside the measurements; it takes about a second."""
 
 
 @click.command()
@@ -62,11 +62,20 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @click.option("--input", "source", type=click.Path(), help="frames.npy, or a folder of one .npy or .npz file a frame.")
 @click.option("-o", "--output", type=click.Path(), help="Where results go: .npy, or .npz for several outputs.")
 @click.option("--local", is_flag=True, help="Start the devices on this machine: the default without --head.")
-@click.option("--head", metavar="HOST:PORT", help="Listen there for `downset worker` on the devices.")
+@click.option("--head", metavar="HOST:PORT", help="Address at which to listen for `downset worker` on the devices.")
 @click.option("--keys", type=click.Path(), help="This machine's folder of keys, which --head needs.")
-@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Threads of ONNX Runtime on each device.")
+@click.option(
+    "--threads",
+    type=click.IntRange(0, 1024),
+    default=0,
+    help="Threads of ONNX Runtime on each device; 0: one for each core, or one with --local.",
+)
 @click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="Time for devices to join.")
-@click.option("--ahead/--no-ahead", default=True, help="Plan for losses before they come, and place shards for them.")
+@click.option(
+    "--ahead/--no-ahead",
+    default=True,
+    help="Plan for losses of devices in advance, and place the shards of these plans.",
+)
 @click.option(
     "--spare-frames", type=click.IntRange(0, 64), default=None, show_default="as many as the window, at least 3",
     help="Frames in the pipeline beyond the plan's window, where memory has room: 0 for the shortest latency.",

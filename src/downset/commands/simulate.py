@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 _REPLANNING_S = 10.0
-"""Time for the plan without the dead devices."""
+"""Seconds for planning without the dead devices."""
 
 
 @click.command()
@@ -60,7 +60,7 @@ _REPLANNING_S = 10.0
     "slows",
     multiple=True,
     metavar="DEVICE@10s*2",
-    help="From then on the device takes this many times as long.",
+    help="From that time on the device takes this many times as long; repeatable.",
 )
 @click.option(
     "--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL again without --fail's devices."

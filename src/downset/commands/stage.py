@@ -47,8 +47,8 @@ _LEAST_RUNS = 15
 @click.option("--batch", type=int, help="Plan for this batch size instead of the model's own.")
 @click.option("--dtype", default="float32", show_default=True, help="float32; on CUDA also float16 or bfloat16.")
 @click.option("--threads", type=int, help="Threads of the CPU; all of them if not given.")
-@click.option("--max-ops", type=int, default=3, show_default=True, help="Units in a group (IOS's r).")
-@click.option("--max-groups", type=int, default=8, show_default=True, help="Groups in a stage (IOS's s).")
+@click.option("--max-ops", type=int, default=3, show_default=True, help="Most units in a group (IOS's r).")
+@click.option("--max-groups", type=int, default=8, show_default=True, help="Most groups in a stage (IOS's s).")
 @click.option("--endings", type=click.Choice(["all", "ios"]), default="all", show_default=True)
 @click.option(
     "--budget-timings",
@@ -170,7 +170,7 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
 
 
 _SESSION_S = 1.5
-"""Seconds to open a session of ONNX Runtime in a process of its own, about."""
+"""Seconds, about, to open a session of ONNX Runtime in a separate process."""
 _SESSIONS = 5
 """Sessions that are timed for streams: three at first, then two again."""
 

@@ -1,4 +1,4 @@
-"""`downset verify`: do two model files hold the same network?"""
+"""`downset verify`: checks whether two model files hold the same network."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ __all__ = ["verify"]
 @click.command()
 @click.argument("first", type=click.Path())
 @click.argument("second", type=click.Path())
-@click.option("--runtime", type=click.Choice(["litert", "tflm", "ort"]), help="litert for .tflite, ort for .onnx.")
+@click.option(
+    "--runtime", type=click.Choice(["litert", "tflm", "ort"]), help="Default: litert for .tflite, ort for .onnx."
+)
 @shape_option
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="Largest absolute difference of outputs allowed. By default none where the networks are proven to compute "
-    "alike; else floats may differ by rounding, 1e-4 of the largest.",
+    help="Largest absolute difference of outputs that is allowed. By default outputs must be equal where the networks "
+    "are proven to compute alike; else floats may differ by rounding, 1e-4 of the largest.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
 @click.option(

@@ -38,7 +38,7 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
     room = talk.width - _BAR - told_width - len("⠋   0:00:00 ") - 1
     columns = (
         SpinnerColumn(),
-        # What is done gives way where the terminal is narrow: figures are never cut.
+        # On a narrow terminal the description is cut, never a figure.
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=_BAR),
         TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),

@@ -1,5 +1,4 @@
-"""The main job: it reads a model file and writes the same network with less memory. It proves that the network is the
-same, and runs both files to check it.
+"""Reads a model file and writes the same network with less memory, after a proof and runs of both files.
 
 A target states which file the runtime executes and how it is measured (`runtimes.targets`); a format states what its
 files can hold (`formats.writing`). The best *measured* candidate ships where the runtime can be measured, else the best
@@ -99,28 +98,31 @@ def fit(
     progress: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Fit:
-    """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
+    """Order and place the network in `model` for least memory on `target`; verify, measure, and write `output`.
 
-    `rewrite`: "auto" also tries graph rewriting where that lowers the peak ("off": never), with quantised sums part by
-    part only if `inexact`. Where no plan fits into `ram_bytes`, segments of .tflite and .onnx files are computed in
-    strips of rows: the cheapest plan ships that fits. `max_recompute` and `strips` limit that (extra arithmetic as a
-    share of the network's multiply-adds; strips of one segment); either of them without `ram_bytes` asks for the least
-    memory within these limits. `front`: measure plans in strips, too, from the most to the least memory. `on_chip`:
-    sizes in bytes for which off-chip traffic is simulated. `kernels`: the library whose kernels run the file in TFLite
-    Micro ("reference", "cmsis-nn-dsp" or "cmsis-nn-mve"); results may then lie over inputs where its loops allow that,
-    and the file is wrong with other kernels (None: nothing overlaps). `int8`: fit the exact int8 form of a uint8 file,
-    which TFLite Micro runs; its inputs and outputs are those of the file less 128. `work_limit`: states of each search,
-    of the plan of a graph, of rewrites or of strips; where only it is given (`time_limit_s=math.inf`), the plans do not
-    depend on the load.
-    `slower`: a file is left out that is known to take more than so many times as long as the original in ONNX Runtime
-    (None: whatever it takes); known means that the lower end of the confidence interval is above. `session`: where to
-    write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run what it
-    brings (see `load`). `progress` is told what is being done. `notice` is told, before anything is searched, that the
-    runtime does not run `model`, and that the verdict about `ram_bytes` will therefore not be "fits".
+    `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite, ort for .onnx and
+    torch for .pt2. `shapes`: of inputs, by name. `time_limit_s`: seconds that the searches share; runs in the runtime,
+    and placing plans in strips, take more. `work_limit`: states of each search, or choices of strips. Where only it
+    limits the search (`time_limit_s=math.inf`), the plans do not depend on the load. `seed`: of random choices.
 
-    Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
-    LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
-    nothing is written either.
+    `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is. Where no plan fits, segments of
+    .tflite and .onnx files are computed in strips of rows, and the cheapest plan found that fits ships. `max_recompute`
+    limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of one segment. Either of them
+    without `ram_bytes` asks for the least memory in strips. `front`: also measure a few plans in strips.
+
+    `rewrite`: "auto" also rewrites the graph where that lowers the peak; "off" never does. `inexact`: also compute
+    quantised sums part by part, which rounds each part. `int8`: fit the exact int8 form of a uint8 file, which TFLite
+    Micro runs; its inputs and outputs are those of the file less 128. `kernels`: the library whose kernels run the file
+    in TFLite Micro ("reference", "cmsis-nn-dsp" or "cmsis-nn-mve"). Results may then lie over inputs where its loops
+    allow that, and with other kernels the file is wrong (None: nothing overlaps). `slower`: leave out files that are
+    known to take more than this many times as long as the original in ONNX Runtime: the lower end of the confidence
+    interval is above. `on_chip`: sizes in bytes for which off-chip traffic is simulated. `session`: where to write a
+    program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it.
+    `progress` is told each step; `notice`, before the searches, that the runtime does not run `model` and that the
+    verdict about `ram_bytes` will therefore not be "fits".
+
+    Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
+    nothing was measured; other DownsetErrors for bad input. No output is written then.
     """
     tell = progress or unheard
     path = Path(model)
@@ -160,7 +162,7 @@ def fit(
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
         asked = max_recompute is not None or strips is not None
         jobs = _jobs(job, graph)
-        # 0.2 went into the arena as it is
+        # The arena of the original took up to 0.2.
         share_s = 0.8 * time_limit_s / ((1 + wanted) * len(jobs) + (asked or ram_bytes is not None))
         limits = PartialLimits(max_recompute, strips, work_limit, time_limit_s=share_s)
         plan, *others = _plans(jobs, graph, share_s)
@@ -381,8 +383,7 @@ def _choose(
 
 
 def _executed_file(job: Job) -> tuple[Path, list[str]]:
-    """The file whose operators the runtime executes (for ONNX Runtime its own optimised form, else the model), and
-    notes."""
+    """(the file that the runtime executes, notes): for ONNX Runtime the file's optimised form, else the model."""
     if job.target.prepare is None:
         return job.path, []
     prepared = job.scratch / "optimised" / job.path.name

@@ -39,7 +39,7 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
     if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
         raise InvalidPlan(f"{path}: the int8 form computes something else in LiteRT; nothing written")
     return rewritten, [
-        f"{said}; LiteRT's reference kernels compute the same for both, bit for bit, on {len(feeds)} inputs, and in "
+        f"{said}; LiteRT's kernels compute the same for both, bit for bit, on {len(feeds)} inputs, and in "
         f"{len(ours.inside)} tensors inside"
     ]
 

@@ -43,6 +43,6 @@ def c_header(graph: Graph, order: Order, arena: Arena) -> str:
 
 
 def _comment(name: str) -> str:
-    """A tensor's name as it may stand in a line comment: one line, and nothing at its end that would join the next: no
-    backslash, and no ??/, which is one in strict ISO C."""
+    """A tensor's name as one line for a line comment. It does not end in what joins the next line: a backslash, or ??/,
+    which stands for a backslash in strict ISO C."""
     return re.sub(r"\?+/", "?/", printable(name.replace("\\", "/")))[:80]

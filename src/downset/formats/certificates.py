@@ -28,12 +28,13 @@ class _Certificate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_certificate(parts: Mapping[str, Part]) -> bytes:
-    """A certificate as JSON. `parts`: by name of a tensor in the file, the part of the original's tensors it holds."""
+    """A certificate as JSON. `parts`: by name of a tensor in the file, the part of the original's tensors that it
+    holds."""
     return msgspec.json.encode(_Certificate(_VERSION, dict(parts)))
 
 
 def packed_certificate(parts: Mapping[str, Part]) -> bytes:
-    """A certificate as compressed JSON, since on a microcontroller the file lies in flash."""
+    """A certificate as JSON compressed by zlib, because a microcontroller stores the file in its flash memory."""
     return zlib.compress(write_certificate(parts), 9)
 
 

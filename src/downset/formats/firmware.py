@@ -23,7 +23,7 @@ __all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "resolver_method"]
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
 _PLANNING_BYTES = 72 + 40
-"""The notes of the allocator and of the planner about each buffer, with pointers of eight bytes."""
+"""Bytes in which the allocator and the planner describe each buffer, with pointers of eight bytes."""
 _PER_LINE = 20
 _WITHOUT_VARIABLES = (
     "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
@@ -39,12 +39,13 @@ _SPELLED = {
     "CUMSUM": "CumSum", "PADV2": "PadV2", "BATCH_MATMUL": "BatchMatMul",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
 }  # fmt: skip
-"""Where the resolver's name is not that of the schema with capitals."""
+"""The resolver's names of operators that do not follow from the schema's names by capital letters alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Firmware:
-    """`header`: all of it where `source` is empty, else what declares the array that `source` defines."""
+    """C++ text. `header` holds everything if `source` is empty; else `source` defines the array of the model, and
+    `header` declares it and holds the rest."""
 
     header: str
     source: str = ""
@@ -188,8 +189,8 @@ def resolver_method(name: str) -> str | None:
 
 
 def planning_bytes(graph: Graph, *, scratch: bool) -> int:
-    """Bytes that TFLite Micro needs beside the tail while it plans, before tensors lie there: for every buffer, and at
-    most one of scratch for an operator."""
+    """Bytes that TFLite Micro needs beside the tail while it plans, where tensors lie later: at most a description of a
+    buffer for each tensor that is not constant and, with `scratch`, for each operator."""
     placed = sum(tensor.role != "constant" for tensor in graph.tensors)
     return _PLANNING_BYTES * (placed + (len(graph.ops) if scratch else 0))
 
@@ -213,7 +214,7 @@ def _scratch_bytes(graph: Graph, op: Op) -> int:
     result_channels, group = graph.tensors[op.outputs[0]].shape[-1], int(op.attrs.get("group", 1))
     if group > 1 and group == channels:
         dilated = any(step != 1 for step in op.attrs.get("dilations", (1, 1)))
-        # A 3x3 kernel with little padding needs none; how much there is depends on the size, so it is not looked at.
+        # A 3x3 kernel with little padding needs none. The padding depends on the size and is not read: an upper bound.
         return 0 if result_channels != channels or dilated else 2 * channels * rows * columns
     if rows == columns == 1:
         return 4 * channels  # arm_convolve_1x1_s8_fast, with Arm's compiler; none with others
@@ -234,5 +235,5 @@ def _identifier(name: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """A name as a line comment may hold it: one line, and no backslash that would join the next."""
+    """The name as one line for a line comment, without backslashes, which would join it with the next line."""
     return printable(os.fspath(name).replace("\\", "/"))[:80]

@@ -1,4 +1,4 @@
-"""Inputs whose sizes a file leaves open, and the question that their user is asked."""
+"""Describes the open sizes of inputs to the user, with the options that fix them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LETTERS = "NMKLPQRSTUVWXYZ"
 
 def sizes_wanted(inputs: Mapping[str, Sequence[int | str] | None]) -> str:
     """The numbers to choose and the `--shape` to add, for inputs by name. A size is a number, or the name of an
-    open axis ("" where the file gives none); None where the file does not even say how many axes there are.
+    open axis ("" where the file gives none); None where the file does not state the number of axes.
 
-    Axes of one name share a letter. No size is proposed: every figure of a plan is for the sizes that it was made for.
+    Axes of one name share a letter. No size is proposed, because the figures of a plan are for its sizes alone.
     """
     letters: dict[object, str] = {}
     meant: dict[str, list[str]] = {}

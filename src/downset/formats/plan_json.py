@@ -27,7 +27,7 @@ __all__ = [
 
 SCHEMA = 1
 PIPELINE_SCHEMA = 3
-"""3: tasks with rows, orders of resources and buffers, memory by device."""
+"""Version 3 has tasks with rows, orders of resources, buffers, and the memory of each device."""
 
 Plan = Order | Arena | SharedObjects | Together | StagePlan | Pipeline
 """The types of plans that a file can hold."""

@@ -36,7 +36,7 @@ READERS: Mapping[str, FileReader] = {
     ".pt2": FileReader(load_exported, brings_code=True),
     ".json": FileReader(load_plain),
 }
-"""By suffix, in small letters."""
+"""The readers, by suffix in small letters."""
 
 
 def load(
@@ -99,7 +99,7 @@ def _check_size(path: Path, suffix: str) -> None:
         raise LoadError(
             f"{path} has {format_size(size)}; an .onnx file ends below 2 GB, with larger weights in files beside it"
         )
-    if suffix != ".pt2" and size > machine_bytes() // 2:  # of those the weights stay in the file
+    if suffix != ".pt2" and size > machine_bytes() // 2:  # the weights of a .pt2 file stay in the file
         raise LimitReached(
             f"{path} has {format_size(size)}, more than half of this machine's memory; read it on a larger machine"
         )
@@ -111,7 +111,7 @@ _MOST_ONNX = 1 << 31
 
 def check_readable(path: Path) -> str:
     """The suffix of a file, in small letters. Raises LoadError for a missing or empty file, for one that is not a plain
-    file, and for one whose content contradicts its suffix."""
+    file, and for one whose content contradicts its suffix; LimitReached for one that is too large."""
     try:
         if not path.exists():
             raise LoadError(f"{path} does not exist")

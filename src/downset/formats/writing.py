@@ -70,7 +70,7 @@ WRITERS: Mapping[str, FileWriter] = {
     ".json": FileWriter(_write_plan),
     ".h": FileWriter(_write_header, needs_arena=True),
 }
-"""By suffix, in small letters."""
+"""The writers, by suffix in small letters."""
 
 
 def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Arena | None = None) -> None:

@@ -20,7 +20,7 @@ __all__ = ["inspect"]
 _DOWNSET_LIMIT = 100_000
 """Downsets are counted exactly up to here (about a second); beyond it the number is estimated."""
 _COUNTED_OPERATORS = 4_000
-"""The most operators in one part of the network for which downsets are counted: above it each takes too many bits."""
+"""The most operators in a part of the network whose downsets are counted. In larger parts each takes too many bits."""
 _WALKED = 100_000
 """Operators that the random walks of the estimate add in all (a second or two)."""
 _MEMORY = {"tflite": "tflm", "onnx": "ort", "torch": "torch"}
@@ -64,8 +64,8 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
 
 
 def _count(predecessors: Sequence[Sequence[int]]) -> tuple[int, bool]:
-    """The number of downsets, and whether it was counted. Parts of the network are counted one by one, as far as their
-    masks are short and few."""
+    """The number of downsets, and whether all of it was counted. It is the sum over the parts of the network; in parts
+    with too many operators or downsets it is estimated."""
     total, exact = 1, True
     for part in divided(predecessors):
         try:

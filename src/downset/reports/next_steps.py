@@ -24,9 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 _LARGEST = 3
-"""How many of the tensors at the peak are looked at."""
+"""The most tensors at the peak for which a step is computed."""
 _LISTED = 5
-"""Steps of a message."""
+"""The most steps in a message."""
 _LEAST_SHARE = 0.01
 """Where bytes are missing, steps that gain less than this share of them are left out."""
 _QUARTER = ("tflm", "litert")

@@ -1,4 +1,4 @@
-"""A running pipeline in words."""
+"""Describes the result of a running pipeline."""
 
 from __future__ import annotations
 

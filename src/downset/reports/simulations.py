@@ -1,4 +1,4 @@
-"""A simulated pipeline in words."""
+"""Describes the simulation of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["simulation_lines"]
 
 _QUANTILES = ("p50", "p90", "p99", "max")
 _MUCH_LONGER = 1.5
-"""Latencies that are so many times that of one frame alone are explained."""
+"""A latency above this many times that of one frame alone is explained."""
 
 
 def simulation_lines(simulation: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:

@@ -20,7 +20,7 @@ from downset.text import counted, format_bytes, format_seconds, printable
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
 
 _MUCH_LONGER = 1.5
-"""Latencies so many times that of one frame alone are those of frames that wait for others."""
+"""A latency above this many times that of one frame alone is that of a frame which waits for others."""
 
 
 def stage_next_steps(result: StageResult) -> list[NextStep]:

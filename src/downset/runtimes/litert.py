@@ -34,8 +34,8 @@ def run(
     steps: int = 1,
 ) -> list[npt.NDArray[Any]]:
     """Outputs of `steps` runs one after another in one interpreter (a state may change them), on inputs drawn from the
-    seed. LiteRT uses reference kernels without delegates, so the order of the file is the order of execution. Raises
-    UnsupportedError where LiteRT is missing or cannot run the file."""
+    seed. LiteRT runs without delegates, so the order of the file is the order of execution. Raises UnsupportedError
+    where LiteRT is missing or cannot run the file."""
     arguments = {"path": str(path), "shapes": _plain(shapes), "seed": seed, "steps": steps}
     arrays, _ = isolated("downset.runtimes.litert", "run_here", arguments)
     return [arrays[f"output_{index}"] for index in range(len(arrays))]

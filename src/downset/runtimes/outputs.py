@@ -44,8 +44,8 @@ class Computed:
 
 
 def in_litert(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
-    """Run the file in LiteRT. All runs use one interpreter, so that states are kept from run to run. Reference kernels
-    without delegates: the order of the file is the order of execution."""
+    """Run the file in LiteRT. All runs use one interpreter, so that states are kept from run to run. There are no
+    delegates, so the order of the file is the order of execution."""
     del ordered  # LiteRT runs every file in the file's order
     return _asked("litert_here", path, feeds, inside, {})
 

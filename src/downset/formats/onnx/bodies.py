@@ -27,6 +27,6 @@ def captures(node: Any) -> Iterator[str]:
                 if name and name not in own:
                     yield name
             own.update(inner.output)
-        for value in graph.output:  # a body may hand a value from outside straight on
+        for value in graph.output:  # an output of a body may be a value from outside
             if value.name and value.name not in own:
                 yield value.name

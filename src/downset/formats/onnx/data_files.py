@@ -45,7 +45,7 @@ def external_locations(graph: Any) -> Iterator[str]:
 
 
 def weights_beside(graph: Graph) -> list[Path]:
-    """The files beside a loaded model that hold weights of it, as they are found from here."""
+    """The files with weights beside a loaded model, as paths that are valid from the current folder."""
     source = graph.source
     if source.format != "onnx":
         return []

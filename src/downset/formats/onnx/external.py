@@ -61,7 +61,7 @@ def external_path(path: Path, location: str, name: str = "") -> Path:
             )
         if resolved.exists() and not stat.S_ISREG(resolved.stat().st_mode):
             raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which is not a plain file")
-    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a null byte in it, links in a circle
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long or with a null byte, a circle of links
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which cannot be read: {error}") from None
     return resolved
 

@@ -22,7 +22,7 @@ from downset.text import brief
 __all__ = ["check_model", "infer_types", "try_reading", "warm"]
 
 _SLOWEST_DISK = 10_000_000
-"""Bytes per second of the slowest disk that is expected: a file gets as much more time as such a disk needs for it."""
+"""Bytes per second of the slowest expected disk. The time limit is longer by the time it needs to read the file."""
 
 
 def warm() -> None:

@@ -1,4 +1,4 @@
-"""The metadata of a fitted `.onnx` file: that it was fitted, by which version, for what.
+"""The metadata of a fitted `.onnx` file: the version of downset that fitted it, and the target and sizes.
 
 The keys are `downset.version`, `downset.target`, `downset.file` (what was made of the original), `downset.inputs` (the
 sizes that were planned and measured), and, where ONNX Runtime was asked, `downset.session` and `downset.region_bytes`:
@@ -70,7 +70,7 @@ def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool 
 
 
 def foreign_operators(path: Named) -> dict[str, int]:
-    """By kind: how many nodes of the file are not standard operators."""
+    """The number of nodes of each kind that is not a standard operator, by kind."""
     onnx = onnx_library()
     nodes = onnx.load(os.fspath(path), load_external_data=False).graph.node
     return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes if node.domain not in _STANDARD))

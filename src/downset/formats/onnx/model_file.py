@@ -1,4 +1,4 @@
-"""`.onnx` files before they are a graph: read, input sizes fixed, shapes inferred by ONNX."""
+"""Reads `.onnx` files, fixes the sizes of their inputs and lets ONNX infer shapes, before a graph is made."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read_unfixed(onnx: Any, path: Path) -> Any:
 
 def _no_texts(message: Any) -> Iterator[bytes]:
     """Every string in a message, and in the messages inside it, that is not UTF-8: protobuf reads such a string as
-    bytes and refuses to write them. Descriptions are left out, for nobody reads them."""
+    bytes and refuses to write them. Descriptions are left out, because nothing reads them."""
     if message.DESCRIPTOR.name == "TensorProto":  # its values may be large
         yield from (text for text in [message.name] if isinstance(text, bytes))
         for entry in message.external_data:
@@ -95,7 +95,8 @@ def _no_texts(message: Any) -> Iterator[bytes]:
 
 
 def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Write the given shapes into the graph's inputs; complain about inputs that stay open."""
+    """Write the given shapes into the graph's inputs. Raises LoadError for shapes that do not fit the inputs, and for
+    inputs that stay open."""
     graph = model.graph
     weights = {initializer.name for initializer in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
@@ -179,8 +180,8 @@ def _stand_in(kind: str) -> str | None:
 
 
 def _bring_in_sizes(onnx: Any, path: Path, graph: Any) -> None:
-    """Put small weights that lie outside the file into the graph: shapes may follow from them. Missing files are only
-    missed when a weight is asked for."""
+    """Put small weights that lie outside the file into the graph: shapes may follow from them. A missing file
+    is an error only when one of its weights is read."""
     for weight in graph.initializer:
         if weight.data_location == weight.EXTERNAL and math.prod(weight.dims) <= LARGEST_ELEMENTS:
             with contextlib.suppress(LoadError):

@@ -1,4 +1,4 @@
-"""`.onnx` -> Graph. ONNX's inference gives the shapes; weights, also external ones, are read when they are needed."""
+"""`.onnx` -> Graph. ONNX's inference gives the shapes. Weights are read only when they are needed."""
 
 from __future__ import annotations
 
@@ -171,11 +171,11 @@ class _OnnxGraphReader:
         return None
 
     def _fill(self, node: Any) -> dict[str, float]:
-        """A ConstantOfShape's number; nothing where the file has none that can be read: plans need none."""
+        """The attribute `fill` of a ConstantOfShape; none if its value cannot be read, as plans do not need it."""
         value = self._constant_value(node)
         try:
             numbers = [0.0] if value is None else value().reshape(-1).tolist()
-        except Exception:  # of a damaged tensor: protobuf's and numpy's
+        except Exception:  # protobuf and numpy raise errors of several classes for a damaged tensor
             return {}
         return {"fill": numbers[0]} if len(numbers) == 1 and isinstance(numbers[0], (int, float)) else {}
 

@@ -34,7 +34,7 @@ def small(onnx: Any, tensor: Any) -> Array | None:
         return None
     try:
         return np.asarray(onnx.numpy_helper.to_array(tensor))
-    except Exception:  # of a damaged tensor: protobuf's and numpy's
+    except Exception:  # protobuf and numpy raise errors of several classes for a damaged tensor
         return None
 
 
@@ -46,9 +46,9 @@ def evaluate(
     shapes: Mapping[str, tuple[int, ...] | None],
     opsets: Sequence[Any],
 ) -> Mapping[str, Array]:
-    """The results of a node of ONNX's own domain, where what it reads is known and all of them are small; else none.
+    """The results of a node of ONNX's own domain if all that it reads is known and all results are small; else none.
 
-    `values` and `shapes`: by name, of what it reads and (shapes) makes; None where unknown.
+    `values`: of the tensors that it reads, by name. `shapes`: of those that it reads or makes. None: not known.
     """
     if node.op_type == "Constant":
         return _constant(onnx, node)

@@ -22,7 +22,7 @@ __all__ = ["Cutter", "FrameTile", "StripGraph"]
 @dataclass(frozen=True, slots=True)
 class FrameTile:
     """Frame rows [start, stop) of `frame_rows`, and columns of `frame_columns` where the block is cut into tiles. A
-    tensor of H rows is cut at floor(row · H / frame_rows). `halos`: rows that are made beyond those are given too."""
+    tensor of H rows is cut at floor(row · H / frame_rows). `halos`: rows made beyond those are outputs, too."""
 
     start: int
     stop: int
@@ -80,7 +80,7 @@ class Cutter:
         )
 
     def _sinks(self, ops: Sequence[int]) -> list[int]:
-        """Tensors that the operators make for other shards, or for nobody."""
+        """Tensors that the operators make and that other shards or the user read, or that nothing reads."""
         inside, graph = set(ops), self.graph
         read_later = {t for op in range(len(graph.ops)) if op not in inside for t in graph.ops[op].inputs}
         return [

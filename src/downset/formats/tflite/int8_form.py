@@ -196,9 +196,9 @@ def _same_scale(main: Any, op: Any) -> bool:
 
 
 def _same_arithmetic(model: Any, main: Any, op: Any) -> str:
-    """The reason is always "". ADD computes on differences from zero points, with multipliers that only the scales
-    give. SOFTMAX computes on differences from the largest value, and the lowest output of both types is the same
-    probability."""
+    """Always "": both types compute the same. ADD computes on differences from zero points, with multipliers that only
+    the scales give. SOFTMAX computes on differences from the largest value, and the lowest output of both types is the
+    same probability."""
     del model, main, op
     return ""
 

@@ -1,4 +1,4 @@
-"""LiteRT's interpreter, opened in a process of its own: also what it makes of shapes that a file leaves open."""
+"""Opens LiteRT's interpreter, and asks it in the parsing process for the shapes that a file leaves open."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ __all__ = ["open_interpreter", "resolve_shapes"]
 
 
 def resolve_shapes(path: str | os.PathLike[str], inputs: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """By tensor: its shape once the inputs (tensor index -> shape) are resized and LiteRT has planned memory."""
+    """The shape of every tensor, by index, when the inputs have these shapes (by tensor index). Raises UnsupportedError
+    where LiteRT is missing, or cannot load or resize the file, and the errors of `parsed`."""
     arguments = {"path": str(path), "inputs": [[index, list(shape)] for index, shape in inputs.items()]}
     arrays, _ = parsed("downset.formats.tflite.interpreter", "shapes_here", arguments)
     return [tuple(int(extent) for extent in arrays[f"shape_{index}"]) for index in range(len(arrays))]
 
 
 def open_interpreter(path: str, *, preserve: bool = False) -> Any:
-    """Reference kernels, no delegates, one thread. `preserve`: every tensor is kept, for who wants to look."""
+    """An interpreter that runs the file in its order on one thread: with LiteRT's optimised kernels, without delegates.
+    `preserve`: keep the value of every tensor after a run. Raises UnsupportedError where LiteRT is missing or cannot
+    load the file."""
     litert = optional_library("ai_edge_litert.interpreter", what="running .tflite files", extra="tflite")
     try:
         return litert.Interpreter(
@@ -39,7 +42,7 @@ def open_interpreter(path: str, *, preserve: bool = False) -> Any:
 
 
 def shapes_here(path: str, inputs: list[tuple[int, list[int]]]) -> dict[str, npt.NDArray[Any]]:
-    """`resolve_shapes` inside the worker process."""
+    """The part of `resolve_shapes` that runs in the parsing process: "shape_INDEX" -> the shape of that tensor."""
     interpreter = open_interpreter(path)
     try:
         for index, shape in inputs:

@@ -39,7 +39,8 @@ _DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyE
 def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """The main subgraph of a TFLite file. `shapes` fixes input shapes by name; LiteRT then resolves the others.
 
-    Raises LoadError for whatever is missing, damaged or unresolved, UnsupportedError without `downset[tflite]`.
+    Raises LoadError for a missing or damaged file and for sizes that stay open, UnsupportedError without
+    `downset[tflite]`.
     """
     path = Path(path)
     schema = _schema()
@@ -59,8 +60,8 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
 
 
 def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
-    """The kinds of operators in a file that `load_tflite` reads, all subgraphs together, by the schema's names in
-    order of the alphabet; custom ones as "custom.NAME"."""
+    """The kinds of operators in all subgraphs of a file that `load_tflite` reads, sorted. They have the schema's names;
+    custom operators are "custom.NAME"."""
     return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
 
 
@@ -74,7 +75,8 @@ def _schema() -> Any:
 
 
 class _TfliteGraphReader:
-    """One file being read. Counts are charged to a budget of the file's size: a damaged length cannot ask for more."""
+    """Reads one file. The counts of vectors together are bounded by the file's size, so that a damaged length cannot
+    demand more memory."""
 
     def __init__(self, schema: Any, data: bytes, path: Path) -> None:
         self._schema, self._data, self._path = schema, data, path
@@ -107,12 +109,12 @@ class _TfliteGraphReader:
         written = {index for op in ops for index in op.outputs} | set(inputs)
         for index, tensor in enumerate(tensors):
             if tensor.nbytes == 0 and index not in written and tensor.role == "activation":
-                tensors[index] = replace(tensor, role="constant")  # an empty constant has no bytes to show for itself
+                tensors[index] = replace(tensor, role="constant")  # an empty constant has no bytes in the file
         source = Source("tflite", str(self._path), tuple(range(len(ops))), tuple(range(len(raw))))
         return Graph(self._path.stem, tuple(tensors), tuple(ops), inputs, outputs, constants, source)
 
     def _indices(self, array: Any, limit: int) -> tuple[int, ...]:
-        if isinstance(array, int):  # the accessor's way to say that the vector is absent
+        if isinstance(array, int):  # the accessor returns 0 where there is no vector
             return ()
         indices = tuple(int(index) for index in array)
         if any(not 0 <= index < limit for index in indices):
@@ -120,7 +122,7 @@ class _TfliteGraphReader:
         return indices
 
     def _unique_names(self, raw: list[Any]) -> list[str]:
-        """Tensor names, made unique: TFLite allows doubles, and names are how people point at tensors."""
+        """A different name for every tensor, because users choose tensors by name. TFLite allows equal names."""
         names: list[str] = []
         seen: dict[str, int] = {}
         for index, tensor in enumerate(raw):
@@ -165,11 +167,11 @@ class _TfliteGraphReader:
         return stated
 
     def _is_open(self, raw: Any, shape: tuple[int, ...]) -> bool:
-        """Whether an input has no size of its own: the signature leaves more than the batch open."""
+        """Whether a size of an input is missing, or its signature leaves an axis other than the batch open."""
         return any(extent < 0 for extent in shape) or any(extent < 0 for extent in self._signature(raw)[1:])
 
     def _open_sizes(self, raw: Any, shape: tuple[int, ...]) -> list[int | str]:
-        """The sizes of such an input: "" on every axis that is open, as TFLite has no names for them."""
+        """The sizes of an input with open axes; an open axis is "", because TFLite has no names of axes."""
         signature = self._signature(raw)
         stated = signature if len(signature) == len(shape) else shape
         return ["" if min(one) < 0 else one[0] for one in zip(shape, stated, strict=True)]
@@ -204,7 +206,7 @@ class _TfliteGraphReader:
         return Tensor(name, shape, dtype, nbytes, role, self._quantization(raw.Quantization()))
 
     def _buffer(self, index: int) -> tuple[int, int]:
-        """(start, size) of a buffer's data in the file; large models keep it behind the flatbuffer."""
+        """(start, size) in bytes of a buffer's data in the file. In large files the data lie behind the flatbuffer."""
         if not 0 <= index < self._model.BuffersLength():
             raise LoadError(f"{self._path} is damaged: buffer {index} does not exist")
         buffer = self._model.Buffers(index)
@@ -267,7 +269,7 @@ class _TfliteGraphReader:
         }
 
     def _every_operator(self) -> Iterator[Any]:
-        """Yields those of all subgraphs."""
+        """Yields the operators of all subgraphs."""
         for subgraph in (self._model.Subgraphs(place) for place in range(self._model.SubgraphsLength())):
             yield from (subgraph.Operators(place) for place in range(subgraph.OperatorsLength()))
 
@@ -300,7 +302,7 @@ class _TfliteGraphReader:
 
 
 def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """A weight's value. Types that numpy lacks, packed and sparse ones come as raw bytes."""
+    """A weight's value; a flat array of bytes if it is packed, sparse or of a type that numpy does not have."""
     raw = np.frombuffer(data, np.uint8, size, start)
     unsupported = {"bfloat16", "string", "resource", "variant", "int4", "int2", "uint4", "float8e4m3fn", "float8e5m2"}
     if dtype in unsupported or size != tensor_bytes(shape, dtype):
@@ -309,9 +311,9 @@ def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, 
 
 
 class _SideEffects:
-    """Edges that no tensor carries: a variable is read after it was last written and written after it was read.
+    """Dependencies without a tensor: a variable is read after it was last written, and written after it was read.
 
-    Variables are told apart by their shared name; subgraph calls may touch any of them.
+    Variables of one shared name are one variable. An operator that calls a subgraph may read and write all variables.
     """
 
     def __init__(self) -> None:

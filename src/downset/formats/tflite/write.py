@@ -1,5 +1,5 @@
-"""Graph order and offsets -> `.tflite`: the same network, operators permuted or those of a rewrite, offsets as TFLite
-Micro reads them."""
+"""Graph order and offsets -> `.tflite`: the same network with its operators in another order or those of a rewrite, and
+with offsets in the form that TFLite Micro reads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def export_tflite(
 
 
 def _drop_metadata(model: Any, name: str) -> None:
-    """Drop an earlier plan, which would contradict the new one. Its buffer stays: others may refer to it by index."""
+    """Remove the metadata of this name that the file has from an earlier fit. The buffer is emptied and stays, so that
+    the indices of other buffers stay valid."""
     if model.metadata is not None:
         names = (name, name.encode())
         for entry in model.metadata:
@@ -85,7 +86,7 @@ def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, i
 
 
 def _certify(model: Any, schema: Any, graph: Graph) -> None:
-    """Put what new tensors hold of the old ones into the file's metadata."""
+    """Put the certificate into the file's metadata: the parts of the file's tensors that new tensors hold."""
     _drop_metadata(model, METADATA_KEY)
     parts = {graph.tensors[tensor].name: part for tensor, part in sorted(graph.source.parts.items())}
     if parts:

@@ -17,7 +17,7 @@ _DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 
 
 def program_of(program: Any) -> TorchProgram:
-    """The program as data; each constant comes with a function that reads it. Raises LoadError for symbolic shapes."""
+    """The program as data, with a function for each constant that reads it. Raises LoadError for symbolic shapes."""
     signature, fx = program.graph_signature, program.graph
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     held.update(signature.inputs_to_lifted_tensor_constants)

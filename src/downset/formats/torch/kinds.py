@@ -117,7 +117,7 @@ def _concat(call: TorchCall) -> Kind:
 
 
 def _linear(call: TorchCall) -> Kind:
-    return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis of an input of any rank
+    return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis, for an input of any rank
 
 
 def _clip(call: TorchCall) -> Kind:

@@ -151,7 +151,7 @@ class _Names:
         return [self._tensors(item) if isinstance(item, list) else self._read(item["name"]) for item in said]
 
     def _numbers(self, said: Any) -> Any:
-        """Numbers that could have been symbolic, and are not."""
+        """Numbers from the file's form of them. Raises LoadError for a symbolic number."""
         if isinstance(said, list):
             return [self._numbers(item) for item in said]
         ((kind, number),) = said.items()

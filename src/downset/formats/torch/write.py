@@ -47,7 +47,7 @@ def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int
 def _copy_reordered(archive: Archive, steps: Sequence[int], buffer: io.BytesIO) -> None:
     try:
         model = json.loads(archive.read(archive.model_entry))
-    except (ValueError, RecursionError) as error:  # what a graph does not need was not looked at yet
+    except (ValueError, RecursionError) as error:  # reading the graph did not test all of the entry
         raise LoadError(f"{archive.path}: {archive.model_entry} is damaged ({brief(error)})") from None
     body = model["graph_module"]["graph"]
     if len(body["nodes"]) != len(steps):
@@ -56,7 +56,7 @@ def _copy_reordered(archive: Archive, steps: Sequence[int], buffer: io.BytesIO) 
     with zipfile.ZipFile(buffer, "w") as written:
         for name in archive.names:
             data = json.dumps(model).encode() if name == archive.model_entry else archive.read(name)
-            entry = zipfile.ZipInfo(name)  # of a fixed date: equal plans give equal files
+            entry = zipfile.ZipInfo(name)  # with a fixed date, so that equal plans give equal files
             start = buffer.tell() + 30 + len(name.encode()) + 4
             entry.extra = b"FB" + (padding := -start % _ALIGNMENT).to_bytes(2, "little") + b"Z" * padding
             written.writestr(entry, data)
