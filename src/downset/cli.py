@@ -133,7 +133,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, click.ClickException):
         return _fail("usage", 2, f"{error.format_message()} (see {_help_of(error)})")
     if isinstance(error, Stopped):  # it has been said
-        return _print_failure("stopped", 128 + error.number, "stopped")
+        _print_failure("stopped", 128 + error.number, "stopped", error.found)
+        _print_below(error.lines)
+        return 128 + error.number
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         print("downset: stopped", file=sys.stderr)
         return _print_failure("stopped", 128 + signal.SIGINT, "stopped")
@@ -174,9 +176,13 @@ def _fail(code: str, exit_code: int, message: str, *more: Mapping[str, Any], lin
     _print_failure(code, exit_code, message, *more)
     first, *rest = lines or (message,)
     _complain(first)
-    for line in rest:
-        print(shortened(printable(line), _LONGEST_LINE), file=sys.stderr)
+    _print_below(rest)
     return exit_code
+
+
+def _print_below(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(shortened(printable(line), _LONGEST_LINE), file=sys.stderr)
 
 
 def _print_failure(

@@ -14,7 +14,21 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypedDict
 
-__all__ = ["STATES_A_S", "TimeIsUp", "WorkLimits", "compiled_limits", "counting", "limits", "now", "spent", "told"]
+__all__ = [
+    "DEFAULT_TIME_LIMIT_S",
+    "STATES_A_S",
+    "TimeIsUp",
+    "WorkLimits",
+    "compiled_limits",
+    "counting",
+    "limits",
+    "now",
+    "spent",
+    "told",
+]
+
+DEFAULT_TIME_LIMIT_S = 10.0
+"""The time limit of a command that names none."""
 
 STATES_A_S = 100_000
 """States that count as one second of a search under a work limit."""

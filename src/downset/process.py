@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,18 @@ __all__ = [
 
 
 class Stopped(SystemExit):
-    """The process was asked to stop by the signal of this number."""
+    """The process was asked to stop by the signal of this number. `lines`: what is printed on stderr below that.
+    `found`: keys of the command's JSON, where the command sets them."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.number = number
+        self.lines: tuple[str, ...] = ()
+        self.found: Mapping[str, object] = {}
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Add lines below the message as a terminal shows it."""
+        self.lines = (*self.lines, *lines)
 
 
 class _Unfailing:

@@ -1,8 +1,15 @@
 """Commands that write files name each of them on the screen, one line a file, all in the same way."""
 
+import json
+import signal
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from downset.errors import LimitReached
+from downset.process import Stopped
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
 
@@ -84,6 +91,65 @@ def test_serve(written):
     lines = expected(o__npz="the results, a row for each frame", s__html=PAGE)
     assert written(served) == lines
     assert written(f"{served} -q") == []
+
+
+class _Ending:
+    """A pipeline that gives two results, and ends by `error`: before the third, or after the last."""
+
+    def __init__(self, error, *, early):
+        self._error, self._early, self._done = error, early, False
+
+    def run(self, frames):
+        for at, _ in enumerate(frames):
+            if at == 2 and self._early:
+                raise self._error
+            yield {"flat": np.zeros((1, 4), np.float32), "joined": np.zeros((1, 40, 4, 4), np.float32)}
+        self._done = True
+
+    def report(self):
+        if not self._early and self._done:
+            raise self._error
+        return SimpleNamespace(completed=0, period_s=None, planned_period_s=0.0, latency_s=None, replans=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "early", "code"),
+    [
+        (lambda: LimitReached("two devices are lost"), True, 6),
+        (lambda: Stopped(signal.SIGINT), False, 130),
+        (lambda: MemoryError(), True, 6),
+    ],
+)
+def test_serve_names_what_it_wrote_before_it_ended(here, run, monkeypatch, make, early, code):
+    @contextmanager
+    def starts(*_, **__):
+        yield _Ending(make(), early=early)
+
+    monkeypatch.setattr("downset.distributed.serving.serve.serve", starts)
+    served = [
+        "serve",
+        "net.onnx",
+        "--cluster",
+        "home.toml",
+        "--time-limit",
+        "1s",
+        "--input",
+        "frames.npy",
+        "--report",
+        "s.html",
+    ]
+    status, out, err = run(*served, "-o", "o.npz")
+    assert (status, out) == (code, "")
+    with np.load("o.npz") as results:
+        assert len(results["flat"]) == (2 if early else 3)
+    assert [line for line in err.splitlines() if "written" in line] == expected(
+        o__npz="the results, a row for each frame"
+    )
+    assert "written" not in run(*served, "-q", "-o", "o.npz")[2]
+    assert "written" not in run(*served)[2]
+    printed = json.loads(run(*served, "--json", "-o", "o.npz")[1])
+    assert printed["error"]["exit_code"] == code
+    assert printed.get("files") == (None if isinstance(make(), MemoryError) else ["o.npz"])
 
 
 def test_fit(written):

@@ -1,5 +1,6 @@
-"""Shapes as pages write them, and inputs in the line below a page's title."""
+"""Shapes and long names as reports write them, and inputs in the line below a page's title."""
 
+import random
 from dataclasses import replace
 
 import downset as ds
@@ -7,6 +8,7 @@ from downset.graph.core import Tensor
 from downset.reports.naming import shape_text
 from downset.reports.page.fit_page import fit_page
 from tests.models import branchy_model
+from tests.plain_graphs import random_graph
 
 
 def test_scalars_have_a_name_and_tensors_of_bytes_alone_have_no_shape():
@@ -24,3 +26,20 @@ def test_the_line_below_the_title_names_inputs_with_their_shapes(tmp_path):
     wide = replace(graph, tensors=(*graph.tensors, *rates), inputs=(*graph.inputs, *added))
     said = fit_page(replace(fitted, graph=wide)).subtitle
     assert said.endswith("inputs: x 1x3x8x8, rate0 scalar, rate1 scalar, rate2 scalar, 2 more")
+
+
+def test_no_line_about_an_order_is_wider_than_a_screen_however_long_the_names():
+    short = random_graph(random.Random(3), 12)
+    path = "model/" + "block_of_a_long_name/" * 20
+    tensors = tuple(replace(tensor, name=f"{path}{tensor.name}") for tensor in short.tensors)
+    ops = tuple(replace(op, name=f"{path}\t{op.name}") for op in short.ops)
+    graph = replace(short, name=f"{path}net", tensors=tensors, ops=ops)
+    order = ds.plan_order(graph, method="kahn")
+    for report in (ds.report(graph, order), ds.report(graph, order, ds.plan_arena(graph, order))):
+        lines = report.split("\n")
+        assert max(map(len, lines)) <= 120
+        head, peak, live = lines[0], next(line for line in lines if "the peak is at step" in line), lines[-1]
+        assert all(line.count("…") == 1 and "model/block" in line for line in (head, peak, live))
+        page = report.page()
+        assert f">{path}net</h1>" in page
+        assert all(f"<td>{path}?{op.name}" in page for op in short.ops)

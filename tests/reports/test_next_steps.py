@@ -199,3 +199,21 @@ def test_a_plan_of_one_device_says_how_it_is_known_that_no_split_is_faster(plann
     assert one_device_line(ds.plan_pipeline(graph, slow, method="single")) is None
     alone = Cluster((Device("d0", 1e9),), Network("links", 1e3))
     assert one_device_line(ds.plan_pipeline(graph, alone, time_limit_s=5)) is None
+
+
+def test_a_gap_that_is_only_rounding_is_not_named():
+    from downset.reports.time_steps import _leaves_room
+
+    assert not _leaves_room(0.00125 * (1 - 2e-7), 0.00125) and not _leaves_room(0.00125, 0.00125)
+    assert not _leaves_room(1.23412, 1.23414)  # both are 1.234 s
+    assert _leaves_room(0.00124, 0.00125)
+
+
+def test_an_offered_command_leaves_out_the_time_limit_that_is_the_default_of_fit():
+    from downset.commands.fit import fit
+    from downset.fitting.offer import fit_command
+    from downset.text import parse_seconds
+
+    default = next(option.default for option in fit.params if option.name == "time_limit")
+    assert "--time-limit" not in fit_command("m.onnx", {}, shapes=None, time_limit_s=parse_seconds(default))
+    assert "--time-limit 7s" in fit_command("m.onnx", {}, shapes=None, time_limit_s=7.0)

@@ -91,6 +91,7 @@ class Results:
 
     def __init__(self, path: str, graph: Graph, frames: int) -> None:
         check_output(path)
+        self.path = path
         self._path, self._frames, self._count = Path(path), frames, 0
         self._metas = [graph.tensors[tensor] for tensor in graph.outputs]
         if self._path.suffix not in (".npy", ".npz") or (self._path.suffix == ".npy" and len(self._metas) > 1):
@@ -127,15 +128,16 @@ class Results:
             held[self._count] = outputs[name]
         self._count += 1
 
-    def finish(self) -> None:
-        """Write the file; nothing if no frame was finished. Raises UsageError if the disk is full."""
+    def finish(self) -> bool:
+        """Write the file, and return whether it was: not if no frame was finished. Raises UsageError if the disk is
+        full."""
         if not self._count:
-            return
+            return False
         if self._path.suffix == ".npy" and self._count == self._frames:
             (part, held), *_ = self._parts.values()
             _flush(held)
             copy_whole(part, self._path)
-            return
+            return True
         beside = self._path.absolute().with_name(part_name())
         try:
             self._pack(beside)
@@ -145,6 +147,7 @@ class Results:
         finally:
             with contextlib.suppress(OSError):
                 beside.unlink()
+        return True
 
     def _pack(self, beside: Path) -> None:
         if self._path.suffix == ".npy":

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
+from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UsageError
 from downset.isolation import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_seconds, printable
@@ -70,7 +71,9 @@ def _limit_time(ctx: Any, param: Any, value: float) -> float:
     return value
 
 
-def time_limit_option(help_text: str, *, default: str = "10s", given: bool = True) -> Callable[[_Command], _Command]:
+def time_limit_option(
+    help_text: str, *, default: str = f"{DEFAULT_TIME_LIMIT_S:g}s", given: bool = True
+) -> Callable[[_Command], _Command]:
     """`--time-limit`, which limits the processes that parse and run models. `given`: the command gets it as an argument
     too."""
     return click.option(

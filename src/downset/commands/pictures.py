@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from downset.reports.timeline import Timeline
 
 __all__ = [
-    "check_pictures", "map_option", "not_written_lines", "print_written", "report_option", "trace_option",
+    "Written", "check_pictures", "map_option", "not_written_lines", "print_written", "report_option", "trace_option",
     "write_memory_pictures", "write_page", "write_picture", "write_timelines", "written_lines",
 ]  # fmt: skip
 
@@ -84,6 +84,46 @@ def written_lines(pictures: Mapping[str, str | None], *others: tuple[str | Path 
     the path of a file that was not asked for."""
     files = [*others, *((path, _WRITTEN[option]) for option, path in pictures.items())]
     return [f"written: {path} ({what})" for path, what in files if path is not None]
+
+
+class Written:
+    """The files that a command has written so far. As a context, it names them also where an error or a signal ends
+    the command: below the message (not where `quiet`), and as `files` of its JSON."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._files: list[tuple[str, str]] = []
+
+    def add(self, path: str, what: str) -> None:
+        """Note a file that was written, and what it holds."""
+        self._files.append((path, what))
+
+    def add_picture(self, option: str, path: str) -> None:
+        """Note a picture that was written for this option."""
+        self.add(path, _WRITTEN[option])
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self._files]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each file; none where `quiet`."""
+        return [] if self._quiet else written_lines({}, *self._files)
+
+    def __enter__(self) -> Written:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from downset.commands.options import console
+        from downset.errors import DownsetError
+        from downset.process import Stopped
+
+        if isinstance(error, DownsetError | Stopped):
+            error.add_lines(self.lines)
+            error.found = {**error.found, "files": self.paths}
+        elif error is not None:
+            print_written(console(stderr=True), self.lines)
 
 
 def not_written_lines(*paths: str | None) -> list[str]:

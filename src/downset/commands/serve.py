@@ -22,13 +22,13 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import (
+    Written,
     check_pictures,
     print_written,
     report_option,
     trace_option,
     write_page,
     write_timelines,
-    written_lines,
 )
 from downset.commands.waiting import reading, waiting
 from downset.errors import UsageError
@@ -36,6 +36,7 @@ from downset.process import stopping_in_order
 from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
+    from downset.commands.frames import Frames, Results
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
     from downset.pipeline_results import RanTask, Served
@@ -121,7 +122,7 @@ def serve(
     with waiting(talk, "planning", limit_s=options["time_limit"]):
         plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
     rates_of = str(plan_file or cluster_file) if options["head"] is None else ""
-    with ExitStack() as stack:
+    with Written(quiet=options["quiet"]) as written, ExitStack() as stack:
         stack.enter_context(stopping_in_order(_STOPPING_S))
         stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"]))
         results = stack.enter_context(Results(output, graph, len(frames))) if output is not None else None
@@ -132,29 +133,28 @@ def serve(
                     gather_s=options["gather_s"], prepares=options["ahead"], spare_frames=options["spare_frames"],
                 )
             )  # fmt: skip
-        _run(pipeline, frames, results, quiet=options["quiet"])
+        _run(pipeline, frames, results, written, quiet=options["quiet"])
         served, ran = pipeline.report(), pipeline.ran()
-    with waiting(talk, "writing the pictures"):
-        _write_pictures(plan, served, ran, pictures, model, rates_of)
+    with written, waiting(talk, "writing the pictures"):
+        _write_pictures(plan, served, ran, pictures, model, rates_of, written)
     if as_json:
-        print_json("serve", served_json(served, plan))
+        print_json("serve", served_json(served, plan) | {"files": written.paths})
         return
     out = console()
     _print_table(served, out)
     for line in served_lines(served, rates_of=rates_of):
         out.print(line, markup=False, soft_wrap=True)
-    if not options["quiet"]:
-        print_written(out, written_lines(pictures, (output, "the results, a row for each frame")))
+    print_written(out, written.lines)
     for line in step_lines(served_next_steps(served, plan)):
         out.print(line, markup=False, soft_wrap=True)
 
 
 def _write_pictures(
     plan: Pipeline, served: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None],
-    model: str, rates_of: str,
+    model: str, rates_of: str, written: Written,
 ) -> None:  # fmt: skip
     """Draw the first plan, as planned and simulated, and the measured tasks of the plan in use at the end. `rates_of`:
-    as in `served_lines`."""
+    as in `served_lines`. `written`: to which the files are added."""
     if all(path is None for path in paths.values()):
         return
     from downset.distributed.simulator import simulate
@@ -169,13 +169,17 @@ def _write_pictures(
     if frames > 0:
         simulation = simulate(plan, frames=frames, observe=lambda *task: observed.append(task))
         simulated = simulated_timeline(plan, observed) if observed else None
-    if paths["--report"] is not None:
+    report_path, trace_path = paths["--report"], paths["--trace"]
+    if report_path is not None:
         page = pipeline_page(
             plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=served, measured=measured,
             rates_of=rates_of,
         )  # fmt: skip
-        write_page(paths["--report"], page, source=model)
-    write_timelines(paths["--trace"], [planned_timeline(plan), simulated, measured], source=model)
+        write_page(report_path, page, source=model)
+        written.add_picture("--report", report_path)
+    if trace_path is not None:
+        write_timelines(trace_path, [planned_timeline(plan), simulated, measured], source=model)
+        written.add_picture("--trace", trace_path)
 
 
 def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_limit_s: float) -> Pipeline:
@@ -196,9 +200,9 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
     return plan
 
 
-def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -> None:
+def _run(pipeline: RunningPipeline, frames: Frames, results: Results | None, written: Written, *, quiet: bool) -> None:
     """Run all frames through the pipeline, with progress on a terminal. After a failure the finished results are
-    written."""
+    written. Their file is added to `written`."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     talk = console(stderr=True, quiet=quiet)
@@ -216,11 +220,15 @@ def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -
                     shown_s = time.monotonic()
                     bar.update(task, completed=pipeline.report().completed, description=_rate(pipeline.report(), room))
         except Exception:
-            if results is not None:
-                results.finish()
+            _finish(results, written)
             raise
-    if results is not None:
-        results.finish()
+    _finish(results, written)
+
+
+def _finish(results: Results | None, written: Written) -> None:
+    """Write the finished results, if they are wanted and there are any."""
+    if results is not None and results.finish():
+        written.add(results.path, "the results, a row for each frame")
 
 
 def _rate(served: Served, room: int) -> str:

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping
 
+from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Job, PlannedGraph
 from downset.fitting.strips import StripSearch, search_strips
@@ -25,8 +26,6 @@ _SHARE = 0.2
 """The share of the time limit that the short search may take."""
 _PLACED_SHARE = 0.05
 """The share of the time limit that placing the plans found may take."""
-_USUAL_S = 10.0
-"""The time limit of a command that names none."""
 
 
 def fit_command(
@@ -41,7 +40,7 @@ def fit_command(
     words = ["downset", "fit", os.fspath(model)]
     for name, shape in (shapes or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if time_limit_s not in (_USUAL_S, math.inf):
+    if time_limit_s not in (DEFAULT_TIME_LIMIT_S, math.inf):
         words += ["--time-limit", f"{time_limit_s:g}s"]
     for option, value in options.items():
         if value is not None and value is not False:

@@ -17,7 +17,7 @@ from downset.reports.pipelines import period_line, stage_rows, utilisation_line
 from downset.reports.stages import stage_plan_lines, stage_result_lines
 from downset.results import Fit, Recomputation
 from downset.stage_results import StageResult
-from downset.text import format_bytes, printable
+from downset.text import format_bytes, printable, shortened
 
 __all__ = ["report"]
 
@@ -25,6 +25,9 @@ _Alone = (
     Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pipeline | Fit | Recomputation | OrderReport
     | RecomputeReport
 )  # fmt: skip
+
+_NAME_WIDTH = 60
+"""The most characters of a name in a line."""
 
 
 @overload
@@ -69,14 +72,14 @@ def report(
     if isinstance(plan, Order):
         if sorted(plan.steps) != list(range(len(graph.ops))):
             raise InvalidPlan(
-                f"{printable(graph.name)} has {len(graph.ops)} operators; this order, "
+                f"{_shown(graph.name)} has {len(graph.ops)} operators; this order, "
                 f"of {len(plan.steps)} steps, belongs to another network"
             )
-        head = f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
+        head = f"{_shown(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
         return _report(graph, plan, arena, [head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
     if arena is not None:
         raise UsageError("an arena is reported with its order: report(graph, order, arena)")
-    return _report(graph, plan, None, [f"{printable(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
+    return _report(graph, plan, None, [f"{_shown(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
 
 
 def _of_problem(problem: OrderProblem, plan: object, arena: Arena | None) -> Report:
@@ -139,7 +142,7 @@ def _lines(plan: object) -> list[str]:
     if isinstance(plan, (OrderReport, RecomputeReport)):
         return str(plan).split("\n")
     if isinstance(plan, Recomputation):
-        names = ", ".join(map(printable, plan.recomputed)) or "nothing"
+        names = ", ".join(map(_shown, plan.recomputed)) or "nothing"
         return [*_lines(plan.order), f"cost {plan.cost:,.6g}{'  proven least' if plan.evidence.proven else ''}",
                 f"run twice: {names}"]  # fmt: skip
     if isinstance(plan, Fit):
@@ -171,8 +174,13 @@ def _peak_lines(graph: Graph, order: Order) -> list[str]:
     cause = peak_cause(graph, order.steps, order.memory)
     if cause is None:
         return []
-    lines = [f"the peak is at step {cause.step}, {graph.ops[cause.operator].name!r}, where these live:"]
-    return lines + [f"  {format_bytes(nbytes):>14} B  {printable(name)}" for name, nbytes in cause.live]
+    lines = [f"the peak is at step {cause.step}, {_shown(graph.ops[cause.operator].name)!r}, where these live:"]
+    return lines + [f"  {format_bytes(nbytes):>14} B  {_shown(name)}" for name, nbytes in cause.live]
+
+
+def _shown(name: str) -> str:
+    """A name from a file as a line has it: printable, without its middle where it is long. Pages have it whole."""
+    return shortened(printable(name), _NAME_WIDTH)
 
 
 def _figures(fit: Fit) -> list[str]:

@@ -19,6 +19,8 @@ from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
 
+_ROUNDING = 1e-6
+"""A gap of at most this share is rounding."""
 _MUCH_LONGER = 1.5
 """A latency above this many times that of one frame alone is that of a frame which waits for others."""
 
@@ -30,7 +32,7 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     chosen = next((one for one in result.candidates if one.name == plan.evidence.method), None)
     now_s = plan.evidence.value
     steps = []
-    if result.bound_s is not None and result.bound_s < now_s:
+    if result.bound_s is not None and _leaves_room(result.bound_s, now_s):
         gained = now_s - result.bound_s
         steps.append(
             NextStep(
@@ -108,7 +110,7 @@ def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] 
 def _more_search(plan: Pipeline) -> list[NextStep]:
     """The step to more search, if the period is not proven least."""
     period, bound = plan.period_s, plan.evidence.bound
-    if plan.evidence.proven or bound >= period:
+    if plan.evidence.proven or not _leaves_room(bound, period):
         return []
     how = "--time-limit 60s" if plan.evidence.method == "exact" else "--method exact"
     return [
@@ -118,6 +120,11 @@ def _more_search(plan: Pipeline) -> list[NextStep]:
             gained_s=period - bound,
         )
     ]
+
+
+def _leaves_room(bound_s: float, found_s: float) -> bool:
+    """Whether the bound is below what was found by more than rounding: by a millionth, and in the digits printed."""
+    return found_s - bound_s > _ROUNDING * found_s and format_seconds(bound_s) != format_seconds(found_s)
 
 
 def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextStep]:
