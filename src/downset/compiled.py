@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from downset.plans import Order
 from downset.results import StepNeed
-from downset.text import abridged, format_bytes
+from downset.text import abridged, counted, format_bytes
 
 __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport"]
 
@@ -66,7 +66,8 @@ class OrderReport:
             *([self.devices] if self.devices else []),
             f"peak at {self.peak_node}:",
         ]
-        return "\n".join(lines + [f"  {format_bytes(b.nbytes):>12} {b.name} {b.source}" for b in self.peak_live[:10]])
+        live = [f"  {format_bytes(b.nbytes):>12} {b.name} {b.source}".rstrip() for b in self.peak_live[:10]]
+        return "\n".join(lines + live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,11 @@ class RecomputeReport:
     __repr__ = abridged
 
     def __str__(self) -> str:
+        within = "within" if self.peak_bytes <= self.limit_bytes else "above the limit of"
+        again = f"{counted(len(self.operators), 'operator')} run{'s' if len(self.operators) == 1 else ''} again"
         line = (
-            f"peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B within "
-            f"{format_bytes(self.limit_bytes)}; {len(self.operators)} operators run again, about {self.cost_s:.2g} s"
+            f"recomputation: peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B, estimated "
+            f"before kernels are fused, {within} {format_bytes(self.limit_bytes)} B; {again}, about {self.cost_s:.2g} s"
         )
         if self.pytorch is not None:
             line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"

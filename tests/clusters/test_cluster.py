@@ -88,7 +88,11 @@ def test_the_papers_clusters_come_along():
         ('["b", "a"]', '["b", "c"]', "line 17: between"),
         ('["b", "a"]', '["b", "b"]', "line 17: between"),
         ("[network]", "[network", "not TOML"),
-        ("[[device]]", "[[devices]]", "devices"),
+        ("[[device]]", "[[devices]]", "line 6: there is no key `devices`; did you mean 'device'?"),
+        ("[[device]]", "[device]", "write [[device]] before each device"),
+        ("rate_mbps = 50", "rate_mps = 50", "line 3: there is no key `rate_mps`; did you mean 'rate_mbps'?"),
+        ("mac_per_s = 1e9", "mac_pers = 1e9", "there is no key `mac_pers`; did you mean 'mac_per_s'?"),
+        ("mac_per_s = 1e9", "mac_per_s = 1e9\nmessages.send = 1", "there is no key `send`; did you mean 'send_ms'?"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(old, new, says):

@@ -13,6 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import downset as ds
+from downset.errors import UsageError
 from tests.effort import LONG
 from tests.integrations.test_whole_step import batches
 
@@ -584,3 +585,29 @@ def test_what_is_no_loss_and_no_copy_is_named(monkeypatch):
         list(steps(step, 1))
     with pytest.raises(ds.UsageError, match="neither copied nor saved"):
         copy.deepcopy(step)
+
+
+@pytest.mark.parametrize("peak_bytes", ["4MB", 4e6, 0, -5, True])
+def test_a_limit_that_is_no_number_of_bytes_is_refused(peak_bytes):
+    model = Net()
+    optimizer = sgd(model)
+    for asked in (
+        lambda: ds.inductor.options(peak_bytes=peak_bytes),
+        lambda: ds.inductor.compile_step(model, MSE, optimizer, peak_bytes=peak_bytes),
+    ):
+        with pytest.raises(UsageError, match=r"give a whole number of bytes above 0, such as 4_000_000"):
+            asked()
+
+
+def test_arguments_in_another_order_are_told():
+    model = Net()
+    optimizer = sgd(model)
+    with pytest.raises(UsageError, match="a model, a loss function and an optimiser, in this order"):
+        ds.inductor.compile_step(model, optimizer, MSE)
+
+
+def test_a_fallback_says_that_the_limit_is_not_kept():
+    model = Net()
+    other = torch.optim.Adagrad(model.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match="nothing keeps it within 4,000,000 B"):
+        ds.inductor.compile_step(model, MSE, other, peak_bytes=4_000_000)

@@ -135,7 +135,8 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
                 )
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: a number with thousands of digits
-        raise LoadError(f"{where}: not TOML: {brief(error)}") from None
+        hint = "; write [[device]] before each device" if "('device',)" in str(error) else ""
+        raise LoadError(f"{where}: not TOML: {brief(error)}{hint}") from None
     try:
         form = msgspec.convert(raw, _ClusterForm)
     except msgspec.ValidationError as error:
@@ -143,6 +144,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
         meant = "no duplex, write half or full" if ".duplex`" in said else "no kind of network, write links or shared"
         said = re.sub(r"^Invalid enum value ('.*?')", rf"\1 is {meant}", said)
         said = re.sub(r"^Expected `str` matching regex '.*'(?= - at)", "a name has no control characters", said)
+        said = re.sub(r"^Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", _unknown_key, said)
         raise LoadError(_placed(said, text, where)) from None
     names = [device.name for device in form.device]
     devices = []
@@ -171,6 +173,17 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
         )  # fmt: skip
     network = _network(form, names, text, where)
     return Cluster(tuple(devices), network)
+
+
+def _unknown_key(match: re.Match[str]) -> str:
+    """What to say of a key that no cluster file has. The groups of `match`: the key and the path of its table."""
+    key, path = match[1], match[2] or "$"
+    table = re.findall(r"[a-z]+", path)[-1:] or [""]
+    keys = {"": _ClusterForm, "network": _NetworkForm, "link": _LinkForm, "device": _DeviceForm}
+    known = keys.get(table[0], _MessagesForm).__struct_fields__
+    close = get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"
+    return f"there is no key `{key}`; {hint} - at `{path}.{key}`"
 
 
 def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Network:

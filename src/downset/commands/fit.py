@@ -11,6 +11,8 @@ import rich_click as click
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     BYTES,
+    FACTOR,
+    SHARE,
     SIZES,
     console,
     parse_shapes,
@@ -40,7 +42,7 @@ from downset.reports.json_form import fit_json
 from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
-from downset.text import format_bytes, parse_factor, parse_share, printable
+from downset.text import format_bytes, printable
 
 if TYPE_CHECKING:
     from downset.fitting.fit import RewriteName
@@ -88,6 +90,7 @@ __all__ = ["fit"]
 )
 @click.option(
     "--max-recompute",
+    type=SHARE,
     metavar="10%",
     help="Compute segments in strips of rows, with at most this much more arithmetic; 0%: rows that strips share are "
     "kept.",
@@ -110,6 +113,7 @@ __all__ = ["fit"]
 )
 @click.option(
     "--slower",
+    type=FACTOR,
     metavar="1.1x",
     help="Leave out candidates known to take more than this many times the time of the original (ort).",
 )
@@ -139,13 +143,13 @@ def fit(
     trace_path: str | None,
     rewrite: RewriteName,
     inexact: bool,
-    max_recompute: str | None,
+    max_recompute: float | None,
     front: bool,
     strips: int | None,
     kernels: KernelsName | None,
     int8: bool,
     on_chip: tuple[int, ...] | None,
-    slower: str | None,
+    slower: float | None,
     session: str | None,
     header_path: str | None,
     quiet: bool,
@@ -183,13 +187,13 @@ def fit(
                 work_limit=work_limit,
                 rewrite=rewrite,
                 inexact=inexact,
-                max_recompute=None if max_recompute is None else parse_share(max_recompute),
+                max_recompute=max_recompute,
                 strips=strips,
                 front=front,
                 kernels=kernels,
                 int8=int8,
                 on_chip=on_chip or (),
-                slower=None if slower is None else parse_factor(slower),
+                slower=slower,
                 session=session,
                 trust=trust,
                 progress=progress,
@@ -232,13 +236,13 @@ def _firmware_files(
 
     if path is None:
         return None, None
+    suffix = Path(path).suffix
+    if suffix not in (".h", ".hpp", *_SOURCES):
+        raise UsageError(f"--header {path} must end in .h, or in .cc for the array in a file of its own")
     if target not in (None, "tflm") or Path(model).suffix.lower() != ".tflite":
         raise UsageError("--header is for TFLite Micro: a .tflite file and target tflm")
     if output is None:
         raise UsageError("--header holds the model that is written: give -o, too")
-    suffix = Path(path).suffix
-    if suffix not in (".h", ".hpp", *_SOURCES):
-        raise UsageError(f"--header {path} must end in .h, or in .cc for the array in a file of its own")
     files = (Path(path).with_suffix(".h"), Path(path)) if suffix in _SOURCES else (Path(path), None)
     for file in files:
         if file is not None:

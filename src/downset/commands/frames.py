@@ -16,7 +16,7 @@ import numpy.typing as npt
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.runtimes.feeds import most_input_bytes, read_array
-from downset.text import format_bytes
+from downset.text import counted, format_bytes
 from downset.whole_files import check_output, copy_whole, part_name
 
 __all__ = ["Frames", "Results", "check_names", "read_frames"]
@@ -96,7 +96,9 @@ class Results:
         self._metas = [graph.tensors[tensor] for tensor in graph.outputs]
         if self._path.suffix not in (".npy", ".npz") or (self._path.suffix == ".npy" and len(self._metas) > 1):
             wanted = ".npz" if len(self._metas) > 1 else ".npy or .npz"
-            raise UsageError(f"output {path}: the network has {len(self._metas)} outputs, name a {wanted} file")
+            raise UsageError(
+                f"output {path}: the network has {counted(len(self._metas), 'output')}, name a {wanted} file"
+            )
         check_names(path, (meta.name for meta in self._metas))
         self._parts: dict[str, tuple[Path, Array]] = {}
 

@@ -11,45 +11,32 @@ import rich_click as click
 from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UsageError
 from downset.isolation import PARSING_S, RUNNING_S, limits
-from downset.text import parse_bytes, parse_seconds, printable
+from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable
 
 __all__ = [
-    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_table", "search_s", "shape_option",
-    "time_limit_option", "trust_option", "work_limit_option", "worker_memory_option",
+    "BYTES", "FACTOR", "SECONDS", "SHARE", "SIZES", "console", "parse_shapes", "print_table", "search_s",
+    "shape_option", "time_limit_option", "trust_option", "work_limit_option", "worker_memory_option",
 ]  # fmt: skip
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class _Bytes(click.ParamType[int]):
-    name = "SIZE"
+class _Parsed(click.ParamType[Any]):
+    """A type of options whose text `parse` turns into a value of type `made`."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any], made: type) -> None:
+        self.name, self._parse, self._made = name, parse, made
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
-            return value if isinstance(value, int) else parse_bytes(value)
+            return value if isinstance(value, self._made) else self._parse(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
 
 
-class _Seconds(click.ParamType[float]):
-    name = "TIME"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        try:
-            return value if isinstance(value, float) else parse_seconds(value)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
-
-
-class _Sizes(click.ParamType[tuple[int, ...]]):
-    name = "SIZE,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        try:
-            return value if isinstance(value, tuple) else tuple(parse_bytes(item) for item in value.split(","))
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(parse_bytes(item) for item in text.split(","))
 
 
 shape_option = click.option(
@@ -99,9 +86,11 @@ def search_s(time_limit_s: float, work_limit: int | None) -> float:
     return math.inf if work_limit is not None and defaulted else time_limit_s
 
 
-BYTES = _Bytes()
-SIZES = _Sizes()
-SECONDS = _Seconds()
+BYTES = _Parsed("SIZE", parse_bytes, int)
+SIZES = _Parsed("SIZE,...", _sizes, tuple)
+SHARE = _Parsed("SHARE", parse_share, float)
+FACTOR = _Parsed("FACTOR", parse_factor, float)
+SECONDS = _Parsed("TIME", parse_seconds, float)
 worker_memory_option = click.option(
     "--worker-memory",
     type=BYTES,

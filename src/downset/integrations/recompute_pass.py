@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.compiled import RecomputeReport
+from downset.errors import UsageError
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
@@ -49,7 +50,11 @@ def recompute_options(
     peak_bytes: int, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
 ) -> dict[str, Any]:
     """Options of `torch.compile` that keep a step within `peak_bytes`. `whole`: the step is one graph; otherwise
-    forward and backward are two."""
+    forward and backward are two. Raises UsageError for a limit or a number of sets that is not a number above 0."""
+    if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
+        raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
+    if choices is not None and choices < 1:
+        raise UsageError(f"choices is {choices}; give the number of sets to try, at least 1")
     settings = _RecomputeSettings(peak_bytes, choices, report)
     passes = _pass_classes()
     if whole:
@@ -277,7 +282,8 @@ def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
 
 
 def _wait(nodes: list[Any]) -> list[Any]:
-    """Make nodes that compute copies wait for the node of the forward pass that has the most nodes before it."""
+    """Make nodes that compute copies wait for the node of the forward pass that has the most nodes before it. The
+    update has none: what follows on the backward pass is part of neither."""
     from torch._inductor.dependencies import WeakDep
     from torch._inductor.virtualized import V
 
@@ -287,11 +293,13 @@ def _wait(nodes: list[Any]) -> list[Any]:
     copied = [node for node in nodes if any(origin.meta.get(_AGAIN) for origin in origins(node))]
     if not copied:
         return nodes
-    forward = [
-        node
+    late = {
+        name
         for node in nodes
-        if origins(node) and not any(o.meta.get(_AGAIN) or o.meta.get("autograd_backward") for o in origins(node))
-    ]
+        if any(origin.meta.get(_AGAIN) or origin.meta.get("autograd_backward") for origin in origins(node))
+        for name in node.get_operation_names()
+    }
+    forward = [node for node in nodes if origins(node) and not late & (node.ancestors | node.get_operation_names())]
     last = max(forward, key=lambda node: len(node.ancestors))
     (name,) = list(last.get_buffer_names())[:1]
     for node in copied:

@@ -17,6 +17,7 @@ from downset.extras import torch_library
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
+from downset.text import brief, format_bytes
 
 __all__ = ["TrainingStep", "compile_step"]
 
@@ -24,7 +25,6 @@ _MOST_SETTINGS = 8
 """The most compiles of one step. A changed learning rate needs none, because it is an input of the graph; momentum that
 changes at every step does."""
 
-_AS_PLAIN = "downset runs this training step as plain PyTorch, not as one graph: "
 _ADDS = (
     "downset runs one batch as plain PyTorch: it adds to the gradients already in `grad`; call optimizer.zero_grad() "
     "first to leave them out"
@@ -41,6 +41,7 @@ class _Parts:
     optimizer: Any
     autocast: Any
     scaler: Any
+    peak_bytes: int | None
 
 
 class TrainingStep:
@@ -119,7 +120,7 @@ class TrainingStep:
     def _fall_back(self, why: str) -> None:
         """Run as plain PyTorch from now on."""
         self.fallback = why
-        warnings.warn(_AS_PLAIN + why, stacklevel=4)
+        warnings.warn(_plain_warning(why, self._parts.peak_bytes), stacklevel=4)
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         import torch
@@ -196,12 +197,20 @@ def compile_step(
     `order=False` keeps Inductor's order, for comparison. `report`, `work_limit`, `peak_bytes` and `choices` as in
     `options`. The first call compiles. A step that cannot be one graph runs as plain PyTorch, with one warning that
     says why.
+
+    Raises UsageError for an optimiser without parameter groups, and for an `accumulate`, `peak_bytes` or `choices` that
+    is not a number above 0.
     """
     torch = torch_library("compiling training steps")
     if accumulate < 1:
         raise UsageError(f"accumulate is {accumulate}; give the number of calls an update, at least 1")
+    if not hasattr(optimizer, "param_groups"):
+        raise UsageError(
+            f"compile_step takes a model, a loss function and an optimiser, in this order; {brief(repr(optimizer))} is "
+            "no optimiser"
+        )
     scaled = scaler is not None and scaler.is_enabled()
-    parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None)
+    parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None, peak_bytes)
     options = {}
     try:
         if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
@@ -213,11 +222,16 @@ def compile_step(
         _check_parallel(model)
         update = update_of(optimizer)
     except UnsupportedError as error:
-        warnings.warn(_AS_PLAIN + str(error), stacklevel=2)
+        warnings.warn(_plain_warning(str(error), peak_bytes), stacklevel=2)
         step = TrainingStep(parts, None, accumulate, {})
         step.fallback = str(error)
         return step
     return TrainingStep(parts, update, accumulate, options)
+
+
+def _plain_warning(why: str, peak_bytes: int | None) -> str:
+    limit = "" if peak_bytes is None else f"; nothing keeps it within {format_bytes(peak_bytes)} B"
+    return f"downset runs this training step as plain PyTorch, not as one graph: {why}{limit}"
 
 
 def _check_parallel(model: Any) -> None:

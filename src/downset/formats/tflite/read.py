@@ -33,7 +33,7 @@ DTYPES = {
 _CALLS = frozenset({"CALL_ONCE", "IF", "WHILE", "CALL"})
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
-_DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
+_DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
 
 
 def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -52,6 +52,8 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
         raise LoadError(f"{path} is not a TFLite model (no TFL3 mark); is the file complete?")
     try:
         graph = _TfliteGraphReader(schema, data, path).graph(shapes or {})
+    except struct.error:
+        raise LoadError(f"{path} is damaged: it refers beyond its {len(data):,} bytes; is the file complete?") from None
     except _DAMAGE as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
     except RecursionError:
