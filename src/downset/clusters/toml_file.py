@@ -176,13 +176,13 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
 
 
 def _unknown_key(match: re.Match[str]) -> str:
-    """What to say of a key that no cluster file has. The groups of `match`: the key and the path of its table."""
+    """A message about a key that no cluster file has. The groups of `match`: the key and the path of its table."""
     key, path = match[1], match[2] or "$"
     table = re.findall(r"[a-z]+", path)[-1:] or [""]
     keys = {"": _ClusterForm, "network": _NetworkForm, "link": _LinkForm, "device": _DeviceForm}
-    known = keys.get(table[0], _MessagesForm).__struct_fields__
-    close = get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"
+    fields = keys.get(table[0], _MessagesForm).__struct_fields__
+    close = get_close_matches(key, fields, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(fields)}"
     return f"there is no key `{key}`; {hint} - at `{path}.{key}`"
 
 

@@ -23,14 +23,14 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Parsed(click.ParamType[Any]):
-    """A type of options whose text `parse` turns into a value of type `made`."""
+    """A type of options whose text `parse` turns into a value of type `kind`."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any], made: type) -> None:
-        self.name, self._parse, self._made = name, parse, made
+    def __init__(self, name: str, parse: Callable[[str], Any], kind: type) -> None:
+        self.name, self._parse, self._kind = name, parse, kind
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
-            return value if isinstance(value, self._made) else self._parse(value)
+            return value if isinstance(value, self._kind) else self._parse(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
 

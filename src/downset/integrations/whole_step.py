@@ -206,8 +206,8 @@ def compile_step(
         raise UsageError(f"accumulate is {accumulate}; give the number of calls an update, at least 1")
     if not hasattr(optimizer, "param_groups"):
         raise UsageError(
-            f"compile_step takes a model, a loss function and an optimiser, in this order; {brief(repr(optimizer))} is "
-            "no optimiser"
+            f"compile_step takes a model, a loss function and an optimiser, in this order; got "
+            f"{brief(repr(optimizer))} as optimiser"
         )
     scaled = scaler is not None and scaler.is_enabled()
     parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None, peak_bytes)
