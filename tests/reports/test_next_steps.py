@@ -13,6 +13,7 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.pipeline_results import DeviceUse, Served
 from downset.pipelines.upgrades import plan_upgraded, upgrades
 from downset.plans import Arena, Evidence
+from downset.reports.json_form import served_json
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,
@@ -164,6 +165,16 @@ def test_steps_after_a_run_go_by_what_was_measured(planned):
     # Sending and receiving of one device may overlap: no more than half of a period is gained.
     both = served_as(plan, 1.0, ("d0", 0.5, 0.8, 0.7))
     assert served_next_steps(both, plan)[0].gained_s == pytest.approx(plan.period_s / 2)
+
+
+def test_a_run_on_this_machine_says_nothing_of_the_devices(planned):
+    _, _, plan = planned
+    served = served_as(plan, 2.91, ("d0", 0.5, 0.2, 0.1), ("d1", 0.04, 0.1, 0.74))
+    first, *others = served_next_steps(served, plan, local=True)
+    assert first.text.startswith("Run it on the devices: start downset worker on each, then downset serve with --head")
+    assert not any(step.text.startswith(("Make ", "Measure ")) for step in others)
+    assert served_json(served, plan, local=True)["next_steps"][0]["text"] == first.text
+    assert served_json(served, plan)["next_steps"][0]["text"].startswith("Measure the devices")
 
 
 def test_a_run_that_measured_nothing_has_the_steps_of_its_plan(planned):

@@ -138,14 +138,14 @@ def serve(
     with written, waiting(talk, "writing the pictures"):
         _write_pictures(plan, served, ran, pictures, model, rates_of, written)
     if as_json:
-        print_json("serve", served_json(served, plan) | {"files": written.paths})
+        print_json("serve", served_json(served, plan, local=bool(rates_of)) | {"files": written.paths})
         return
     out = console()
     _print_table(served, out)
     for line in served_lines(served, rates_of=rates_of):
         out.print(line, markup=False, soft_wrap=True)
     print_written(out, written.lines)
-    for line in step_lines(served_next_steps(served, plan)):
+    for line in step_lines(served_next_steps(served, plan, local=bool(rates_of))):
         out.print(line, markup=False, soft_wrap=True)
 
 

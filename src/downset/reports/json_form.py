@@ -379,8 +379,8 @@ def stage_run_json(run: StageRun) -> dict[str, Any]:
     }
 
 
-def served_json(served: Served, plan: Pipeline) -> dict[str, Any]:
-    """docs/schemas/serve.json."""
+def served_json(served: Served, plan: Pipeline, *, local: bool = False) -> dict[str, Any]:
+    """docs/schemas/serve.json. `local`: the devices were processes of this machine."""
     quantiles = ("p50", "p90", "p99", "max")
     return {
         "frames": served.frames,
@@ -395,5 +395,5 @@ def served_json(served: Served, plan: Pipeline) -> dict[str, Any]:
         "replans": served.replans,
         "devices": [_named(use, *use.__slots__) for use in served.devices],
         "events": [_named(event, *event.__slots__) for event in served.events],
-        "next_steps": steps_json(served_next_steps(served, plan)),
+        "next_steps": steps_json(served_next_steps(served, plan, local=local)),
     }

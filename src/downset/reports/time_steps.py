@@ -21,6 +21,10 @@ __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", 
 
 _ROUNDING = 1e-6
 """A gap of at most this share is rounding."""
+_ON_DEVICES = (
+    "Run it on the devices: start downset worker on each, then downset serve with --head and --keys in place of "
+    "--local. What was measured here is of processes that share this machine."
+)
 _MUCH_LONGER = 1.5
 """A latency above this many times that of one frame alone is that of a frame which waits for others."""
 
@@ -157,9 +161,12 @@ def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextSt
     return ranked([*steps, *pipeline_next_steps(plan)])
 
 
-def served_next_steps(served: Served, plan: Pipeline) -> list[NextStep]:
+def served_next_steps(served: Served, plan: Pipeline, *, local: bool = False) -> list[NextStep]:
     """Steps after a run on devices, by what was measured. Those that follow from the plan's own times come after them;
-    what limits the plan is named only where nothing was measured."""
+    what limits the plan is named only where nothing was measured. `local`: the devices were processes of this machine,
+    so their times say nothing of the plan's devices."""
+    if local:
+        return [NextStep(_ON_DEVICES), *_more_search(plan)]
     steps = []
     ratio, busiest = slower_than_planned(served), _busiest_measured(served)
     if ratio is not None and served.period_s is not None:

@@ -49,7 +49,7 @@ def pipeline_page(
         Section("Devices", (_devices(plan, simulation, served),)),
         Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),
         Section("Stages", (_stages(plan),)),
-        next_section(_next_steps(plan, upgraded, simulation, served)),
+        next_section(_next_steps(plan, upgraded, simulation, served, rates_of)),
     ]
     lines = [] if plan.note == "" else [f"note: {plan.note}"]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
@@ -66,11 +66,15 @@ def pipeline_page(
 
 
 def _next_steps(
-    plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None, simulation: Simulation | None, served: Served | None
+    plan: Pipeline,
+    upgraded: Mapping[str, Pipeline | None] | None,
+    simulation: Simulation | None,
+    served: Served | None,
+    rates_of: str,
 ) -> list[NextStep]:
     """The steps that the command prints which writes the page."""
     if served is not None:
-        return served_next_steps(served, plan)
+        return served_next_steps(served, plan, local=bool(rates_of))
     if simulation is not None:
         return simulation_next_steps(simulation, plan)
     return pipeline_next_steps(plan, upgraded)
