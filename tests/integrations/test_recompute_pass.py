@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch._functorch import partitioners
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_compiler
+from torch._inductor.dependencies import WeakDep
+from torch._inductor.virtualized import V
 from torch.nn import functional
 
 import downset as ds
@@ -156,6 +158,10 @@ def test_the_scheduler_keeps_copies_behind_the_forward_pass():
 
     class After(Watched):
         def __call__(self, nodes):
+            scheduler = V.graph.scheduler
+            for dep in (dep for node in nodes for dep in node.unmet_dependencies if isinstance(dep, WeakDep)):
+                # Inductor looks the buffer up among those that are mutated.
+                assert dep.mutating_buf in scheduler.mutation_real_name or dep.mutating_buf not in scheduler.name_to_buf
             seen.append(
                 [
                     (

@@ -304,7 +304,8 @@ def _wait(nodes: list[Any]) -> list[Any]:
     (name,) = list(last.get_buffer_names())[:1]
     for node in copied:
         if name not in {dep.name for dep in node.unmet_dependencies} and node.get_name() not in last.ancestors:
-            node.add_fake_dep(WeakDep(name, mutating_buf=next(iter(node.get_buffer_names()))))
+            # An operation's name, as Inductor's own passes give: a buffer there would be taken for one that is mutated.
+            node.add_fake_dep(WeakDep(name, mutating_buf=node.get_name()))
     scheduler = V.graph.scheduler
     scheduler.nodes = scheduler.topological_sort_schedule(nodes)
     scheduler.compute_ancestors()
