@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.inductor.__main__ import MEASURED
-from experiments.inductor.measure import WAYS
+from experiments.inductor.measure import WAYS, WITHIN
 from experiments.rows import load_rows
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
@@ -20,11 +20,38 @@ def test_training_steps():
     for line in lines:
         network = line.split("`")[1]
         cells = [cell.strip() for cell in line.split("|")[2:-1]]
-        of = [rows[network, way] for way in WAYS]
-        assert cells[:4] == [f"{row['peak_bytes']:,}" for row in of]
+        of = [rows[network, way] for way in (*WAYS, WITHIN)]
+        assert [*cells[:4], cells[5]] == [f"{row['peak_bytes']:,}" for row in of]
         assert cells[4] == ("yes" if of[3]["proven"] else "no")
-        assert cells[5] == " / ".join(f"{1000 * row['step_s']:.1f}" for row in of)
-        assert cells[6] == f"{of[2]['first_step_cpu_s']:.0f} / {of[3]['first_step_cpu_s']:.0f}"
+        assert cells[6] == " / ".join(f"{1000 * row['step_s']:.1f}" for row in of)
+        assert cells[7] == " / ".join(f"{row['first_step_cpu_s']:.0f}" for row in of[2:])
+
+
+def test_steps_within_a_limit():
+    rows = {(row["network"], row["way"]): row for row in load_rows("inductor")}
+    table, words = PAGE[PAGE.index("| network | without | limit") :].split("\n\n")[:2]
+    words = " ".join(words.split())
+    of = {network: row for (network, way), row in rows.items() if way == WITHIN}
+    for line in table.splitlines()[2:]:
+        network, *cells = (cell.strip(" `") for cell in line.split("|")[1:-1])
+        row = of[network]
+        keys = ("none_estimate", "limit", "estimate", "peak_bytes")
+        assert cells == [f"{row[key]:,}" for key in keys]
+    assert len(table.splitlines()) == 2 + len(of) == 2 + len(MEASURED)
+    above = [100 * (row["peak_bytes"] / row["estimate"] - 1) for row in of.values()]
+    assert f"the steps hold {min(above):.0f} to {max(above):.0f} % more" in words
+    outside = {network for network, row in of.items() if row["estimate"] > row["limit"]}
+    assert outside == set(re.findall(r"`(\w+)`", words[words.index("the limits of") : words.index("; there")]))
+    more = {
+        network
+        for network, row in of.items()
+        if row["peak_bytes"] >= min(rows[network, way]["peak_bytes"] for way in ("inductor", "ordered"))
+    }
+    assert more == {"dlrm", "randwire"}
+    assert "holds less than both on all networks but `dlrm` and `randwire`" in " ".join(PAGE.split())
+    shares = [100 * row["planning_cpu_s"] / row["first_step_cpu_s"] for row in of.values()]
+    assert f"and within a limit {min(shares):.1f} to {max(shares):.1f} %" in " ".join(PAGE.split())
+    assert max(shares) < 5
 
 
 def test_planning_of_whole_steps():
