@@ -47,7 +47,7 @@ def missing() -> str | None:
     """A line on what this machine does not have for a testbed; None where it has all."""
     if os.geteuid() != 0:
         return "the testbed makes network namespaces and control groups: run it as root"
-    for program in ("ip", "tc", "nsenter", "taskset"):
+    for program in ("ip", "tc", "nsenter"):
         if shutil.which(program) is None:
             return f"the testbed needs the program {program} (Debian: apt install iproute2 util-linux)"
     if not (CPU / "cpu.cfs_quota_us").exists():
@@ -79,15 +79,10 @@ class Bed:
         self, device: int, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None,
         output: IO[bytes] | int | None = None, free: bool = False,
     ) -> subprocess.Popen[bytes]:  # fmt: skip
-        """Start a command on a device, in a session of its own. `free`: outside the device's share of the processor.
-
-        A device has one core: on several the kernel hands a quota out in parts of a millisecond or more, and of two
-        milliseconds a period much is lost between them."""
+        """Start a command on a device, in a session of its own. `free`: outside the device's share of the processor."""
         groups = [group / ("free" if free else str(device)) for group in groups_of(self.prefix)]
         joins = " && ".join(f'echo $$ > "{group / "cgroup.procs"}"' for group in groups)
-        cores = sorted(os.sched_getaffinity(0))
-        core = "" if free else f"taskset -c {cores[device % len(cores)]} "
-        script = f'{joins} && exec {core}nsenter --net="{NETNS / self._namespace(device)}" "$@"'
+        script = f'{joins} && exec nsenter --net="{NETNS / self._namespace(device)}" "$@"'
         return subprocess.Popen(
             ["/bin/sh", "-c", script, "sh", *map(str, command)],
             env=None if env is None else dict(env), stdout=output, stderr=output, start_new_session=True,
