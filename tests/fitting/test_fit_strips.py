@@ -77,6 +77,18 @@ def test_what_fits_by_strips_alone_is_computed_in_strips(plain, tmp_path):
     assert tflm.measure(tmp_path / "f.tflite").total_bytes == fitted.measured.after <= limit
 
 
+def test_next_steps_name_tensors_of_the_users_file(plain, tmp_path):
+    """Strips make tensors of their own, which nobody can make smaller."""
+    path, before = plain
+    own = {tensor.name for tensor in load(path).tensors}
+    result = fit(path, ram_bytes=before.measured.after * 2 // 3, time_limit_s=5)
+    assert strips(result)
+    for step in (*next_steps(before), *next_steps(result)):
+        named = re.match(r"Halve tensor (\S+) ", step.text)
+        assert named is None or named[1] in own
+    assert any(step.text.startswith("Halve tensor") for step in next_steps(before))
+
+
 def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     path, result = plain
     with pytest.raises(LimitReached) as caught:

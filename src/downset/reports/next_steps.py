@@ -89,7 +89,7 @@ def next_steps(fit: Fit) -> list[NextStep]:
     if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
         lacking = fit.ram.needed_bytes - fit.ram.limit_bytes
     sure = [
-        *_smaller_tensors(graph, steps, memory),
+        *_smaller_tensors(graph, steps, memory, original=fit.original),
         *_quantised(fit),
         *_overlaps(fit, steps),
         *_strips(fit),
@@ -186,14 +186,20 @@ def _more_search(
     ]
 
 
-def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> list[NextStep]:
-    """Steps that halve a tensor at the peak, with the peak that this order then has."""
+def _smaller_tensors(
+    graph: Graph, steps: Sequence[int], memory: str | MemoryModel, *, original: Graph | None = None
+) -> list[NextStep]:
+    """Steps that halve a tensor at the peak, with the peak that this order then has. `original`: the network before
+    rewriting; tensors that only the rewritten one has are left out, because users cannot change them."""
     needs = profile(order_problem(graph, memory), steps)
     if not needs:
         return []
     peak = max(needs)
     step = needs.index(peak)
     live = [record for record in lifetimes(graph, steps, memory).records if record.start <= step < record.stop]
+    if original is not None:
+        names = {tensor.name for tensor in original.tensors}
+        live = [record for record in live if record.id in names]
     wishes = []
     for record in sorted(live, key=lambda one: -one.nbytes)[:_LARGEST]:
         half = record.nbytes // 2
