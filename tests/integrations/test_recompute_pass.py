@@ -206,6 +206,7 @@ def test_an_impossible_peak_is_told_and_the_least_is_taken():
     with pytest.warns(UserWarning, match=r"within 10 B \(proven that none comes below [\d,]+ B\)") as told:
         run_apart(Deep(), settings)
     assert len(told) == 1
+    assert told[0].filename == __file__
     (report,) = reports
     assert report.peak_bytes == report.front[-1][1]
     assert "run again" in str(report)

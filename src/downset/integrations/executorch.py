@@ -12,13 +12,13 @@ Written for ExecuTorch 1.4.1 and 1.5.1. `order_pass` and `planning_pass` import 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from downset.extras import optional_library
 from downset.integrations.executorch_offsets import MemoryMap, PlacementSettings, Spec, plan_specs
 from downset.integrations.executorch_order import Dialect, GraphReport, reordered
+from downset.integrations.user_warning import warn_user
 
 __all__ = ["GraphReport", "MemoryMap", "Spec", "algorithm", "order_pass", "planning_pass", "suite_member"]
 
@@ -160,7 +160,7 @@ def _reorder(
     try:
         told = reordered(graph_module, dialect, settings, work_limit)
     except Exception as error:  # an export that works without downset must not fail with it
-        warnings.warn(f"downset leaves a graph in its order: {type(error).__name__}: {error}", stacklevel=3)
+        warn_user(f"downset leaves a graph in its order: {type(error).__name__}: {error}")
         return False
     if told is None:
         return False

@@ -8,12 +8,12 @@ docs/pytorch.md is the guide. Written for torch 2.13.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
+from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
 
 __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "TrainingStep", "compile_step", "options"]
@@ -37,7 +37,7 @@ def options(
     the number of sets depends on the graph, so that planning takes a few per cent of the compile; it is at most 100.
     """
     if not scheduler_passes():
-        warnings.warn("this torch takes no pass for its scheduler: Inductor keeps its own order", stacklevel=2)
+        warn_user("this torch takes no pass for its scheduler: Inductor keeps its own order")
         return {}
     again = {} if peak_bytes is None else recompute_options(peak_bytes, choices=choices, report=report, whole=False)
     return {"_post_fusion_custom_pass": order_pass(work_limit=work_limit, report=report), **again}

@@ -8,7 +8,6 @@ and returns the nodes as they came.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
+from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, profile
 from downset.results import StepNeed
 from downset.text import format_bytes
@@ -95,7 +95,7 @@ def _pass_class() -> Any:
             """Warn once for each reason, or once for each `kind` of reasons if given."""
             if (kind or why) not in self._told:
                 self._told.add(kind or why)
-                warnings.warn(f"downset leaves a graph in Inductor's own order: {why}", stacklevel=3)
+                warn_user(f"downset leaves a graph in Inductor's own order: {why}")
 
     return OrderPass
 

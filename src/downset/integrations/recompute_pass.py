@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from downset.errors import UsageError
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
+from downset.integrations.user_warning import warn_user
 from downset.text import format_bytes
 
 __all__ = ["recompute_options"]
@@ -139,7 +139,7 @@ def _again(kind: str, uuid: str, *within: Any) -> Any:
 
 
 def _warn(error: Exception) -> None:
-    warnings.warn(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}", stacklevel=3)
+    warn_user(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}")
 
 
 def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> None:
@@ -206,10 +206,9 @@ def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
     if not plan.within:
         least = format_bytes(plan.least_bytes)
         proof = f"proven that none comes below {least} B" if plan.least_bytes > settings.peak_bytes else "not proven"
-        warnings.warn(
+        warn_user(
             f"downset finds no choice of what runs again within {format_bytes(settings.peak_bytes)} B ({proof}): this "
             f"graph takes the least peak of {plan.tried} choices, {format_bytes(peak)} B",
-            stacklevel=2,
         )
     if settings.report is not None:
         pytorch = priced(trace.graph, theirs[0]) if theirs else None

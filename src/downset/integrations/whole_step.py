@@ -6,7 +6,6 @@ In one graph a gradient is freed as soon as its parameter is updated, and the wh
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -17,6 +16,7 @@ from downset.extras import torch_library
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
+from downset.integrations.user_warning import warn_user
 from downset.text import brief, format_bytes
 
 __all__ = ["TrainingStep", "compile_step"]
@@ -114,13 +114,13 @@ class TrainingStep:
             self._added = any(parameter.grad is not None for parameter in self._update.parameters)
             if self._added and not self._told_added:
                 self._told_added = True
-                warnings.warn(_ADDS, stacklevel=3)
+                warn_user(_ADDS)
         return None if self._added else self._update
 
     def _fall_back(self, why: str) -> None:
         """Run as plain PyTorch from now on."""
         self.fallback = why
-        warnings.warn(_plain_warning(why, self._parts.peak_bytes), stacklevel=4)
+        warn_user(_plain_warning(why, self._parts.peak_bytes))
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         import torch
@@ -222,7 +222,7 @@ def compile_step(
         _check_parallel(model)
         update = update_of(optimizer)
     except UnsupportedError as error:
-        warnings.warn(_plain_warning(str(error), peak_bytes), stacklevel=2)
+        warn_user(_plain_warning(str(error), peak_bytes))
         step = TrainingStep(parts, None, accumulate, {})
         step.fallback = str(error)
         return step
