@@ -125,7 +125,8 @@ def with_occupancy(rates: LinkRates, samples: Sequence[tuple[int, float]]) -> Li
 
 def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
     """The processor cost of a message: the line through (bytes, seconds), with residuals relative to the seconds.
-    Seconds of 0 or less, when a message slowed nothing down, count as 0. Raises UsageError without a sample."""
+    Samples of 0 seconds or less, of messages that slowed nothing down, are left out; if all are, a message costs
+    nothing. Raises UsageError without a sample."""
     if not samples or any(not math.isfinite(seconds) for _, seconds in samples):
         raise UsageError("the cost of a message needs messages with the seconds that they took")
     seen = [(nbytes, seconds) for nbytes, seconds in samples if seconds > 0]
