@@ -102,6 +102,7 @@ def test_a_file_with_open_sizes(tmp_path, monkeypatch, run, fails):
     asked, answered = re.findall(r"```console\n(\$ downset fit .*?)```", page, re.DOTALL)
     command, error = asked.splitlines()
     fails(5, *command.split()[2:], says=error.removeprefix("downset: error: "))
+    fails(5, "stage", "model.onnx", "--shape", "audio=1,16000", says=re.search("`(no kernel .*?)`", page)[1])
     command, *rows = answered.splitlines()
     status, out, _ = run(*command.split()[2:], "--time-limit", "5s", "-q")
     assert status == 0 and len(rows) == 3

@@ -65,6 +65,7 @@ def test_overwritten_weights_are_found_where_outputs_show_nothing(tmp_path, run,
     assert status == 0
     assert "proven the same network" in out
     assert "the outputs are the same for every input tried" in out
+    assert "downset verify with --input compares on your own data" in out  # fit, which prints it too, has no --input
     # TFLite Micro shows no tensors inside: with no proof and no outputs that answer, the comparison says nothing.
     fails(6, "verify", path, other, "--runtime", "tflm", says="says nothing")
 

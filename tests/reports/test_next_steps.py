@@ -17,6 +17,7 @@ from downset.reports.json_form import served_json
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,
+    next_steps,
     objects_next_steps,
     order_next_steps,
     ranked,
@@ -26,7 +27,8 @@ from downset.reports.next_steps import (
 from downset.reports.pipelines import one_device_line, plan_seconds
 from downset.reports.serving import SLOWER
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
-from downset.results import NextStep
+from downset.results import Figure, Measured, NextStep, RamVerdict
+from downset.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 
@@ -87,6 +89,35 @@ def test_more_search_is_offered_where_there_is_a_gap_and_only_there(bound):
     gained = [step.gained_bytes for step in arena_next_steps(arena)]
     assert gained == ([8] if bound == 8 else [])
     assert ("--capacity" in arena_next_steps(arena, 99)[0].text) if bound == 8 else True
+
+
+@pytest.fixture(scope="module")
+def original_shipped(tmp_path_factory):
+    """A fit that ships the original with an arena of 10 B more than the best plan has."""
+    model = branchy_model(tmp_path_factory.mktemp("original") / "net.onnx")
+    fitted = ds.fit(model, target="torch", rewrite="off", time_limit_s=2)
+    arena = fitted.together.arena.arena_bytes
+    return replace(fitted, shipped="original", arena=Figure(arena + 10, arena + 10, arena, False))
+
+
+def test_no_more_search_is_offered_where_a_plan_has_the_bytes_of_the_bound(original_shipped):
+    """The runtime may take less memory in all for a file without that plan."""
+    assert not any("Search longer" in step.text for step in next_steps(original_shipped))
+    figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
+    (step,) = (step for step in next_steps(replace(original_shipped, arena=figure)) if "Search longer" in step.text)
+    assert step.gained_bytes == 11
+
+
+@pytest.mark.parametrize(("limit", "state", "offered"), [
+    (None, None, True), (300, "fits", True), (299, "fits", False), (1, "does not fit", False),
+])  # fmt: skip
+def test_faster_settings_are_offered_only_within_the_limit(original_shipped, limit, state, offered):
+    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 5, 1.2, 1.1, 1.3))
+    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 5, 0.9, 0.8, 1.0))
+    measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
+    ram = None if limit is None else RamVerdict(state, limit, 200, 100)
+    fitted = replace(original_shipped, measured=measured, session=FILE_ORDER, ram=ram)
+    assert any("Where time counts more" in step.text for step in next_steps(fitted)) == offered
 
 
 def test_an_order_that_is_not_searched_for_is_told_how():

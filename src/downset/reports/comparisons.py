@@ -19,8 +19,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         lines.append("outputs in tflm, with the offsets of the file in force: equal, too")
     if not comparison.telling:
         lines.append(
-            "the outputs are the same for every input tried: runs say little about this network; --input takes your "
-            "own data"
+            "the outputs are the same for every input tried: runs say little about this network; downset verify with "
+            "--input compares on your own data"
         )
     return lines
 

@@ -101,13 +101,19 @@ def next_steps(fit: Fit) -> list[NextStep]:
         [
             *(fit.ram.remedies if fit.ram is not None else ()),
             *sure,
-            *_more_search(fit.arena.after, fit.arena.bound, proven=fit.arena.proven, lacking=lacking),
+            *_more_search(fit.arena.after, fit.arena.bound, proven=_searched_out(fit), lacking=lacking),
             *_other_sessions(fit),
         ]
     )
     if lacking is not None:
         steps_by_gain = without_small(steps_by_gain, lacking)
     return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file
+
+
+def _searched_out(fit: Fit) -> bool:
+    """Whether no search can find a smaller arena: the best plan has the bytes of the bound, though the runtime may take
+    less memory in all for a file without it."""
+    return fit.arena.proven or fit.together.arena.arena_bytes <= fit.arena.bound
 
 
 def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
@@ -298,13 +304,16 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
 
 
 def _other_sessions(fit: Fit) -> list[NextStep]:
-    """Steps to files and settings that were measured to be faster than what is shipped, for more bytes."""
+    """Steps to files and settings that were measured to be faster than what is shipped, for more bytes, within the
+    limit if there is one."""
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
     steps = []
     for row in fit.measured.front:
         if row.latency is None or _same(row, shipped) or row.latency.median_s >= shipped.latency.median_s:
+            continue
+        if fit.ram is not None and row.held_bytes > fit.ram.limit_bytes:
             continue
         gained = shipped.latency.median_s - row.latency.median_s
         more = row.held_bytes - shipped.held_bytes
