@@ -17,6 +17,7 @@ from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import render
 from downset.reports.pipelines import device_loads
 from downset.reports.serving import SLOWER
+from downset.reports.stages import peer_lines
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
 from downset.reports.trace import arena_trace, timeline_trace
@@ -140,6 +141,16 @@ def test_the_slowest_unit_is_named_by_its_operators():
     assert step.text.startswith("Make 'conv … relu' cheaper: alone it takes 3 s, 75%")
     names = [piece.name for piece in stage_timeline(plan, result.unit_s, result.unit_names).slices]
     assert names == ["stage 0: unit 0 (stem)", "stage 0: unit 1 (conv … relu)"]
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_faster_runtime_is_a_step_only_where_that_is_known(steady):
+    candidate = StageCandidate("sequential", (), barriers=False, seconds=(4.0,))
+    plan = StagePlan(((0,),), (Stage(((0,),)),), True, "", "", "", "", 1, 0, "", Evidence("m", 1, 1, True))
+    times = {"downset": (4.0, 4.1, 4.0), "ONNX Runtime": (3.0, 3.1, 3.0 if steady else 9.0)}
+    result = StageResult(plan, (candidate,), 1, None, 1.0, "", unit_s=(1.0,), unit_names=("stem",), peer_s=times)
+    assert any(step.text.startswith("Run it in ONNX Runtime") for step in stage_next_steps(result)) == steady
+    assert any("not known which is faster" in line for line in peer_lines(times)) != steady
 
 
 def test_stages_follow_each_other_and_groups_run_side_by_side():

@@ -14,7 +14,7 @@ from downset.reports.pipelines import occupied_seconds
 from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results import NextStep
-from downset.stage_results import StageResult
+from downset.stage_results import StageResult, is_steady
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
@@ -46,8 +46,9 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
                 gained_s=gained,
             )
         )
+    steady = all(is_steady(seconds) for seconds in result.peer_s.values())  # else it is not known which is faster
     middle = {name: median(seconds) for name, seconds in result.peer_s.items()}
-    for name, seconds in middle.items():
+    for name, seconds in middle.items() if steady else ():
         ours = middle["downset"]
         if seconds < ours:
             steps.append(
