@@ -1,8 +1,10 @@
-"""What a command says where it is given a model for a plan, or no cluster."""
+"""What a command says where it is given a model for a plan, a plan for a model, or no cluster."""
 
 import pytest
 
 from downset.clusters.toml_file import cluster_names
+from downset.formats.plan_json import write_plan
+from downset.plans import Evidence, Order
 from tests.models import branchy_model
 
 
@@ -22,6 +24,15 @@ def test_serve_says_so_too(fails, tmp_path, monkeypatch):
     branchy_model(tmp_path / "net.onnx")
     np.save("x.npy", np.zeros((2, 3, 8, 8), np.float32))
     fails(5, "serve", "net.onnx", "--plan", "net.onnx", "--input", "x.npy", says="downset split 'net.onnx' --cluster")
+
+
+def test_a_plan_in_place_of_a_model(fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_plan("plan.json", Order((0,), "live", Evidence("given", 0, 0, False)))
+    said = "plan.json is a plan of kind 'order', not a model; give the model, and the plan with --plan"
+    for command in (("serve", "plan.json", "--input", "x.npy"), ("split", "plan.json", "--cluster", "pico_1mac")):
+        fails(5, *command, says=said)
+    fails(5, "order", "plan.json", says=said)
 
 
 def test_a_plain_graph_in_place_of_a_plan(fails, tmp_path):

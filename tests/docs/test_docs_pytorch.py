@@ -133,7 +133,11 @@ def test_the_examples(capsys, tmp_path, monkeypatch):
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(example, names)
     (shown,) = re.findall(r"```text\ngraph 1 (.*)\n```", PAGE)
-    assert printed(shown, capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert printed(shown, said)
+    (recomputed,) = re.findall(r"```text\n(recomputation.*)\n```", PAGE)
+    assert recomputed in said
+    assert "Memory against what runs again" in (tmp_path / "step_0.html").read_text()
     assert torch.isfinite(names["loss"])
     assert names["step"].fallback == ""
 

@@ -30,6 +30,11 @@ from tests.plain_graphs import random_graph
 HOSTILE = '<script>alert("x")</script><img src=http://a.example/x onerror=alert(1)>&"\'\x1b[31m\u202e'
 
 
+def next_of(markup):
+    """The section of a page on what could be done next."""
+    return markup[markup.index("What could be done next</h2>") :].split("</section>")[0]
+
+
 class Elements(HTMLParser):
     """Every element with its attributes, and the text outside of scripts and styles."""
 
@@ -256,6 +261,12 @@ def test_what_training_steps_tell_is_a_page():
     markup = ds.report(told).page()
     assert "model.py:7" in markup and "addmm" in markup and '<script>alert("x")' not in markup
     assert "moved operator" in markup
+    assert "dashed: the best of Inductor&#39;s orders" in markup and "peak_bytes" not in markup
+    unproven = replace(order, evidence=replace(order.evidence, bound=1, proven=False))
+    for graph, ours in (("graph 0 (training step)", order), ("graph 1 (backward)", unproven)):
+        steps = next_of(ds.report(replace(told, graph=graph, order=ours)).page())
+        assert "state peak_bytes" in steps and "Nothing is known" not in steps and "--" not in steps
+        assert ("Search longer (a larger work_limit)" in steps) == (ours is unproven)
     again = RecomputeReport(100, 90, 2e-3, 200, (3e-3, 120), ("relu",), ((0.0, 200), (2e-3, 90), (5e-3, 60)), 7, 0.1)
     markup = ds.report(again).page()
     for said in ("200 → 90 B", "asked for 100 B", "PyTorch&#39;s own choice", "peak_bytes=60: 30 B less, for 3 ms more",

@@ -164,3 +164,6 @@ def test_limits_that_cannot_be_met():
             ds.plan_recompute(graph, 10**6, costs=bad)
     with pytest.raises(ds.UsageError, match="at least 1"):
         ds.plan_recompute(graph, 10**6, choices=0)
+    for limit in ("2MB", 2e6):
+        with pytest.raises(ds.UsageError, match="give a whole number of bytes"):
+            ds.plan_recompute(graph, limit)

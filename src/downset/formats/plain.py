@@ -12,7 +12,7 @@ import msgspec
 from downset.errors import LoadError
 from downset.formats.inductor_dump import is_dump, read_dump
 from downset.graph.core import Graph, Op, Source, Tensor
-from downset.text import read_file
+from downset.text import brief, read_file
 
 __all__ = ["load_plain"]
 
@@ -37,6 +37,11 @@ class _Plain(msgspec.Struct):
     name: str = ""
 
 
+class _Plan(msgspec.Struct):
+    kind: str
+    schema: int
+
+
 def load_plain(path: str | os.PathLike[str]) -> Graph:
     """The graph in a JSON file of the form of docs/schemas/graph.json, or in a dump of Inductor's (`inductor_dump`). In
     the first form `ins`, `outs`, `inputs` and `outputs` are tensor indices, operators are in a topological order, and
@@ -46,6 +51,7 @@ def load_plain(path: str | os.PathLike[str]) -> Graph:
         content = read_file(path).removeprefix(codecs.BOM_UTF8)
         if is_dump(content):
             return read_dump(path, content)
+        _refuse_plan(path, content)
         plain = msgspec.json.decode(content, type=_Plain)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
@@ -64,3 +70,15 @@ def load_plain(path: str | os.PathLike[str]) -> Graph:
     )
     source = Source("json", str(path), tuple(range(len(ops))), tuple(range(len(tensors))))
     return Graph(plain.name or path.stem, tensors, ops, tuple(plain.inputs), tuple(plain.outputs), {}, source).check()
+
+
+def _refuse_plan(path: Path, content: bytes) -> None:
+    """Raises LoadError for a plan in place of a network."""
+    try:
+        plan = msgspec.json.decode(content, type=_Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    raise LoadError(
+        f"{path} is a plan of kind {brief(repr(plan.kind), 60)}, not a model; give the model, and the plan with --plan "
+        "where the command has that option"
+    )

@@ -130,10 +130,11 @@ def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
     return kept
 
 
-def order_next_steps(order: Order, graph: Graph | None = None) -> list[NextStep]:
-    """Steps after an order: more search if its peak is not proven least, and smaller tensors at its peak."""
+def order_next_steps(order: Order, graph: Graph | None = None, *, longer: str = "") -> list[NextStep]:
+    """Steps after an order: more search if its peak is not proven least, and smaller tensors at its peak. `longer`:
+    what searches longer where no command made the order."""
     evidence = order.evidence
-    how = _LONGER if evidence.method == "optimal" else "Search for the least (--method optimal)"
+    how = longer or (_LONGER if evidence.method == "optimal" else "Search for the least (--method optimal)")
     steps = _more_search(order.peak_bytes, int(evidence.bound), proven=evidence.proven, what="peak", how=how)
     if graph is not None:
         steps += _smaller_tensors(graph, order.steps, order.memory)

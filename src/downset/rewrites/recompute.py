@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import ABSENT, Graph, Op, Tensor
@@ -64,8 +65,10 @@ def plan_recompute(
     sets are tried. Operators with side effects or random numbers run once. The result is proven where all sets were
     tried and all orders proven, or where nothing is recomputed. Raises InfeasibleError where the tensors of one
     operator exceed the limit, so that no recomputation can meet it; LimitReached where no set that was tried meets it;
-    UsageError for costs that do not fit the network and for `choices` below 1.
+    UsageError for costs that do not fit the network, a limit that is not a whole number, and `choices` below 1.
     """
+    if not isinstance(limit_bytes, Integral):
+        raise UsageError(f"limit_bytes is {limit_bytes!r}; give a whole number of bytes, such as 4_000_000")
     price = _prices(graph, costs)
     if choices < 1:
         raise UsageError(f"choices must be at least 1; given {choices}")

@@ -32,15 +32,16 @@ def compiled_page(report: OrderReport) -> Page:
             head = f"Already optimal (proven): Inductor's order peaks at {format_bytes(after)} B"
     claim = "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"
     sections = []
-    views = [_view("before: the best of Inductor's orders", report.before), _view("after", report.after)]
+    theirs = "the best of Inductor's orders"
+    views = [_view(f"before: {theirs}", report.before), _view("after", report.after)]
     if report.after:
         kept = report.before == report.after or not report.before
-        sections.append(Section("Order", (order_figure(views[1:] if kept else views),)))
+        sections.append(Section("Order", (order_figure(views[1:] if kept else views, first=theirs),)))
     rows = tuple((printable(b.name), format_bytes(b.nbytes), printable(b.source)) for b in report.peak_live)
     live = Table(("buffer", "bytes", "made at"), rows, numeric=frozenset({1}),
                  caption=f"Live at the peak, while {printable(report.peak_node)} runs")  # fmt: skip
     sections.append(Section("At the peak", (live,)))
-    sections.append(next_section(order_next_steps(report.order)))
+    sections.append(next_section(_after_order(report)))
     numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", claim),
                ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
                ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
@@ -93,6 +94,19 @@ def recomputation_page(recomputation: Recomputation) -> Page:
     head = f"Peak {format_bytes(recomputation.order.peak_bytes)} B with {twice} run twice"
     verdict = Verdict("good" if recomputation.evidence.proven else "plain", head, "", numbers)
     return Page(page.title, page.subtitle, verdict, tuple(sections), page.facts)
+
+
+def _after_order(report: OrderReport) -> list[NextStep]:
+    """More search where the order is not proven, and recomputation in graphs that have a backward pass."""
+    steps = order_next_steps(report.order, longer="Search longer (a larger work_limit)")
+    if report.graph.endswith(("(training step)", "(backward)")):
+        steps.append(
+            NextStep(
+                "For less memory than an order can give state peak_bytes, or a smaller one: operators then run again "
+                "in the backward pass, which takes time. The page of the RecomputeReport says what that gains."
+            )
+        )
+    return steps
 
 
 def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
