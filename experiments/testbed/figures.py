@@ -81,7 +81,7 @@ def page_table(rows: Sequence[Row]) -> list[str]:
     for key, by_method in groups([row for row in rows if row["overlap"]]):
         for method, row in by_method.items():
             planned, measured = row["planned_s"], row["measured_s"]
-            found[key][method] = f"{planned:.3f}, {measured:.3f} ({100 * (measured / planned - 1):+.0f} %)"
+            found[key][method] = f"{planned:.3f}, {measured:.3f} ({round(100 * (measured / planned - 1)):+d} %)"
     methods = [method for method in METHODS if any(method in cells for cells in found.values())]
     lines = [
         f"| planned, measured | {' | '.join(f'`{method}`' for method in methods)} |",

@@ -155,4 +155,4 @@ def test_planned_and_measured_in_the_testbed():
         if key[0] == "yolov2_half":
             assert exact <= single
         if pico is not None:
-            assert (pico < single) == (key[0] == "yolov2" or key[1:] == ("8", "links"))
+            assert (pico > single) == (key in (("vgg16", "8", "shared"), ("yolov2_half", "4", "shared")))
