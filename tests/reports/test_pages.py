@@ -262,6 +262,9 @@ def test_what_training_steps_tell_is_a_page():
     assert "model.py:7" in markup and "addmm" in markup and '<script>alert("x")' not in markup
     assert "moved operator" in markup
     assert "dashed: the best of Inductor&#39;s orders" in markup and "peak_bytes" not in markup
+    for chosen in (True, False):  # an equal peak in our order or in Inductor's
+        equal = ds.report(replace(told, inductor_bytes=order.peak_bytes, chosen=chosen)).page()
+        assert ("holds less where kernels share a call" in equal) == chosen
     unproven = replace(order, evidence=replace(order.evidence, bound=1, proven=False))
     for graph, ours in (("graph 0 (training step)", order), ("graph 1 (backward)", unproven)):
         steps = next_of(ds.report(replace(told, graph=graph, order=ours)).page())

@@ -27,7 +27,8 @@ def compiled_page(report: OrderReport) -> Page:
     before, after = report.inductor_bytes, report.peak_bytes
     head = f"Peak {format_bytes(before)} → {format_bytes(after)} B"
     if before == after:
-        head = f"Peak {format_bytes(after)} B: the graph keeps Inductor's order"
+        kept = "in both orders" if report.chosen else "the graph keeps Inductor's order"
+        head = f"Peak {format_bytes(after)} B: {kept}"
         if evidence.proven and report.order.peak_bytes == after:
             head = f"Already optimal (proven): Inductor's order peaks at {format_bytes(after)} B"
     claim = "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"
@@ -46,6 +47,8 @@ def compiled_page(report: OrderReport) -> Page:
                ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
                ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
     note = "Bytes are Inductor's own estimate, without parameters and the state of an optimiser."
+    if before == after and report.chosen:
+        note += " Our order runs, because at this peak it holds less where kernels share a call."
     note += f" The graph is {printable(report.devices)}." if report.devices else ""
     state: Literal["good", "plain"] = "good" if after < before or evidence.proven else "plain"
     return Page(printable(report.graph), f"PyTorch Inductor: {counted(report.nodes, 'node')}",
