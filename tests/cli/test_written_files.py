@@ -117,6 +117,7 @@ class _Ending:
     [
         (lambda: LimitReached("two devices are lost"), True, 6),
         (lambda: Stopped(signal.SIGINT), False, 130),
+        (lambda: Stopped(signal.SIGINT), True, 130),
         (lambda: MemoryError(), True, 6),
     ],
 )
@@ -145,6 +146,7 @@ def test_serve_names_what_it_wrote_before_it_ended(here, run, monkeypatch, make,
     assert [line for line in err.splitlines() if "written" in line] == expected(
         o__npz="the results, a row for each frame"
     )
+    assert ("2 of 3 frames finished" in err.splitlines()) == (early and not isinstance(make(), MemoryError))
     assert "written" not in run(*served, "-q", "-o", "o.npz")[2]
     assert "written" not in run(*served)[2]
     printed = json.loads(run(*served, "--json", "-o", "o.npz")[1])

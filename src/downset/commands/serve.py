@@ -31,8 +31,8 @@ from downset.commands.pictures import (
     write_timelines,
 )
 from downset.commands.waiting import reading, waiting
-from downset.errors import UsageError
-from downset.process import stopping_in_order
+from downset.errors import DownsetError, UsageError
+from downset.process import Stopped, stopping_in_order
 from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
@@ -201,8 +201,8 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
 
 
 def _run(pipeline: RunningPipeline, frames: Frames, results: Results | None, written: Written, *, quiet: bool) -> None:
-    """Run all frames through the pipeline, with progress on a terminal. After a failure the finished results are
-    written. Their file is added to `written`."""
+    """Run all frames through the pipeline, with progress on a terminal. After a failure or a signal the results that are
+    finished are written. Their file is added to `written`."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     talk = console(stderr=True, quiet=quiet)
@@ -211,16 +211,19 @@ def _run(pipeline: RunningPipeline, frames: Frames, results: Results | None, wri
         TextColumn("{task.description}"), BarColumn(bar_width=_BAR - 1), MofNCompleteColumn(), TimeElapsedColumn()
     )  # fmt: skip
     with Progress(*columns, console=talk, transient=True, disable=quiet or not talk.is_terminal) as bar:
-        task, shown_s = bar.add_task("frames", total=len(frames)), 0.0
+        task, shown_s, finished = bar.add_task("frames", total=len(frames)), 0.0, 0
         try:
             for outputs in pipeline.run(frames):
+                finished += 1
                 if results is not None:
                     results.add(outputs)
                 if time.monotonic() - shown_s > 0.5:
                     shown_s = time.monotonic()
                     bar.update(task, completed=pipeline.report().completed, description=_rate(pipeline.report(), room))
-        except Exception:
+        except (Exception, Stopped) as error:
             _finish(results, written)
+            if isinstance(error, DownsetError | Stopped) and not quiet:
+                error.add_lines([f"{finished:,} of {counted(len(frames), 'frame')} finished"])
             raise
     _finish(results, written)
 
