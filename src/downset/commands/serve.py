@@ -201,8 +201,8 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
 
 
 def _run(pipeline: RunningPipeline, frames: Frames, results: Results | None, written: Written, *, quiet: bool) -> None:
-    """Run all frames through the pipeline, with progress on a terminal. After a failure or a signal the results that are
-    finished are written. Their file is added to `written`."""
+    """Run all frames through the pipeline, with progress on a terminal. After a failure or a signal the results
+    finished so far are written. Their file is added to `written`."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     talk = console(stderr=True, quiet=quiet)

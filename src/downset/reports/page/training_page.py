@@ -27,8 +27,8 @@ def compiled_page(report: OrderReport) -> Page:
     before, after = report.inductor_bytes, report.peak_bytes
     head = f"Peak {format_bytes(before)} → {format_bytes(after)} B"
     if before == after:
-        kept = "in both orders" if report.chosen else "the graph keeps Inductor's order"
-        head = f"Peak {format_bytes(after)} B: {kept}"
+        runs = "in both orders" if report.chosen else "the graph keeps Inductor's order"
+        head = f"Peak {format_bytes(after)} B: {runs}"
         if evidence.proven and report.order.peak_bytes == after:
             head = f"Already optimal (proven): Inductor's order peaks at {format_bytes(after)} B"
     claim = "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"
