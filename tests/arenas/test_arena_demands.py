@@ -320,3 +320,10 @@ def test_many_records_take_no_deep_recursion(window):
         inside = [i for i, held in enumerate(blocks.block_of) if held == block]
         check_placement([records[i] for i in inside], [blocks.offsets[i] for i in inside], capacity=nbytes)
         assert nbytes <= 60
+
+
+def test_what_is_no_record_is_told():
+    with pytest.raises(
+        UsageError, match=r"record 1 is \('b', 1, 3, 50\); give a ds\.Record\(id, start"
+    ):
+        plan_arena([Record("a", 0, 2, 100), ("b", 1, 3, 50)])

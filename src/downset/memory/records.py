@@ -13,7 +13,7 @@ from math import lcm
 from numbers import Integral
 
 from downset.errors import UsageError
-from downset.text import abridged
+from downset.text import abridged, brief
 
 __all__ = ["Overlap", "Record", "align_up", "aligned", "check_records", "collisions", "faults"]
 
@@ -157,5 +157,8 @@ def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tu
 
 def check_records(records: Sequence[Record]) -> None:
     """Raise UsageError that names the first record that cannot be planned, and why."""
+    for index, record in enumerate(records):
+        if not isinstance(record, Record):
+            raise UsageError(f"record {index} is {brief(repr(record))}; give a ds.Record(id, start, stop, nbytes)")
     for index, _, reason in faults(records):
         raise UsageError(f"record {index}: {reason}")
