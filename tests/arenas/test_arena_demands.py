@@ -323,7 +323,5 @@ def test_many_records_take_no_deep_recursion(window):
 
 
 def test_what_is_no_record_is_told():
-    with pytest.raises(
-        UsageError, match=r"record 1 is \('b', 1, 3, 50\); give a ds\.Record\(id, start"
-    ):
+    with pytest.raises(UsageError, match=r"record 1 is \('b', 1, 3, 50\); give a ds\.Record\(id, start"):
         plan_arena([Record("a", 0, 2, 100), ("b", 1, 3, 50)])
