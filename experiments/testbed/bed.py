@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from experiments.testbed.take_down import CPU, CPUACCT, NETNS, groups_of, names_of, take_down
+from experiments.testbed.take_down import CPU, CPUACCT, NETNS, groups_below, groups_of, names_of, take_down
 
 __all__ = ["Bed", "TestbedError", "missing", "open_bed"]
 
@@ -131,7 +131,7 @@ class Bed:
         return f"{self.prefix}{device}"
 
     def _group(self, device: int, controller: Path = CPU) -> Path:
-        (group,) = controller.glob(f"**/{self.prefix}")
+        (group,) = groups_below(controller, self.prefix)
         return group / str(device)
 
 

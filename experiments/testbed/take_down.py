@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["CPU", "CPUACCT", "NETNS", "groups_of", "names_of", "take_down"]
+__all__ = ["CPU", "CPUACCT", "NETNS", "groups_below", "groups_of", "names_of", "take_down"]
 
 CPU, CPUACCT = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpuacct")
 NETNS = Path("/run/netns")
@@ -27,7 +27,13 @@ def names_of(process: int) -> str:
 
 def groups_of(prefix: str) -> list[Path]:
     """The control groups of this prefix, wherever in their hierarchies their maker was."""
-    return [group for controller in (CPU, CPUACCT) for group in controller.glob(f"**/{prefix}")]
+    return [group for controller in (CPU, CPUACCT) for group in groups_below(controller, prefix)]
+
+
+def groups_below(controller: Path, prefix: str) -> list[Path]:
+    """The control groups of this prefix in one hierarchy. Groups of others may vanish meanwhile: a walk passes over
+    them, where a glob ends with an error."""
+    return [Path(folder) for folder, *_ in os.walk(controller) if Path(folder).name == prefix]
 
 
 def take_down(prefix: str) -> None:
