@@ -22,6 +22,7 @@ __all__ = [
     "EngineName",
     "Method",
     "check_choice",
+    "check_choices",
     "check_engine",
     "check_time_limit",
     "check_work_limit",
@@ -171,6 +172,12 @@ def check_work_limit(states: int | None) -> None:
     """Raise UsageError for a work limit that is not a whole number of states from 0, or None."""
     if states is not None and (not isinstance(states, int) or states < 0):
         raise UsageError(f"work_limit must be a number of states from 0; given {states!r}")
+
+
+def check_choices(count: int | None) -> None:
+    """Raise UsageError for a number of choices to try that is below 1."""
+    if count is not None and count < 1:
+        raise UsageError(f"choices must be at least 1; given {count}")
 
 
 def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:

@@ -23,6 +23,7 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
 from downset.integrations.user_warning import warn_user
+from downset.methods import check_choices
 from downset.text import format_bytes
 
 __all__ = ["recompute_options"]
@@ -53,8 +54,7 @@ def recompute_options(
     forward and backward are two. Raises UsageError for a limit or a number of sets that is not a number above 0."""
     if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
         raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
-    if choices is not None and choices < 1:
-        raise UsageError(f"choices is {choices}; give the number of sets to try, at least 1")
+    check_choices(choices)
     settings = _RecomputeSettings(peak_bytes, choices, report)
     passes = _pass_classes()
     if whole:

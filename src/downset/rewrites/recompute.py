@@ -21,6 +21,7 @@ from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.methods import check_choices
 from downset.orders.plan import plan_order
 from downset.plans import Evidence, Order
 from downset.results import Recomputation
@@ -70,8 +71,7 @@ def plan_recompute(
     if not isinstance(limit_bytes, Integral):
         raise UsageError(f"limit_bytes is {limit_bytes!r}; give a whole number of bytes, such as 4_000_000")
     price = _prices(graph, costs)
-    if choices < 1:
-        raise UsageError(f"choices must be at least 1; given {choices}")
+    check_choices(choices)
     given = _ordered(graph, memory)
     least = _least_needed(graph, memory)
     if limit_bytes < least:

@@ -55,16 +55,15 @@ def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: CostWindo
         {what: [] for what in ("send", "receive", "frame", "result")} for _ in range(loaded.count)
     ]
     for pair in _of_every_device(loaded.count):
-        ways = (pair, pair[::-1])
-        streams = [partial(loaded.message, *way, nbytes) for nbytes in sizes for way in ways]
-        ends = [(nbytes, way) for nbytes in sizes for way in ways]
-        for (nbytes, (source, target)), lost in zip(ends, lost_seconds(loaded, pair, streams, window), strict=True):
+        sent = [(nbytes, way) for nbytes in sizes for way in (pair, pair[::-1])]
+        streams = [partial(loaded.message, *way, nbytes) for nbytes, way in sent]
+        for (nbytes, (source, target)), lost in zip(sent, lost_seconds(loaded, pair, streams, window), strict=True):
             samples[source]["send"].append((nbytes, lost[source]))
             samples[target]["receive"].append((nbytes, lost[target]))
     for device, own in enumerate(samples):
-        streams = [partial(send, device, nbytes) for nbytes in sizes for send in (loaded.frame, loaded.result)]
-        parts = [(nbytes, what) for nbytes in sizes for what in ("frame", "result")]
-        for (nbytes, what), lost in zip(parts, lost_seconds(loaded, [device], streams, window), strict=True):
+        ends = [(nbytes, what) for nbytes in sizes for what in ("frame", "result")]
+        streams = [partial(loaded.frame if what == "frame" else loaded.result, device, nbytes) for nbytes, what in ends]
+        for (nbytes, what), lost in zip(ends, lost_seconds(loaded, [device], streams, window), strict=True):
             own[what].append((nbytes, lost[device]))
     return [
         MessageCosts(**{what: processor_cost(of_kind) if of_kind else ProcessorCost() for what, of_kind in own.items()})
