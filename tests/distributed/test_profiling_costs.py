@@ -20,17 +20,17 @@ SIZES = (16 << 10, 1 << 20)
 class Machine:
     """Devices with their seconds a run, and costs of messages by what is sent: seconds each, and seconds a byte."""
 
-    def __init__(self, run_s, costs, *, link_s=0.004, slower=0.0):
+    def __init__(self, run_s, costs, *, link_s=0.004, slower=lambda now: 0.0):
         self.run_s, self.costs, self.link_s = run_s, costs, link_s
         self.now = 0.0
         self.computed = [0.0] * len(run_s)  # seconds of the processor that runs have got
         self.ended = [(0, 0.0)] * len(run_s)
         self.slower = slower
-        """By how much of itself the machine becomes slower in a second."""
+        """By what share of itself a run takes longer, by time."""
 
     def passes(self, seconds, busy):
         """Time passes; `busy`: by device, what messages take of it first."""
-        speed = 1 / (1 + self.slower * self.now)
+        speed = 1 / (1 + self.slower(self.now))
         for device, run_s in enumerate(self.run_s):
             before, serves = self.computed[device], busy.get(device, 0.0)
             after = before + (seconds - serves) * speed
@@ -81,13 +81,20 @@ def test_the_costs_that_the_devices_have_are_found(devices):
                 assert one.of(nbytes) == pytest.approx(each + byte * nbytes, rel=1e-6)
 
 
-def test_a_steady_drift_of_the_machine_is_no_cost():
-    """Within the four streams of a pair the machine becomes a tenth slower, and messages take nothing."""
+@pytest.mark.parametrize(
+    "slower",
+    [lambda now: 0.004 * now, lambda now: 0.1 * math.sin(now / 8), lambda now: 0.2 * (now > 14.0)],
+    ids=["drifts", "goes up and down in 50 s", "slower from the third stream on"],
+)
+def test_a_machine_that_changes_its_speed_is_no_cost(slower):
+    """Messages of 0.3 s take nothing; a window's error is a share of the change within the seconds beside it."""
     nothing = dict.fromkeys(("send", "receive", "frame", "result"), (0.0, 0.0))
-    machine = Machine([0.007, 0.011], [nothing, nothing], link_s=0.3, slower=0.004)
+    machine = Machine([0.007, 0.011], [nothing, nothing], link_s=0.3, slower=slower)
     loaded = machine.loaded()
-    lost = lost_seconds(loaded, [0, 1], [lambda: loaded.message(0, 1, 1)] * 4, WINDOW)
-    assert sum(own[0] for own in lost) / 4 == pytest.approx(0, abs=0.001)
+    lost = lost_seconds(loaded, [0, 1], [lambda: loaded.message(0, 1, 1)] * 6, WINDOW)
+    for device in (0, 1):
+        assert sorted(abs(own[device]) for own in lost)[-2] < 0.01
+        assert sum(own[device] for own in lost) / 6 == pytest.approx(0, abs=0.006)
 
 
 def test_a_device_that_ends_no_run_lost_all_of_its_time():

@@ -1,8 +1,8 @@
 """Measures what messages cost processors: how much longer devices compute while messages go on.
 
-Every device computes all the time, as in a pipeline, and counts its runs. Nothing is sent in a first and in a last
-window, and messages follow one another in the windows between them. The cost of a message is the time of a window less
-the time that the window's runs take alone, over the number of messages.
+Every device computes all the time, as in a pipeline, and counts its runs. Windows in which messages follow one another
+alternate with windows in which nothing is sent. The cost of a message is the time of a window less the time that the
+window's runs take in the two silent windows beside it, over the number of messages.
 Errors: a device's last run ends a window, so that no part of a run is lost; the least numbers of messages and seconds
 bound what the first and the last message of a window may hold of its neighbours.
 """
@@ -21,6 +21,8 @@ __all__ = ["CostWindow", "LoadedDevices", "lost_seconds", "message_costs"]
 
 Progress = tuple[int, float]
 """The number of runs that a device has ended, and when the last of them ended, by the device's own clock."""
+Window = tuple[int, float]
+"""The runs that a device ended within a window, and their seconds."""
 
 _LOOKS_S = 0.03
 """Seconds between two looks at how far devices are."""
@@ -74,28 +76,29 @@ def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: CostWindo
 def lost_seconds(
     loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], None]], window: CostWindow
 ) -> list[dict[int, float]]:
-    """The seconds that each device computed longer for each message, by stream. The rate without
-    messages is that of two windows before and after all streams, so that a steady drift of the machine cancels out."""
+    """The seconds that each device computed longer for each message, by stream. The rate without messages is that of
+    the two silent windows beside a stream's, so that only what changes within seconds counts as a cost."""
     rest, silent = partial(loaded.pause, window.least_s), replace(window, messages=1)
-    alone = [_window(loaded, devices, rest, silent)]
-    timed = []
+    lost = []
+    before = _window(loaded, devices, rest, silent)[1]
     for stream in streams:
         stream()  # the first message opens a connection
-        timed.append(_window(loaded, devices, stream, window))
-    alone.append(_window(loaded, devices, rest, silent))
-    rate = {
-        device: max(sum(runs[device][0] for _, runs in alone), 1) / sum(runs[device][1] for _, runs in alone)
-        for device in devices
-    }
-    return [
-        {device: (seconds - ended / rate[device]) / count for device, (ended, seconds) in of_device.items()}
-        for count, of_device in timed
-    ]
+        count, timed = _window(loaded, devices, stream, window)
+        after = _window(loaded, devices, rest, silent)[1]
+        lost.append({device: _lost(timed[device], before[device], after[device]) / count for device in devices})
+        before = after
+    return lost
+
+
+def _lost(timed: Window, before: Window, after: Window) -> float:
+    """The seconds of a window beyond those that its runs take at the rate of two others."""
+    rate = max(before[0] + after[0], 1) / (before[1] + after[1])
+    return timed[1] - timed[0] / rate
 
 
 def _window(
     loaded: LoadedDevices, devices: Sequence[int], act: Callable[[], None], window: CostWindow
-) -> tuple[int, Mapping[int, tuple[int, float]]]:
+) -> tuple[int, Mapping[int, Window]]:
     """How often `act` was called, and the runs and seconds of each device meanwhile."""
     before, begun, count = _ended_now(loaded, devices, window.most_s), loaded.clock(), 0
     while not count or (
