@@ -8,7 +8,7 @@ from downset.plans import Order
 from downset.results import StepNeed
 from downset.text import abridged, counted, format_bytes
 
-__all__ = ["LiveBuffer", "OrderReport", "RecomputeReport"]
+__all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "RepeatedOperator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,17 @@ class OrderReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedOperator:
+    """An operator that runs again, by PyTorch's name. `source`: the line or module of the model that it comes from, as
+    of `LiveBuffer`; `nbytes`: of its result; `cost_s`: the seconds that it takes again, analytic."""
+
+    name: str
+    source: str
+    nbytes: int
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RecomputeReport:
     """The operators of one training step that run again. Peaks are estimates from the graph before the compiler fuses
     it. They do not count parameters, the state of an optimiser or the batch."""
@@ -84,8 +95,8 @@ class RecomputeReport:
     """The peak if no operator runs again."""
     pytorch: tuple[float, int] | None
     """(cost in seconds, peak in bytes) of PyTorch's choice; None unless forward and backward are two graphs."""
-    operators: tuple[str, ...]
-    """The operators that run again, by PyTorch's names."""
+    operators: tuple[RepeatedOperator, ...]
+    """The operators that run again."""
     front: tuple[tuple[float, int], ...]
     """(cost in seconds, peak in bytes) of the choices that no other beats in both, the cheapest first."""
     tried: int

@@ -230,11 +230,20 @@ def test_what_does_not_fit_is_told_in_lines_and_says_what_was_written(run, wake_
     places = [number for number, line in enumerate(lines) if re.match(r"peak at step \d+ of \d+: ", line)]
     assert len(places) == 1 and re.match(r" +[\d,]+ B  \S", lines[places[0] + 1])
     helps = lines.index("to make it fit:")
-    assert places[0] < helps and re.match(r"  1\. Give it [\d,]+ B of RAM\.", lines[helps + 1])
+    needed = re.fullmatch(r"  1\. Give it ([\d,]+) B of RAM \(--ram (\d+)\)\.", lines[helps + 1])
+    assert places[0] < helps and needed[1] == f"{int(needed[2]):,}" and "KB were meant" not in err
     assert f"written: {page} (an HTML page)" in lines and page.exists()
     assert lines[-1] == f"not written: {model}, {header} (nothing is known to fit)"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html"]
     assert max(len(line) for line in lines[1:]) < 300
+
+
+def test_bytes_in_place_of_kilobytes_are_told(run, wake_word):
+    status, _, err = run("fit", wake_word, "--ram", "40", "--time-limit", "2s")
+    assert status == 3 and "Write --ram 40KB if KB were meant: 40 are bytes." in err
+    status, out, _ = run("fit", wake_word, "--ram", "40KB", "--time-limit", "2s")
+    assert status == 0 and out.startswith("fits 40,960 B: ")
+    assert "KB were meant" not in run("fit", wake_word, "--ram", "2", "--time-limit", "2s")[2]  # too few as well
 
 
 def test_what_fits_has_the_verdict_on_its_first_line(run, wake_word):

@@ -12,6 +12,7 @@ from torch._inductor.virtualized import V
 from torch.nn import functional
 
 import downset as ds
+from downset.integrations import recompute_pass
 from tests.integrations.test_inductor_options import Scheduled, Watched
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -210,6 +211,31 @@ def test_an_impossible_peak_is_told_and_the_least_is_taken():
     (report,) = reports
     assert report.peak_bytes == report.front[-1][1]
     assert "run again" in str(report)
+
+
+@pytest.mark.parametrize("limit", [20_000, 10**9])
+def test_a_graph_whose_peak_is_above_its_limit_once_fused_is_told(limit, monkeypatch):
+    """The estimate before fusion is taken for right: nothing runs again, though the peak is higher."""
+    monkeypatch.setattr(recompute_pass, "_chosen", lambda *_: ())
+    peaks = []
+
+    def report(told):
+        peaks.append(told.peak_bytes)
+        raise Scheduled
+
+    model = Deep()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=report, peak_bytes=limit)
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning) as told, torch._inductor.config.patch(force_disable_caches=True):
+        step(*batch())  # falls back, because the report raises
+    above = [one for one in told if "once its kernels are fused" in str(one.message)]
+    assert len(above) == (peaks[0] > limit)
+    for one in above:
+        assert f"peaks at {peaks[0]:,} B by Inductor's estimate, above the 20,000 B" in str(one.message)
+        assert int(str(one.message).rpartition("=")[2]) < limit
+        assert one.filename == __file__
+    assert peaks[0] > 20_000
 
 
 def test_where_a_contract_is_missing_pytorchs_own_choice_stays(monkeypatch):

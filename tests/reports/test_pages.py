@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import downset as ds
-from downset.compiled import LiveBuffer, OrderReport, RecomputeReport
+from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
 from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import profile
 from downset.plans import Arena, Evidence
@@ -270,10 +270,12 @@ def test_what_training_steps_tell_is_a_page():
         steps = next_of(ds.report(replace(told, graph=graph, order=ours)).page())
         assert "state peak_bytes" in steps and "Nothing is known" not in steps and "--" not in steps
         assert ("Search longer (a larger work_limit)" in steps) == (ours is unproven)
-    again = RecomputeReport(100, 90, 2e-3, 200, (3e-3, 120), ("relu",), ((0.0, 200), (2e-3, 90), (5e-3, 60)), 7, 0.1)
+    relu = RepeatedOperator("relu", "net.py:7", 24, 2e-3)
+    front = ((0.0, 200), (2e-3, 90), (5e-3, 60))
+    again = RecomputeReport(100, 90, 2e-3, 200, (3e-3, 120), (relu,), front, 7, 0.1)
     markup = ds.report(again).page()
     for said in ("200 → 90 B", "asked for 100 B", "PyTorch&#39;s own choice", "peak_bytes=60: 30 B less, for 3 ms more",
-                 "peak_bytes=200: 2 ms less"):  # fmt: skip
+                 "peak_bytes=200: 2 ms less", "net.py:7", "2 ms"):  # fmt: skip
         assert said in markup, said
 
 
@@ -284,6 +286,7 @@ def test_what_runs_twice_is_a_page_and_a_text():
     report = ds.report(found)
     assert f"run twice: {graph.ops[0].name}" in report
     assert "with 1 operator run twice" in report.page() and "Memory against what runs again" in report.page()
+    assert f"<td>{graph.ops[0].name}<td>{graph.ops[0].kind}<td" in report.page()
 
 
 def test_an_order_of_a_bare_problem_has_the_curve_of_its_live_bytes():

@@ -128,6 +128,12 @@ __all__ = ["fit"]
     "file holds the array, and the .h file beside it the rest.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, and no line for a written file.")
+@click.option_panel("Model and result", options=["--output", "--target", "--shape", "--trust", "--help"])
+@click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
+@click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
+@click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
+@click.option_panel("Only for .onnx files", options=["--slower", "--session"])
+@click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
 def fit(
     model: str,
     output: str | None,

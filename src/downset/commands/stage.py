@@ -43,13 +43,25 @@ _LEAST_RUNS = 15
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where stages run and are timed.",
+)
 @click.option("--batch", type=int, help="Plan for this batch size instead of the model's own.")
 @click.option("--dtype", default="float32", show_default=True, help="float32; on CUDA also float16 or bfloat16.")
 @click.option("--threads", type=int, help="Threads of the CPU; all of them if not given.")
 @click.option("--max-ops", type=int, default=3, show_default=True, help="Most units in a group (IOS's r).")
 @click.option("--max-groups", type=int, default=8, show_default=True, help="Most groups in a stage (IOS's s).")
-@click.option("--endings", type=click.Choice(["all", "ios"]), default="all", show_default=True)
+@click.option(
+    "--endings",
+    type=click.Choice(["all", "ios"]),
+    default="all",
+    show_default=True,
+    help="Stages that are tried: all that the IOS paper defines, or the fewer of its published code.",
+)
 @click.option(
     "--budget-timings",
     type=int,

@@ -135,7 +135,10 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least))
     state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
     beyond = f" for its tensors alone; {result.target} takes more, which is not known" if result.not_measured else ""
-    ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0, suffices=not beyond)]
+    option = "" if beyond else f" (--ram {needed})"
+    ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{option}{beyond}.", 0, suffices=not beyond)]
+    if ram_bytes < 1024 and needed <= 1024 * ram_bytes and not beyond:
+        ways.append(NextStep(f"Write --ram {ram_bytes}KB if KB were meant: {ram_bytes} are bytes.", 0, suffices=True))
     said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     if searched is not None and in_strips:
         said = _why_not_in_strips(result, searched, ram_bytes, needed, least)

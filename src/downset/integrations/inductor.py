@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.compiled import LiveBuffer, OrderReport, RecomputeReport
+from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
 
-__all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "TrainingStep", "compile_step", "options"]
+__all__ = [
+    "LiveBuffer", "OrderReport", "RecomputeReport", "RepeatedOperator", "TrainingStep", "compile_step", "options",
+]  # fmt: skip
 
 
 def options(
@@ -39,5 +41,5 @@ def options(
     if not scheduler_passes():
         warn_user("this torch takes no pass for its scheduler: Inductor keeps its own order")
         return {}
-    again = {} if peak_bytes is None else recompute_options(peak_bytes, choices=choices, report=report, whole=False)
-    return {"_post_fusion_custom_pass": order_pass(work_limit=work_limit, report=report), **again}
+    again, check = recompute_options(peak_bytes, choices=choices, report=report, whole=False)
+    return {"_post_fusion_custom_pass": order_pass(work_limit=work_limit, report=report, check=check), **again}

@@ -7,7 +7,6 @@ and returns the nodes as they came.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
+from downset.integrations.model_source import module_of, source_line
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.integrations.user_warning import warn_user
@@ -56,9 +56,10 @@ def scheduler_passes() -> bool:
     return hasattr(config, "_post_fusion_custom_pass") and CustomSchedulerPass is not None
 
 
-def order_pass(*, work_limit: int, report: Report | None) -> Any:
-    """A `CustomSchedulerPass`. Call it only if `scheduler_passes()`."""
-    return _pass_class()(work_limit, report)
+def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None) -> Any:
+    """A `CustomSchedulerPass`. `check` is called with the peak of each ordered graph. Call it only if
+    `scheduler_passes()`."""
+    return _pass_class()(work_limit, report, check)
 
 
 @cache
@@ -68,8 +69,8 @@ def _pass_class() -> Any:
     class OrderPass(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
         """Orders nodes for least peak memory. Inductor sees equal settings as equal, so its caches stay valid."""
 
-        def __init__(self, work_limit: int, report: Report | None) -> None:
-            self._work_limit, self._report = work_limit, report
+        def __init__(self, work_limit: int, report: Report | None, check: Callable[[int], None] | None) -> None:
+            self._work_limit, self._report, self._check = work_limit, report, check
             self._told: set[str] = set()
 
         def uuid(self) -> str:
@@ -87,6 +88,8 @@ def _pass_class() -> Any:
                 return nodes
             if told is not None and told.devices and ordered is nodes:
                 self._warn(told.devices, kind="devices")
+            if self._check is not None and told is not None:
+                self._check(told.peak_bytes)
             if self._report is not None and told is not None:
                 self._report(told)
             return ordered
@@ -233,30 +236,15 @@ def _graph_name(nodes: Sequence[Any]) -> str:
 
 def _source(node: Any) -> str:
     """The innermost line of the model (path:line) that a scheduler's node comes from; without one its module, or ""."""
-    for part in node.get_nodes():
-        traces: Iterable[str] = part.node.get_stack_traces() if hasattr(part.node, "get_stack_traces") else ()
-        for line in reversed([line.strip() for trace in traces for line in trace.splitlines()]):
-            match = re.match(r'File "(.+)", line (\d+)', line)
-            if match and Path(match[1]).parent != Path(__file__).parent:
-                return f"{match[1]}:{match[2]}"
-    return _module(node)
+    parts = [part.node for part in node.get_nodes() if hasattr(part.node, "get_stack_traces")]
+    lines = (source_line(part.get_stack_traces()) for part in parts)
+    return next(filter(None, lines), "") or module_of(_origins(node))
 
 
 def _origins(node: Any) -> Iterator[Any]:
     """The operators of PyTorch's graph that a scheduler's node computes."""
     for part in node.get_nodes():
         yield from part.node.get_origins() if hasattr(part.node, "get_origins") else ()
-
-
-def _module(node: Any) -> str:
-    """The innermost module of the model that a scheduler's node comes from, or ""."""
-    for origin in _origins(node):
-        stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack")
-        if stack:
-            path, kind = list(stack.values())[-1]
-            name = re.sub(r"^L\['parts'\]\.model|^L\['\w+'\]|\._modules|[\[\]']", "", path).lstrip(".")
-            return " ".join(["module", *([name] if name else []), f"({getattr(kind, '__name__', kind)})"])
-    return ""
 
 
 def _needs(scheduler: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed, ...]:

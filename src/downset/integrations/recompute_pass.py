@@ -12,15 +12,16 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from downset.compiled import RecomputeReport
+from downset.compiled import RecomputeReport, RepeatedOperator
 from downset.errors import UsageError
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
+from downset.integrations.model_source import module_of, source_line
 from downset.integrations.training_graph import plan_again, priced
 from downset.integrations.user_warning import warn_user
 from downset.methods import check_choices
@@ -38,6 +39,8 @@ class _RecomputeSettings:
     peak_bytes: int
     choices: int | None
     report: Callable[[Any], None] | None
+    not_within: list[int] = field(default_factory=list)
+    """The peaks of graphs for which no choice keeps to the limit, as the user was told."""
 
     def uuid(self) -> str:
         return f"downset {_fingerprint()} {self.peak_bytes} {self.choices}"
@@ -48,18 +51,37 @@ class _RecomputeSettings:
 
 
 def recompute_options(
-    peak_bytes: int, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
-) -> dict[str, Any]:
-    """Options of `torch.compile` that keep a step within `peak_bytes`. `whole`: the step is one graph; otherwise
-    forward and backward are two. Raises UsageError for a limit or a number of sets that is not a number above 0."""
+    peak_bytes: int | None, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
+) -> tuple[dict[str, Any], Callable[[int], None] | None]:
+    """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
+
+    The check takes the peak of a graph once its kernels are fused, by Inductor's estimate, and warns where it is above
+    the limit: recomputation is chosen before fusion, by another estimate. `whole`: the step is one graph; otherwise
+    forward and backward are two. Without `peak_bytes` there are neither. Raises UsageError for a limit or a number of
+    sets that is not a number above 0."""
+    if peak_bytes is None:
+        return {}, None
     if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
         raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
     check_choices(choices)
     settings = _RecomputeSettings(peak_bytes, choices, report)
     passes = _pass_classes()
     if whole:
-        return {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
-    return {"custom_partitioner_fn": passes["partitioner"](settings)}
+        options = {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
+    else:
+        options = {"custom_partitioner_fn": passes["partitioner"](settings)}
+    return options, partial(_check_peak, settings)
+
+
+def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
+    limit = settings.peak_bytes
+    if peak_bytes <= limit or settings.not_within:
+        return
+    warn_user(
+        f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by Inductor's estimate, above "
+        f"the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an estimate of its "
+        f"own; try peak_bytes={max(limit * limit // peak_bytes, 1)}"
+    )
 
 
 @cache
@@ -205,6 +227,7 @@ def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
     peak = plan.chosen.judged.peak_bytes
     if not plan.within:
         least = format_bytes(plan.least_bytes)
+        settings.not_within.append(peak)
         proof = f"proven that none comes below {least} B" if plan.least_bytes > settings.peak_bytes else "not proven"
         warn_user(
             f"downset finds no choice of what runs again within {format_bytes(settings.peak_bytes)} B ({proof}): this "
@@ -219,13 +242,19 @@ def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
                 plan.chosen.judged.cost,
                 plan.none.peak_bytes,
                 (pytorch.cost, pytorch.peak_bytes) if pytorch else None,
-                tuple(trace.nodes[operator].name for operator in plan.chosen.again),
+                tuple(_repeated(trace, operator) for operator in plan.chosen.again),
                 tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in plan.front),
                 plan.tried,
                 seconds,
             )
         )
     return plan.chosen.again
+
+
+def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
+    node = trace.nodes[operator]
+    source = source_line(filter(None, [node.meta.get("stack_trace")])) or module_of([node])
+    return RepeatedOperator(node.name, source, trace.graph.nbytes[operator], trace.graph.costs[operator])
 
 
 def _copy(graph: Any, settings: _RecomputeSettings) -> None:

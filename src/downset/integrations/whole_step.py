@@ -29,7 +29,23 @@ _ADDS = (
     "downset runs one batch as plain PyTorch: it adds to the gradients already in `grad`; call optimizer.zero_grad() "
     "first to leave them out"
 )
+_FROM_CACHE = (
+    "PyTorch took this step from its cache of compiled graphs: it is in our order, and there is no report of it; "
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles it again"
+)
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+
+
+@dataclass(slots=True)
+class _Reports:
+    """Hands reports on, and counts them."""
+
+    receiver: Report
+    count: int = 0
+
+    def __call__(self, report: Any) -> None:
+        self.count += 1
+        self.receiver(report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +58,7 @@ class _Parts:
     autocast: Any
     scaler: Any
     peak_bytes: int | None
+    reports: _Reports | None
 
 
 class TrainingStep:
@@ -131,9 +148,11 @@ class TrainingStep:
             self._used = (False,) * len(update.parameters)
         sums = _sums(update) if self._accumulate > 1 else []
         scale = None if self._parts.scaler is None else _scale_of(self._parts)
-        if (last, settings) not in self._compiled:
+        new = (last, settings) not in self._compiled
+        if new:
             function = _whole_function(self._parts, update, settings if last else None)
             self._compiled[last, settings] = torch.compile(function, fullgraph=True, options=self._options)
+        hits = _cache_hits()
         try:
             if len(self._compiled) > _MOST_SETTINGS:
                 raise UnsupportedError("the optimiser's settings, beside its learning rate, change again and again")
@@ -144,6 +163,9 @@ class TrainingStep:
             loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
             self._fall_back(_first_line(error))
             return loss
+        reports = self._parts.reports
+        if new and reports is not None and not reports.count and _cache_hits() > hits:
+            warn_user(_FROM_CACHE)
         if last:
             for parameter in update.parameters if sums else ():
                 parameter.grad = None
@@ -210,15 +232,14 @@ def compile_step(
             f"{brief(repr(optimizer))} as optimiser"
         )
     scaled = scaler is not None and scaler.is_enabled()
-    parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None, peak_bytes)
-    options = {}
+    reports = _Reports(report) if report is not None and (order or peak_bytes is not None) else None
+    parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None, peak_bytes, reports)
     try:
         if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
             raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
+        options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
         if order:
-            options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=report)
-        if peak_bytes is not None:
-            options |= recompute_options(peak_bytes, choices=choices, report=report, whole=True)
+            options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=reports, check=check)
         _check_parallel(model)
         update = update_of(optimizer)
     except UnsupportedError as error:
@@ -259,6 +280,13 @@ def _check_gradients(parts: _Parts, groups: Sequence[Sequence[Any]], inputs: Any
                 )
     if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((inputs, targets))):
         raise UnsupportedError("an input requires a gradient")
+
+
+def _cache_hits() -> int:
+    """How many graphs PyTorch has taken from its cache in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["fxgraph_cache_hit"])
 
 
 def _sums(update: Update) -> list[Any]:

@@ -37,7 +37,8 @@ def check_kernels(graph: Graph) -> None:
             others = {kind: count for kind, count in counts.items() if kind not in KERNELS and kind != op.kind}
             more = f"; also missing: {', '.join(f'{kind} ({n})' for kind, n in others.items())}" if others else ""
             raise UnsupportedError(
-                f"no kernel for operator {op.name!r} of kind {op.kind} ({counts[op.kind]} of it){more}"
+                f"no kernel for operator {op.name!r} of kind {op.kind} ({counts[op.kind]} of it){more}; fit, order "
+                "and split plan it without these kernels"
             )
     quantised = next((t for op in ops for t in op.outputs if t != ABSENT and graph.tensors[t].quantization), None)
     if quantised is not None:

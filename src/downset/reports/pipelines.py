@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from downset.plans import Pipeline, PipelineStage, Task
-from downset.text import counted, printable
+from downset.text import counted, format_gap, printable
 
 __all__ = [
     "DeviceLoad",
@@ -178,8 +178,8 @@ def _floor_is_lower(plan: Pipeline) -> bool:
 def period_line(plan: Pipeline) -> str:
     """A line with the period, its proof or gap, latency and throughput. Analytic."""
     evidence = plan.evidence
-    gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
-    proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, gap {gap:.1%}"
+    gap = format_gap(evidence.value, evidence.bound)
+    proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, {gap}"
     return (
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
         f"{plan.throughput_per_s:.4g} frames/s; analytic, {_priced(plan)}"

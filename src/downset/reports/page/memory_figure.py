@@ -21,8 +21,11 @@ from downset.text import format_bytes, shortened
 __all__ = ["largest_tensors", "legend_of", "memory_figure", "moved_steps", "order_figure"]
 
 
-def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "") -> ChartGroup:
-    """The arenas of these views. If there are two, the first is the arena before."""
+def memory_figure(
+    views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "", drawn: str = "tensor"
+) -> ChartGroup:
+    """The arenas of these views. If there are two, the first is the arena before. `drawn`: what a rectangle stands
+    for."""
     styles = kind_styles(views)
     tensors, tensor_rows = _tensor_table(views)
     operators, operator_rows = _operator_table([view.operators for view in views])
@@ -41,16 +44,16 @@ def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None,
     legend = legend_of(styles) if operator_rows else ()
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
-    said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1])) if part)
-    return ChartGroup("Memory map: each rectangle is a tensor, as wide as its lifetime and as high as its bytes.",
+    said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1], drawn)) if part)
+    return ChartGroup(f"Memory map: each rectangle is a {drawn}, as wide as its lifetime and as high as its bytes.",
                   tuple(charts), legend, tables, said)  # fmt: skip
 
 
-def largest_tensors(view: ArenaView) -> str:
+def largest_tensors(view: ArenaView, drawn: str = "tensor") -> str:
     """Text on the largest tensors of an arena, because not every label finds room in its rectangle."""
     ranked = [view.arena.records[index] for index in largest_records(view.arena)]
     named = ", ".join(f"{shortened(record.id, 60)} ({format_bytes(record.nbytes)} B)" for record in ranked)
-    return f"The largest tensors: {named}." if named else ""
+    return f"The largest {drawn}s: {named}." if named else ""
 
 
 def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order") -> ChartGroup:

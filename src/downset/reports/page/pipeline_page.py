@@ -16,7 +16,7 @@ from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
 from downset.results import NextStep
-from downset.text import counted, format_bytes, format_seconds, format_size, printable
+from downset.text import counted, format_bytes, format_gap, format_seconds, format_size, printable
 
 __all__ = ["pipeline_page"]
 
@@ -82,8 +82,8 @@ def _next_steps(
 
 def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None, rates_of: str) -> Verdict:
     evidence = plan.evidence
-    gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
-    claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, gap {gap:.1%}"
+    gap = format_gap(evidence.value, evidence.bound)
+    claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, {gap}"
     numbers = [("period, planned (analytic)", format_seconds(plan.period_s), claim),
                ("latency, one frame alone (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
     state: Literal["good", "bad", "plain"] = "good" if evidence.proven else "plain"

@@ -65,9 +65,9 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
 def problem_page(problem: OrderProblem, order: Order) -> Page:
     """The page of an order of numbered operators, beside the order of their numbers if that is possible."""
     given = tuple(range(len(problem.predecessors)))
-    views = [_numbered("after", problem, order.steps)]
+    views = [_numbered("", problem, order.steps)]
     if order.steps != given and all(before < v for v in given for before in problem.predecessors[v]):
-        views.insert(0, _numbered("before", problem, given))
+        views = [_numbered("by number", problem, given), _numbered("of this order", problem, order.steps)]
     claim = _known(order.evidence)
     facts = (("method", order.evidence.method), ("states", f"{order.evidence.states:,}"))
     head = f"Peak {format_bytes(order.peak_bytes)} B"
@@ -91,8 +91,8 @@ def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = 
     verdict = _held_to(capacity_bytes, arena.evidence, head)
     facts = (("method", arena.evidence.method), ("records", f"{len(arena.records):,}"))
     note = "The colours only tell neighbours apart: nothing is known of what makes these records."
-    section = Section("Memory", (memory_figure([view], limit_bytes=capacity_bytes, note=note),))
-    sections = (section, next_section(arena_next_steps(arena, capacity_bytes)))
+    figure = memory_figure([view], limit_bytes=capacity_bytes, note=note, drawn="record")
+    sections = (Section("Memory", (figure,)), next_section(arena_next_steps(arena, capacity_bytes)))
     return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, sections, facts)
 
 

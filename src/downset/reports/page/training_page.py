@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from downset.compiled import OrderReport, RecomputeReport
+from downset.graph.core import ABSENT
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.next_steps import order_next_steps, ranked
-from downset.reports.page.elements import Facts, Page, Section, Table, Verdict
+from downset.reports.page.elements import Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.next_section import next_section
 from downset.reports.page.plan_pages import order_page
@@ -72,7 +73,11 @@ def recompute_page(report: RecomputeReport) -> Page:
         points.append((*report.pytorch, "PyTorch's own choice"))
     sections = _traded(points, (report.cost_s, report.peak_bytes), seconds=True)
     if report.operators:
-        sections.append(Section("What runs again", (Facts(tuple(map(printable, report.operators))),)))
+        rows = tuple((printable(one.name), printable(one.source), format_bytes(one.nbytes), format_seconds(one.cost_s))
+                     for one in report.operators)  # fmt: skip
+        table = Table(("operator", "in the model", "bytes of its result", "again, analytic"), rows,
+                      numeric=frozenset({2, 3}), caption="Operators that run again in the backward pass")  # fmt: skip
+        sections.append(Section("What runs again", (table,)))
     sections.append(next_section(_other_limits(report.front, report.cost_s, report.peak_bytes)))
     note = "Estimates from the graph before the compiler fuses it, without parameters, optimiser and batch."
     return Page("Recomputation", f"{counted(len(report.operators), 'operator')} of a training step run again",
@@ -89,7 +94,7 @@ def recomputation_page(recomputation: Recomputation) -> Page:
     )
     sections = [*page.sections[:1], *choices]
     if recomputation.recomputed:
-        sections.append(Section("What runs again", (Facts(tuple(map(printable, recomputation.recomputed))),)))
+        sections.append(Section("What runs again", (_twice_table(recomputation),)))
     sections += page.sections[1:]
     proven = "proven least" if recomputation.evidence.proven else f"bound {recomputation.evidence.bound:,.6g}"
     numbers = (*page.verdict.numbers, ("cost of what runs twice", f"{recomputation.cost:,.6g}", proven))
@@ -97,6 +102,17 @@ def recomputation_page(recomputation: Recomputation) -> Page:
     head = f"Peak {format_bytes(recomputation.order.peak_bytes)} B with {twice} run twice"
     verdict = Verdict("good" if recomputation.evidence.proven else "plain", head, "", numbers)
     return Page(page.title, page.subtitle, verdict, tuple(sections), page.facts)
+
+
+def _twice_table(recomputation: Recomputation) -> Table:
+    graph, names = recomputation.graph, set(recomputation.recomputed)
+    rows = tuple(
+        (printable(op.name), op.kind, format_bytes(sum(graph.tensors[t].nbytes for t in op.outputs if t != ABSENT)))
+        for op in graph.ops
+        if op.name in names
+    )
+    return Table(("operator", "kind", "bytes of its result"), rows, numeric=frozenset({2}),
+                 caption="Operators that run twice")  # fmt: skip
 
 
 def _after_order(report: OrderReport) -> list[NextStep]:
