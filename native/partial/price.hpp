@@ -1,14 +1,13 @@
-// What a segment in strips costs: the twin of `strip_program` and `Pricing.strips` in downset/partial.
+// What a segment in strips costs: the twin of `Pricing.strips` in downset/partial/price.py.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include "partial/lag.hpp"
 #include "partial/network.hpp"
 #include "partial/rows.hpp"
+#include "partial/strip_program.hpp"
 
 namespace downset {
 
@@ -17,346 +16,25 @@ struct StripPrice {
     std::int64_t peak_bytes = 0, apart_bytes = 0, macs = 0, copied_bytes = 0, operators = 0, persistent_bytes = 0;
 };
 
+// The bytes of the pieces of a program, operator by operator.
 class StripPricing {
 public:
-    StripPricing(const StripNetwork& network, const StripSegment& segment, const StripRows& rows,
-                 const std::vector<bool>& recomputed)
-        : network_(network), segment_(segment), rows_(rows), recomputed_(recomputed), held_(network.row_bits.size()),
-          join_of_(network.row_bits.size(), -1), maker_(network.row_bits.size(), -1) {
-        for (auto at = segment.first; at < segment.stop; ++at)
-            for (const auto tensor : network.form.ops[at].outputs) maker_[tensor] = at - segment.first;
-        for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
-            const auto tensor = segment.inputs[i];
-            held_[tensor] = {piece(tensor, {0, network.form.rows[tensor]})};
-            pieces_.back().nbytes = segment.input_bytes[i];
-            pieces_.back().kept = segment.inputs_kept[i];
+    StripPricing(const StripNetwork& network, const StripSegment& segment, const StripProgram& program)
+        : network_(network), segment_(segment), pieces_(program.pieces()), runs_(program.runs()),
+          last_(pieces_.size(), -1), readers_(pieces_.size()) {
+        for (std::size_t at = 0; at < runs_.size(); ++at) {
+            for (const auto made : runs_[at].writes) last_[made] = at;
+            const auto& reads = runs_[at].reads;
+            for (std::size_t i = 0; i < reads.size(); ++i) {
+                last_[reads[i]] = at;
+                if (std::find(reads.begin(), reads.begin() + i, reads[i]) == reads.begin() + i) ++readers_[reads[i]];
+            }
         }
-        joins_.resize(segment.results.size());
-        for (std::size_t i = 0; i < segment.results.size(); ++i) join_of_[segment.results[i]] = i;
     }
 
     StripPrice price() {
-        write();
-        if (price_.possible) {
-            drop_unread();
-            price_.operators = runs_.size();
-            for (const auto& run : runs_) {
-                price_.macs += run.macs;
-                price_.persistent_bytes += run.computes ? run.persistent_bytes : network_.moving_persistent_bytes;
-            }
-            measure();
-        }
-        return price_;
-    }
-
-private:
-    struct Piece {
-        std::int64_t tensor;
-        Rows rows;
-        std::int64_t nbytes;
-        bool kept = false;
-        std::int64_t last = -1, readers = 0;
-    };
-    struct Run {
-        std::vector<std::int64_t> reads, writes, over;
-        std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
-        std::int64_t macs = 0, persistent_bytes = 0;
-        bool computes = false, apart = false;
-    };
-    struct Join {
-        std::vector<std::vector<std::int64_t>> levels{1};
-    };
-    static constexpr std::size_t kMostJoined = 10;
-
-    const StripNetwork& network_;
-    const StripSegment& segment_;
-    const StripRows& rows_;
-    const std::vector<bool>& recomputed_;
-    std::vector<std::vector<std::int64_t>> held_;
-    std::vector<std::int64_t> join_of_, maker_;
-    std::vector<Join> joins_;
-    std::vector<Piece> pieces_;
-    std::vector<Run> runs_;
-    StripPrice price_;
-
-    std::int64_t piece(std::int64_t tensor, Rows rows) {
-        pieces_.push_back({tensor, rows, network_.nbytes(tensor, rows)});
-        return static_cast<std::int64_t>(pieces_.size()) - 1;
-    }
-
-    std::int64_t step(std::int64_t tensor, Rows rows, std::vector<std::int64_t> reads) {
-        const auto made = piece(tensor, rows);
-        runs_.push_back({std::move(reads), {made}, {}, -1, 0});
-        return made;
-    }
-
-    // Of each strip, by tensor: the first row that later strips read, or -1.
-    std::vector<std::vector<std::int64_t>> first_read_later() const {
-        std::vector<std::vector<std::int64_t>> later(rows_.made.size());
-        later.back().assign(held_.size(), -1);
-        for (auto strip = rows_.made.size() - 1; strip > 0; --strip) {
-            later[strip - 1] = later[strip];
-            for (auto at = segment_.first; at < segment_.stop; ++at) {
-                const auto made = rows_.made[strip][at - segment_.first];
-                if (made.empty()) continue;
-                for (const auto& input : network_.form.ops[at].inputs) {
-                    const auto start = input.read(made, network_.form.rows[input.tensor]).start;
-                    auto& first = later[strip - 1][input.tensor];
-                    first = first < 0 ? start : std::min(first, start);
-                }
-            }
-        }
-        return later;
-    }
-
-    void write() {
-        const auto later = first_read_later();
-        std::vector<std::vector<std::int64_t>> whole(held_.size());
-        for (const auto tensor : segment_.inputs) whole[tensor] = held_[tensor];
-        for (std::size_t strip = 0; strip < rows_.made.size() && price_.possible; ++strip) {
-            std::vector<std::int64_t> last(held_.size(), -1);
-            for (auto at = segment_.first; at < segment_.stop; ++at)
-                if (!rows_.made[strip][at - segment_.first].empty())
-                    for (const auto& input : network_.form.ops[at].inputs) last[input.tensor] = at;
-            for (auto at = segment_.first; at < segment_.stop && price_.possible; ++at)
-                if (const auto made = rows_.made[strip][at - segment_.first]; !made.empty())
-                    compute(at, made, last, later[strip], whole);
-        }
-        if (!price_.possible) return;
-        for (std::size_t i = 0; i < joins_.size(); ++i) {
-            auto& result = pieces_[finish(i)];
-            result.kept = true;
-            if (!segment_.results_counted[i]) result.nbytes = 0;
-        }
-    }
-
-    void compute(std::int64_t at, Rows made, const std::vector<std::int64_t>& last,
-                 const std::vector<std::int64_t>& later, const std::vector<std::vector<std::int64_t>>& whole) {
-        const auto& op = network_.form.ops[at];
-        std::vector<Rows> read;
-        std::vector<std::int64_t> reads;
-        for (const auto& input : op.inputs) read.push_back(input.read(made, network_.form.rows[input.tensor]));
-        for (std::size_t i = 0; i < read.size(); ++i) reads.push_back(cut(op.inputs[i].tensor, read[i]));
-        for (const auto& input : op.inputs)
-            if (last[input.tensor] == at) keep(input.tensor, later[input.tensor], whole[input.tensor]);
-        const auto given = rows_given(at, made, read);
-        if (!price_.possible) return;
-        std::vector<std::int64_t> writes;
-        for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        run(at, read, std::move(reads), writes);
-        runs_.back().macs = op.macs_per_row * given.size();
-        for (std::size_t i = 0; i < writes.size(); ++i) {
-            const auto tensor = op.outputs[i];
-            const auto exact =
-                given.start == made.start && given.stop == made.stop ? writes[i] : step(tensor, made, {writes[i]});
-            held_[tensor].push_back(exact);
-            writes[i] = exact;
-        }
-        for (std::size_t i = 0; i < writes.size(); ++i) {
-            const auto tensor = op.outputs[i];
-            if (join_of_[tensor] >= 0) join(join_of_[tensor], writes[i]);
-            if (last[tensor] < 0) keep(tensor, later[tensor], {});
-        }
-    }
-
-    void run(std::int64_t at, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
-             const std::vector<std::int64_t>& writes) {
-        const auto& op = network_.ops[at];
-        std::vector<std::int64_t> over;
-        for (const auto position : op.overwritten) over.push_back(reads[position]);
-        Sides sides;
-        bool padded = false;
-        if (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none)
-            sides = sides_of(at, read[0], pieces_[writes[0]].rows);
-        if (op.padded_row_bits > 0 && pads(op, sides, read[0].size())) {
-            const auto rows = read[0].size() + sides.top + sides.bottom;
-            pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
-            runs_.push_back({{reads[0]}, {static_cast<std::int64_t>(pieces_.size()) - 1}, {}, -1, 0});
-            reads[0] = static_cast<std::int64_t>(pieces_.size()) - 1;
-            padded = true;
-        }
-        const auto lag = lags_.of(op, at, read[0].size(), pieces_[writes[0]].rows.size(), sides, padded);
-        const auto lagged = lag < 0 ? -1 : reads[0];
-        runs_.push_back({std::move(reads), writes, std::move(over), lagged, lag});
-        runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
-                                               [&](auto taken) {
-                                                   const auto& now = runs_.back().reads;
-                                                   return std::find(now.begin(), now.end(), taken) == now.end();
-                                               }),
-                                runs_.back().over.end());
-        runs_.back().computes = true;
-        runs_.back().persistent_bytes = op.persistent_bytes;
-        runs_.back().apart = op.apart;
-    }
-
-    Lags lags_;
-
-    // Rows of padding above and below.
-    Sides sides_of(std::int64_t at, Rows read, Rows made) const {
-        const auto& op = network_.ops[at];
-        const auto& form = network_.form;
-        const auto rows = form.rows[form.ops[at].inputs[0].tensor];
-        if (made.start == 0 && made.stop == form.ops[at].rows && read.start == 0 && read.stop == rows)
-            return {op.begin, op.end};
-        const auto first = made.start * op.stride - op.begin;
-        const auto last = (made.stop - 1) * op.stride - op.begin + op.reach;
-        return {read.start - first, std::max<std::int64_t>(std::min(last, rows + op.end) - read.stop, 0)};
-    }
-
-    // Whether the pads are neither SAME's nor none.
-    static bool pads(const StripOp& op, Sides sides, std::int64_t size) {
-        const auto total =
-            std::max<std::int64_t>(((size + op.stride - 1) / op.stride - 1) * op.stride + op.reach - size, 0);
-        const bool same = op.same_columns && sides.top == total / 2 && sides.bottom == total - total / 2;
-        const bool none = sides.top == 0 && sides.bottom == 0 && op.left == 0 && op.right == 0;
-        return !same && !none;
-    }
-
-    Rows rows_given(std::int64_t at, Rows made, const std::vector<Rows>& read) {
-        const auto& op = network_.ops[at];
-        const auto& form = network_.form;
-        bool all = made.start == 0 && made.stop == form.ops[at].rows;
-        for (std::size_t i = 0; i < read.size(); ++i)
-            all = all && read[i].start == 0 && read[i].stop == form.rows[form.ops[at].inputs[i].tensor];
-        if (op.given == StripOp::Given::exact || all) return made;
-        const auto first = op.first_read < 0 ? Rows{} : read[op.first_read];
-        Rows given = made;
-        switch (op.given) {
-            case StripOp::Given::window:
-                given = {std::min(made.start, floor_div(first.start + op.begin, op.stride)),
-                         std::max(made.stop, std::min(-floor_div(op.reach - op.begin - first.stop, op.stride) + 1,
-                                                      form.ops[at].rows))};
-                break;
-            case StripOp::Given::transposed:
-                given.start = std::min(made.start, (first.stop - 1) * op.stride - op.begin + op.reach - 1);
-                break;
-            case StripOp::Given::factor: given = {first.start * op.factor, first.stop * op.factor}; break;
-            case StripOp::Given::pad:
-                given = {std::min(made.start, first.start + op.begin), std::max(made.stop, first.stop + op.begin)};
-                break;
-            case StripOp::Given::exact: break;
-        }
-        if (op.adds && (given.start != made.start || given.stop != made.stop)) price_.possible = false;
-        return given;
-    }
-
-    std::int64_t cut(std::int64_t tensor, Rows rows) {
-        if (const auto found = within(tensor, rows); found >= 0) return found;
-        std::vector<std::int64_t> parts;
-        for (const auto part : chain(tensor, rows)) parts.push_back(cut(tensor, part));
-        const auto joined = step(tensor, rows, std::move(parts));
-        held_[tensor].push_back(joined);
-        return joined;
-    }
-
-    std::int64_t within(std::int64_t tensor, Rows rows) {
-        std::int64_t least = -1;
-        for (const auto at : held_[tensor]) {
-            const auto& has = pieces_[at].rows;
-            if (has.start <= rows.start && rows.stop <= has.stop)
-                if (least < 0 || has.size() < pieces_[least].rows.size()) least = at;
-        }
-        if (least < 0) return -1;
-        const auto& has = pieces_[least].rows;
-        if (has.start == rows.start && has.stop == rows.stop) return least;
-        const auto made = step(tensor, rows, {least});
-        held_[tensor].push_back(made);
-        return made;
-    }
-
-    std::vector<Rows> chain(std::int64_t tensor, Rows rows) const {
-        std::vector<Rows> parts;
-        for (auto at = rows.start; at < rows.stop;) {
-            auto stop = at;
-            for (const auto one : held_[tensor]) {
-                const auto& has = pieces_[one].rows;
-                if (has.start <= at && at < has.stop) stop = std::max(stop, has.stop);
-            }
-            require(stop > at, "strips: rows that were dropped are read");
-            stop = std::min(stop, rows.stop);
-            parts.push_back({at, stop});
-            at = stop;
-        }
-        return parts;
-    }
-
-    void keep(std::int64_t tensor, std::int64_t first, const std::vector<std::int64_t>& whole) {
-        if (!whole.empty()) {
-            held_[tensor] = whole;
-            return;
-        }
-        std::int64_t stop = 0;
-        for (const auto at : held_[tensor]) stop = std::max(stop, pieces_[at].rows.stop);
-        if (first < 0 || first >= stop || (maker_[tensor] >= 0 && recomputed_[maker_[tensor]])) {
-            held_[tensor].clear();
-        } else if (const auto found = within(tensor, {first, stop}); found >= 0) {
-            held_[tensor] = {found};
-        } else {
-            std::vector<std::int64_t> parts;
-            for (const auto part : chain(tensor, {first, stop})) parts.push_back(cut(tensor, part));
-            held_[tensor] = std::move(parts);
-        }
-    }
-
-    void join(std::int64_t number, std::int64_t made) {
-        auto& levels = joins_[number].levels;
-        const bool last = pieces_[made].rows.stop == network_.form.rows[pieces_[made].tensor];
-        levels[0].push_back(made);
-        for (std::size_t level = 0; level < levels.size(); ++level) {
-            if (levels[level].size() < kMostJoined || last) break;
-            if (level + 1 == levels.size()) levels.emplace_back();
-            levels[level + 1].push_back(joined(levels[level]));
-            levels[level].clear();
-        }
-    }
-
-    std::int64_t finish(std::size_t number) {
-        auto& levels = joins_[number].levels;
-        for (std::size_t level = 0; level + 1 < levels.size(); ++level) {
-            std::size_t left = 0;
-            for (const auto& one : levels) left += one.size();
-            if (left > kMostJoined && levels[level].size() > 1) {
-                levels[level + 1].push_back(joined(levels[level]));
-                levels[level].clear();
-            }
-        }
-        std::vector<std::int64_t> parts;
-        for (auto level = levels.rbegin(); level != levels.rend(); ++level)
-            parts.insert(parts.end(), level->begin(), level->end());
-        return joined(parts);
-    }
-
-    std::int64_t joined(const std::vector<std::int64_t>& parts) {
-        require(!parts.empty(), "strips: a result without rows");
-        if (parts.size() == 1) return parts[0];
-        const Rows rows{pieces_[parts.front()].rows.start, pieces_[parts.back()].rows.stop};
-        return step(pieces_[parts.front()].tensor, rows, parts);
-    }
-
-    // Operators may make rows, on their way to later ones, that nobody reads.
-    void drop_unread() {
-        std::vector<bool> read(pieces_.size());
-        for (std::size_t at = 0; at < pieces_.size(); ++at) read[at] = pieces_[at].kept;
-        std::vector<Run> needed;
-        for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
-            if (std::none_of(run->writes.begin(), run->writes.end(), [&](auto made) { return read[made]; })) continue;
-            for (const auto piece : run->reads) read[piece] = true;
-            needed.push_back(std::move(*run));
-        }
-        std::reverse(needed.begin(), needed.end());
-        runs_ = std::move(needed);
-    }
-
-    void measure() {
-        for (std::size_t at = 0; at < runs_.size(); ++at) {
-            for (const auto made : runs_[at].writes) pieces_[made].last = at;
-            auto& reads = runs_[at].reads;
-            for (std::size_t i = 0; i < reads.size(); ++i) {
-                pieces_[reads[i]].last = at;
-                if (std::find(reads.begin(), reads.begin() + i, reads[i]) == reads.begin() + i)
-                    ++pieces_[reads[i]].readers;
-            }
-        }
+        StripPrice price;
+        price.operators = runs_.size();
         auto live = segment_.live_beside;
         for (const auto nbytes : segment_.input_bytes) live += nbytes;
         for (std::size_t at = 0; at < runs_.size(); ++at) {
@@ -364,40 +42,51 @@ private:
             std::int64_t made = 0;
             for (const auto piece : one.writes) made += pieces_[piece].nbytes;
             live += made;
-            price_.apart_bytes = std::max(price_.apart_bytes, live);
-            price_.peak_bytes = std::max(price_.peak_bytes, live - taken(one, at, one.apart));
-            if (!one.computes) price_.copied_bytes += made;
-            free(one, at, live);
+            price.apart_bytes = std::max(price.apart_bytes, live);
+            price.peak_bytes = std::max(price.peak_bytes, live - taken(one, at));
+            price.macs += one.macs;
+            price.persistent_bytes += one.computes ? one.persistent_bytes : network_.moving_persistent_bytes;
+            if (!one.computes) price.copied_bytes += made;
+            live -= freed(one, at);
         }
+        return price;
     }
 
-    std::int64_t taken(const Run& one, std::size_t at, bool apart) const {
-        if (apart && pieces_[one.writes[0]].kept) return 0;
-        for (const auto number : one.over) {
-            const auto& over = pieces_[number];
-            if (over.last == static_cast<std::int64_t>(at) && !over.kept &&
-                !(number < static_cast<std::int64_t>(segment_.inputs.size()) && segment_.inputs_apart[number]) &&
-                over.nbytes == pieces_[one.writes[0]].nbytes && !(network_.only_reader && over.readers > 1))
-                return over.nbytes;
-        }
-        if (one.lagged < 0) return 0;
-        const auto& over = pieces_[one.lagged];
-        const bool outside = one.lagged < static_cast<std::int64_t>(segment_.inputs.size());
-        if (over.last != static_cast<std::int64_t>(at) || over.kept || (outside && !segment_.inputs_alone[one.lagged]))
-            return 0;
+private:
+    const StripNetwork& network_;
+    const StripSegment& segment_;
+    const std::vector<StripPiece>& pieces_;
+    const std::vector<StripRun>& runs_;
+    std::vector<std::int64_t> last_, readers_;  // by piece: the last operator that makes or reads it, how many read it
+
+    bool ends(std::int64_t piece, std::size_t at) const {
+        return last_[piece] == static_cast<std::int64_t>(at) && !pieces_[piece].kept;
+    }
+
+    // How much of its result an operator makes where something that it reads lies.
+    std::int64_t taken(const StripRun& one, std::size_t at) const {
+        const auto& made = pieces_[one.writes[0]];
+        const auto inputs = static_cast<std::int64_t>(segment_.inputs.size());
+        if (one.apart && made.kept) return 0;
+        for (const auto over : one.over)
+            if (ends(over, at) && !(over < inputs && segment_.inputs_apart[over]) &&
+                pieces_[over].nbytes == made.nbytes && !(network_.only_reader && readers_[over] > 1))
+                return made.nbytes;
+        if (one.lagged < 0 || !ends(one.lagged, at)) return 0;
+        if (one.lagged < inputs && !segment_.inputs_alone[one.lagged]) return 0;
         const auto lag = network_.aligned_bytes(8 * one.lag);
-        return std::max<std::int64_t>(std::min(over.nbytes, pieces_[one.writes[0]].nbytes - lag), 0);
+        return std::max<std::int64_t>(std::min(pieces_[one.lagged].nbytes, made.nbytes - lag), 0);
     }
 
-    void free(const Run& one, std::size_t at, std::int64_t& live) {
+    std::int64_t freed(const StripRun& one, std::size_t at) {
+        std::int64_t nbytes = 0;
         for (const auto* list : {&one.reads, &one.writes})
-            for (const auto number : *list) {
-                auto& old = pieces_[number];
-                if (old.last == static_cast<std::int64_t>(at) && !old.kept) {
-                    live -= old.nbytes;
-                    old.last = -1;  // once
+            for (const auto piece : *list)
+                if (ends(piece, at)) {
+                    nbytes += pieces_[piece].nbytes;
+                    last_[piece] = -1;  // once
                 }
-            }
+        return nbytes;
     }
 };
 
@@ -413,7 +102,9 @@ inline StripPrice price_strips(const StripNetwork& network, const StripSegment& 
             if (std::find(made.begin(), made.end(), tensor) != made.end()) again[at - segment.first] = false;
         }
     const StripRows rows(network, segment, strips, again, even);
-    return StripPricing(network, segment, rows, again).price();
+    const StripProgram program(network, segment, rows, again);
+    if (!program.possible()) return {false};
+    return StripPricing(network, segment, program).price();
 }
 
 }  // namespace downset
