@@ -175,6 +175,12 @@ class Loads:
             if self.cluster.network.overlap:
                 loads["asked", one] += asked_s(self.cluster, one, "send", nbytes)
                 loads["asked", two] += asked_s(self.cluster, two, "receive", nbytes)
+                self.tell_others(loads, {one, two})
+
+    def tell_others(self, loads, ends):
+        for device, one in enumerate(self.cluster.devices):
+            if one.messages and device not in ends:
+                loads["asked", device] += one.messages.others_s
 
     def load(self, chain, plan):
         loads = Counter()
@@ -185,6 +191,8 @@ class Loads:
         ends.append(leaders[-1] if self.sink is None else self.sink)
         for (one, two), cut in zip(pairwise(ends), (*(start for start, _ in chain), self.problem.cuts), strict=True):
             self.send(loads, one, two, crossing_bytes(self.problem, cut))
+        self.tell_others(loads, {ends[0]})
+        self.tell_others(loads, {ends[-1]})
         loads["asked", ends[0]] += asked_s(self.cluster, ends[0], "frame", crossing_bytes(self.problem, 0))
         loads["asked", ends[-1]] += asked_s(
             self.cluster, ends[-1], "result", crossing_bytes(self.problem, self.problem.cuts)

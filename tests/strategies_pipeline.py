@@ -98,11 +98,12 @@ def _occupied_in_part(random, network):
 
 
 def random_messages(random):
-    """What messages take of a processor: nothing, or of some of the four kinds something."""
+    """What messages take of a processor: nothing, or something of some kinds."""
     if random.random() < 0.3:
         return None
     return MessageCosts(
-        *(ProcessorCost(random.choice([0.0, 0.02, 0.3]), random.choice([0.0, 0.01, 0.1])) for _ in range(4))
+        *(ProcessorCost(random.choice([0.0, 0.02, 0.3]), random.choice([0.0, 0.01, 0.1])) for _ in range(4)),
+        others_s=random.choice([0.0, 0.0, 0.05]),
     )
 
 

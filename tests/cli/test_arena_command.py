@@ -149,6 +149,16 @@ def test_the_least_that_an_error_names_counts_the_alignment(arena, fails, file):
     assert found["error"]["figures"]["least_bytes"] == 164
 
 
+def test_bytes_above_the_peak_of_the_records_are_told(arena, file, tmp_path):
+    """a and b are live together: 100 + 50 bytes, and b begins at a multiple of 64."""
+    page = tmp_path / "page.html"
+    said = arena(file(THREE), "--align", "64", "--report", page)[1]
+    needed = json.loads(arena(file(THREE), "--align", "64", "--json")[1])["arena_bytes"]
+    line = f"150 B are live at the peak, where {needed - 150} B stay unused; offsets are multiples of alignments"
+    assert needed > 150 and line in said and line in page.read_text()
+    assert "stay unused" not in arena(file(THREE))[1]
+
+
 @pytest.mark.parametrize(
     ("asked", "capacity", "verdict", "shows"),
     [

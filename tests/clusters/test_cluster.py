@@ -122,11 +122,12 @@ def test_what_a_device_says_of_itself_goes_before_the_network():
 
 
 def test_what_messages_take_of_a_processor():
-    given = "messages = { send_ms = 2, send_ms_per_mb = 30, frame_ms_per_mb = 5 }"
+    given = "messages = { send_ms = 2, send_ms_per_mb = 30, frame_ms_per_mb = 5, others_ms = 0.5 }"
     first, second = parse_cluster(GOOD.replace("alpha = 2", f"alpha = 2\n{given}")).devices
     assert first.messages.send.of(2_000_000) == pytest.approx(0.002 + 0.060)
     assert first.messages.frame.of(2_000_000) == pytest.approx(0.010)
     assert first.messages.receive.of(10**9) == first.messages.result.of(10**9) == 0
+    assert first.messages.others_s == pytest.approx(0.0005)
     assert second.messages is None
 
 

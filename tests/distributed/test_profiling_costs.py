@@ -18,10 +18,12 @@ SIZES = (16 << 10, 1 << 20)
 
 
 class Machine:
-    """Devices with their seconds a run, and costs of messages by what is sent: seconds each, and seconds a byte."""
+    """Devices with their seconds a run, and costs of messages by what is sent: seconds each, and seconds a byte.
+    `others_s`: what each device pays for what the others send."""
 
-    def __init__(self, run_s, costs, *, link_s=0.004, slower=lambda now: 0.0):
+    def __init__(self, run_s, costs, *, others_s=(), link_s=0.004, slower=lambda now: 0.0):
         self.run_s, self.costs, self.link_s = run_s, costs, link_s
+        self.others_s = others_s or [0.0] * len(run_s)
         self.now = 0.0
         self.computed = [0.0] * len(run_s)  # seconds of the processor that runs have got
         self.ended = [(0, 0.0)] * len(run_s)
@@ -46,6 +48,7 @@ class Machine:
             self.passes(seconds / steps, {})
 
     def sent(self, busy):
+        busy = dict(enumerate(self.others_s)) | busy
         self.passes(max(self.link_s, *busy.values()), busy)
 
     def cost(self, device, what, nbytes):
@@ -67,11 +70,13 @@ cost = st.tuples(st.floats(0.005, 0.1), st.floats(1e-9, 4e-7))
 costs = st.fixed_dictionaries(dict.fromkeys(("send", "receive", "frame", "result"), cost))
 
 
-@given(devices=st.lists(st.tuples(st.floats(0.001, 0.1), costs), min_size=1, max_size=5))
+@given(devices=st.lists(st.tuples(st.floats(0.001, 0.1), costs, st.floats(0, 0.01)), min_size=1, max_size=5))
 def test_the_costs_that_the_devices_have_are_found(devices):
-    machine = Machine([run_s for run_s, _ in devices], [own for _, own in devices])
+    runs, costs, others = zip(*devices, strict=True)
+    machine = Machine(runs, costs, others_s=others)
     found = message_costs(machine.loaded(), SIZES, WINDOW)
-    for (_, own), measured in zip(devices, found, strict=True):
+    for (_, own, others_s), measured in zip(devices, found, strict=True):
+        assert measured.others_s == pytest.approx(others_s if len(devices) > 1 else 0.0, rel=1e-6, abs=1e-9)
         for what, (each, byte) in own.items():
             one = getattr(measured, what)
             if what in ("send", "receive") and len(devices) == 1:

@@ -234,7 +234,7 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
     link = LinkRates(rate, latency, 0.01, 8)
     if part is not None:
         link = with_occupancy(link, [(n, part * latency + 0.7 * part * n / rate + 1e-12) for n in (1 << 14, 1 << 20)])
-    costs = MessageCosts(*(ProcessorCost(cost * k, cost * 1e-6 / k) for k in (1, 2, 3, 4)))
+    costs = MessageCosts(*(ProcessorCost(cost * k, cost * 1e-6 / k) for k in (1, 2, 3, 4)), others_s=cost / 9)
     measured = MeasuredCluster(
         (MeasuredDevice(name, one, 2 << 30, 300 << 20, 1, costs), MeasuredDevice(name + "'", one, 1 << 30, 0)),
         "shared" if shared else "links", "full", link, {} if shared else {(0, 1): link}, 1.7e9,
@@ -254,6 +254,7 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
             assert getattr(ours.messages, what).of(1 << 20) == pytest.approx(
                 getattr(theirs.messages, what).of(1 << 20), rel=1e-5
             )
+    assert read.devices[0].messages.others_s == pytest.approx(cost / 9, rel=1e-5)
     assert read.devices[0].messages.send.each_s == pytest.approx(cost, rel=1e-5)
     assert (read.network.kind, read.network.overlap) == (meant.network.kind, True)
     assert read.link(0, 1) == pytest.approx(meant.link(0, 1), rel=1e-5)

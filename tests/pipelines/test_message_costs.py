@@ -69,6 +69,34 @@ def test_prices_worked_by_hand(network, a, b):
     assert (slow[0], slow[4]) == pytest.approx((2 * wanted[0], wanted[4]))
 
 
+@pytest.mark.parametrize(
+    ("network", "others"),
+    [
+        # c hears of both messages, of the frame and of the result; b of the frame and of the result
+        (Network("links", 10.0, overlap=True), (0.0, 2 * 0.5, 4 * 0.5)),
+        (Network("shared", 10.0, overlap=True), (0.0, 2 * 0.5, 4 * 0.5)),
+        (Network("links", 10.0), (0.0, 2 * 0.5, 2 * 0.5)),
+    ],
+)
+def test_devices_pay_for_the_messages_of_others(network, others):
+    """c computes 4 s in two strips of 3 s and 1 s, and has no part in a message."""
+    plan, costs = hand_plan(network), MessageCosts(others_s=0.5)
+    strips = (*plan.stages[0].blocks[0].strips, Strip(2, 3, 4, 3, 0, 0, 0, 0), Strip(2, 4, 5, 1, 0, 0, 0, 0))
+    stage = replace(plan.stages[0], blocks=(replace(plan.stages[0].blocks[0], strips=strips),))
+    plan = replace(
+        plan, stages=(stage,), tasks=(*plan.tasks, Task(0, 0, 2, strip=3), Task(0, 0, 2, strip=4)),
+        cluster=Cluster(tuple(Device(name, 1.0, messages=costs) for name in "abc"), network),
+    )  # fmt: skip
+    a, b, c = others
+    wanted = [3 + a, 1.0, 1.0, 2.0, 2 + b, 3 + c * 3 / 4, 1 + c / 4]
+    for found in (
+        plan_seconds(plan), reported_seconds(plan), [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
+    ):  # fmt: skip
+        assert found == pytest.approx(wanted)
+    slow = plan_seconds(replace(plan, cluster=slowed(plan.cluster, {"c": 2.0})))
+    assert slow == pytest.approx([*wanted[:5], 2 * wanted[5], 2 * wanted[6]])
+
+
 def settings(count, kinds=OVERLAPPING, *, rows=4, layers=2):
     for kind in kinds:
         for seed in range(count):

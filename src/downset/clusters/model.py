@@ -67,17 +67,23 @@ class ProcessorCost:
 class MessageCosts:
     """Costs of messages: seconds of a device's processor beside the time on the link. `send` and `receive` are for
     messages between devices of a plan, `frame` for a frame that the driver sends to the entry, and `result` for a
-    result that the exit sends back."""
+    result that the exit sends back. `others_s`: seconds for each message, frame or result of other devices, of which
+    the device's runtime is told."""
 
     send: ProcessorCost = ProcessorCost()
     receive: ProcessorCost = ProcessorCost()
     frame: ProcessorCost = ProcessorCost()
     result: ProcessorCost = ProcessorCost()
+    others_s: NotNegative = 0.0
 
     def times(self, factor: float) -> MessageCosts:
         """The costs on a processor that takes `factor` times as long."""
-        each = (self.send, self.receive, self.frame, self.result)
-        return MessageCosts(*(ProcessorCost(cost.each_s * factor, cost.byte_s * factor) for cost in each))
+
+        def longer(cost: ProcessorCost) -> ProcessorCost:
+            return ProcessorCost(cost.each_s * factor, cost.byte_s * factor)
+
+        send, receive, frame, result = map(longer, (self.send, self.receive, self.frame, self.result))
+        return MessageCosts(send, receive, frame, result, self.others_s * factor)
 
 
 @dataclass(frozen=True, slots=True)

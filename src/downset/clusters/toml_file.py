@@ -66,6 +66,7 @@ class _MessagesForm(_TomlForm, frozen=True):
     frame_ms_per_mb: NotNegative = 0.0
     result_ms: NotNegative = 0.0
     result_ms_per_mb: NotNegative = 0.0
+    others_ms: NotNegative = 0.0
 
     def costs(self) -> MessageCosts:
         return MessageCosts(
@@ -73,6 +74,7 @@ class _MessagesForm(_TomlForm, frozen=True):
             ProcessorCost(self.receive_ms / 1e3, self.receive_ms_per_mb / 1e9),
             ProcessorCost(self.frame_ms / 1e3, self.frame_ms_per_mb / 1e9),
             ProcessorCost(self.result_ms / 1e3, self.result_ms_per_mb / 1e9),
+            self.others_ms / 1e3,
         )
 
 

@@ -96,6 +96,7 @@ def arena(
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.memory.records import aligned
     from downset.plans import Arena
+    from downset.reports.arena_view import unfilled_text
     from downset.reports.json_form import placement_json
     from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
     from downset.text import printable
@@ -142,6 +143,8 @@ def arena(
         return
     out = console(stderr=output == "-")
     _print_table(len(records), plan.evidence, form, capacity, out)
+    if isinstance(plan, Arena) and (unfilled := unfilled_text(plan)):
+        out.print(unfilled)
     csv = (
         None if output == "-" else output,
         "the records with offsets" if form == "offsets" else "the records with objects",

@@ -48,7 +48,7 @@ def frame_seconds(plan: Pipeline) -> list[FrameSeconds]:
 
 def plan_seconds(plan: Pipeline) -> list[float]:
     """Seconds of each task together with the processor time of a frame's messages. A device computes at full speed
-    except while it handles messages, frames that come in and results that go out."""
+    except while it handles messages, frames that come in and results that go out, and hears of those of others."""
     seconds = [task_seconds(plan, task) for task in plan.tasks]
     if plan.comm == "paper":
         return seconds
@@ -60,8 +60,15 @@ def plan_seconds(plan: Pipeline) -> list[float]:
             cost: ProcessorCost = getattr(costs, which)
             asked[device] += cost.each_s + nbytes * cost.byte_s
 
+    def others_pay(*ends: int) -> None:
+        for device, owner in enumerate(plan.cluster.devices):
+            if device not in ends and owner.messages is not None:
+                asked[device] += owner.messages.others_s
+
     ask(plan.entry, "frame", plan.frame_bytes)
+    others_pay(plan.entry)
     ask(plan.exit, "result", plan.result_bytes)
+    others_pay(plan.exit)
     for task, own in zip(plan.tasks, seconds, strict=True):
         if task.transfer is None:
             computing[task.device] += own
@@ -69,6 +76,7 @@ def plan_seconds(plan: Pipeline) -> list[float]:
         elif plan.cluster.network.overlap:  # otherwise a message has its two devices to itself
             ask(task.transfer.source, "send", task.transfer.nbytes)
             ask(task.transfer.target, "receive", task.transfer.nbytes)
+            others_pay(task.transfer.source, task.transfer.target)
     for place, task in enumerate(plan.tasks):
         if task.transfer is None and asked[task.device]:
             part = seconds[place] / computing[task.device] if computing[task.device] else 1 / works[task.device]

@@ -99,7 +99,8 @@ def _occupied_s(plan: Pipeline, task: Task) -> float:
 
 
 def _with_messages(plan: Pipeline) -> list[float]:
-    """Seconds of each task. The computations of a device last longer by the processor time of its messages."""
+    """Seconds of each task. The computations of a device last longer by the processor time of its messages, and by
+    what it pays for those of others."""
     seconds, cluster = [_seconds(plan, task) for task in plan.tasks], plan.cluster
     for number, device in enumerate(cluster.devices):
         if device.messages is None:
@@ -108,6 +109,8 @@ def _with_messages(plan: Pipeline) -> list[float]:
         for transfer in [task.transfer for task in plan.tasks if task.transfer is not None and cluster.network.overlap]:
             for end, cost in ((transfer.source, costs.send), (transfer.target, costs.receive)):
                 spent += (end == number) * (cost.each_s + cost.byte_s * transfer.nbytes)
+            spent += costs.others_s if number not in (transfer.source, transfer.target) else 0.0
+        spent += costs.others_s * [number != plan.entry, number != plan.exit].count(True)
         for end, cost, nbytes in (
             (plan.entry, costs.frame, plan.frame_bytes), (plan.exit, costs.result, plan.result_bytes),
         ):  # fmt: skip

@@ -5,21 +5,24 @@ operators without MACs move at their rate. A transfer takes the latency of a mes
 It occupies the medium, or the ports of both ends, for the part of that time which the cluster states. docs/pipelines.md
 has the table of resources.
 
-If a cluster states costs of messages, messages also take processor time of their ends. Meanwhile the processor goes on
-computing more slowly: the computations of a frame on a device together take longer by the processor time of the frame's
-messages, each in proportion to its length. Without overlap a message occupies its ends until it arrives, and nothing is
-added.
+If a cluster states costs of messages, messages also take processor time of their ends, and of all other devices.
+Meanwhile the processor goes on computing more slowly: the computations of a frame on a device together take longer by
+the processor time of the frame's messages, each in proportion to its length. Without overlap a message occupies its
+ends until it arrives, and nothing is added.
 """
 
 from __future__ import annotations
 
-from downset.clusters.model import Cluster, Device
+from collections import Counter
+
+from downset.clusters.model import Cluster, Device, MessageCosts
 from downset.pipelines.drafts import FrameTasks
 from downset.pipelines.scheduling.events import TimedTask
 from downset.plans import Pipeline, Resource, Strip, Task, Transfer
 
 __all__ = ["compute_s", "timed_tasks", "transfer_s"]
 
+_NO_COSTS = MessageCosts()
 _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 
 
@@ -59,16 +62,18 @@ def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
 
 def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
     """Seconds of each device's processor that a frame's messages take beside their time on the link."""
-    costs = [device.messages for device in cluster.devices]
-    seconds = [0.0] * len(costs)
-    for transfer in (task.transfer for task in frame.tasks if cluster.network.overlap):
-        if transfer is not None:
-            sender, receiver = costs[transfer.source], costs[transfer.target]
-            seconds[transfer.source] += sender.send.of(transfer.nbytes) if sender else 0.0
-            seconds[transfer.target] += receiver.receive.of(transfer.nbytes) if receiver else 0.0
-    first, last = costs[frame.entry], costs[frame.exit]
-    seconds[frame.entry] += first.frame.of(frame.frame_bytes) if first else 0.0
-    seconds[frame.exit] += last.result.of(frame.result_bytes) if last else 0.0
+    costs = [device.messages or _NO_COSTS for device in cluster.devices]
+    messages = [task.transfer for task in frame.tasks if task.transfer is not None and cluster.network.overlap]
+    charges = [
+        (frame.entry, costs[frame.entry].frame.of(frame.frame_bytes)),
+        (frame.exit, costs[frame.exit].result.of(frame.result_bytes)),
+    ]
+    charges += [(message.source, costs[message.source].send.of(message.nbytes)) for message in messages]
+    charges += [(message.target, costs[message.target].receive.of(message.nbytes)) for message in messages]
+    own = Counter(device for device, _ in charges)
+    seconds = [cost.others_s * (2 + len(messages) - own[device]) for device, cost in enumerate(costs)]
+    for device, spent in charges:
+        seconds[device] += spent
     return seconds
 
 

@@ -11,8 +11,9 @@ from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel
 from downset.plans import Arena
 from downset.reports.naming import kind_name, shape_text
+from downset.text import format_bytes
 
-__all__ = ["KINDS_SHOWN", "ArenaView", "Operator", "arena_view", "kind_styles", "record_view"]
+__all__ = ["KINDS_SHOWN", "ArenaView", "Operator", "arena_view", "kind_styles", "record_view", "unfilled_text"]
 
 KINDS_SHOWN = 7
 """Kinds of operators with a colour of their own; the rest shares one."""
@@ -130,6 +131,16 @@ def order_operators(graph: Graph, steps: Sequence[int], memory: str | MemoryMode
 def record_view(heading: str, arena: Arena) -> ArenaView:
     """The view of an arena of which only the records are known."""
     return ArenaView(heading, arena)
+
+
+def unfilled_text(arena: Arena) -> str:
+    """Text on the bytes of an arena that no record holds even at the peak of the live records; "" if there are none."""
+    live = max(record_view("", arena).live_bytes)
+    if arena.arena_bytes <= live:
+        return ""
+    unused = format_bytes(arena.arena_bytes - live)
+    why = "; offsets are multiples of alignments" if any(record.alignment > 1 for record in arena.records) else ""
+    return f"{format_bytes(live)} B are live at the peak, where {unused} B stay unused{why}"
 
 
 def kind_styles(views: Sequence[ArenaView]) -> dict[str, str]:

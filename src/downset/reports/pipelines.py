@@ -68,7 +68,7 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
 
 def plan_seconds(plan: Pipeline) -> list[float]:
     """Seconds of each task until it is done; analytic, from its MACs or bytes and the plan's cluster. The computations
-    of a device last longer by the processor time of a frame's messages."""
+    of a device last longer by the processor time of a frame's messages, those of other devices included."""
     seconds = [_task_seconds(plan, task) for task in plan.tasks]
     if plan.comm == "paper":
         return seconds
@@ -78,10 +78,12 @@ def plan_seconds(plan: Pipeline) -> list[float]:
             continue
         spent = costs.frame.of(plan.frame_bytes) if plan.entry == number else 0.0
         spent += costs.result.of(plan.result_bytes) if plan.exit == number else 0.0
-        for task in plan.tasks:
-            if task.transfer is not None and plan.cluster.network.overlap:
-                spent += costs.send.of(task.transfer.nbytes) if task.transfer.source == number else 0.0
-                spent += costs.receive.of(task.transfer.nbytes) if task.transfer.target == number else 0.0
+        messages = [task.transfer for task in plan.tasks if task.transfer and plan.cluster.network.overlap]
+        for message in messages:
+            spent += costs.send.of(message.nbytes) if message.source == number else 0.0
+            spent += costs.receive.of(message.nbytes) if message.target == number else 0.0
+        ends = [{plan.entry}, {plan.exit}, *({message.source, message.target} for message in messages)]
+        spent += costs.others_s * sum(number not in both for both in ends)
         whole = sum(seconds[place] for place in own)
         for place in own:
             seconds[place] += spent * (seconds[place] / whole if whole else 1 / len(own))

@@ -1,4 +1,5 @@
-"""Measures what messages cost processors: how much longer devices compute while messages go on.
+"""Measures what messages cost processors, those of their ends and those of all other devices: how much longer devices
+compute while messages go on.
 
 Every device computes all the time, as in a pipeline, and counts its runs. Windows in which messages follow one another
 alternate with windows in which nothing is sent. The cost of a message is the time of a window less the time that the
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.distributed.profiling.regression import processor_cost
@@ -52,24 +54,37 @@ class LoadedDevices:
 
 
 def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: CostWindow) -> list[MessageCosts]:
-    """The costs of messages for each device, from messages of these sizes. One stream of messages goes on at a time."""
+    """The costs of messages for each device, from messages of these sizes. One stream of messages goes on at a time. A
+    device without a part in it loses what the messages of others cost."""
+    devices = range(loaded.count)
+    others: list[list[float]] = [[] for _ in devices]
     samples: list[dict[str, list[tuple[int, float]]]] = [
-        {what: [] for what in ("send", "receive", "frame", "result")} for _ in range(loaded.count)
+        {what: [] for what in ("send", "receive", "frame", "result")} for _ in devices
     ]
+
+    def measured(streams: Sequence[Callable[[], None]], ends: Sequence[int]) -> list[dict[int, float]]:
+        lost = lost_seconds(loaded, devices, streams, window)
+        for device in set(devices).difference(ends):
+            others[device] += [own[device] for own in lost]
+        return lost
+
     for pair in _of_every_device(loaded.count):
         sent = [(nbytes, way) for nbytes in sizes for way in (pair, pair[::-1])]
         streams = [partial(loaded.message, *way, nbytes) for nbytes, way in sent]
-        for (nbytes, (source, target)), lost in zip(sent, lost_seconds(loaded, pair, streams, window), strict=True):
+        for (nbytes, (source, target)), lost in zip(sent, measured(streams, pair), strict=True):
             samples[source]["send"].append((nbytes, lost[source]))
             samples[target]["receive"].append((nbytes, lost[target]))
     for device, own in enumerate(samples):
         ends = [(nbytes, what) for nbytes in sizes for what in ("frame", "result")]
         streams = [partial(loaded.frame if what == "frame" else loaded.result, device, nbytes) for nbytes, what in ends]
-        for (nbytes, what), lost in zip(ends, lost_seconds(loaded, [device], streams, window), strict=True):
+        for (nbytes, what), lost in zip(ends, measured(streams, [device]), strict=True):
             own[what].append((nbytes, lost[device]))
     return [
-        MessageCosts(**{what: processor_cost(of_kind) if of_kind else ProcessorCost() for what, of_kind in own.items()})
-        for own in samples
+        MessageCosts(
+            **{what: processor_cost(of_kind) if of_kind else ProcessorCost() for what, of_kind in own.items()},
+            others_s=max(0.0, median(heard)) if heard else 0.0,
+        )
+        for own, heard in zip(samples, others, strict=True)
     ]
 
 
@@ -117,14 +132,14 @@ def _window(
 def _ended_now(loaded: LoadedDevices, devices: Sequence[int], most_s: float) -> list[Progress]:
     """The progress of these devices, each at the end of its first run that ended after this call; as it is after
     `most_s` seconds."""
-    begun, until = loaded.progress(devices), loaded.clock() + most_s
+    begun, until = dict(zip(devices, loaded.progress(devices), strict=True)), loaded.clock() + most_s
     ended: dict[int, Progress] = {}
     while len(ended) < len(devices):
         loaded.pause(_LOOKS_S)
         last = loaded.clock() > until
-        for device, first, now in zip(devices, begun, loaded.progress(devices), strict=True):
-            if device not in ended and (last or now[0] > first[0]):
-                ended[device] = now
+        left = [device for device in devices if device not in ended]
+        progress = zip(left, loaded.progress(left), strict=True)
+        ended |= {device: now for device, now in progress if last or now[0] > begun[device][0]}
     return [ended[device] for device in devices]
 
 

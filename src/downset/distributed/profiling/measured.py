@@ -109,6 +109,7 @@ def _costs(messages: MessageCosts) -> Iterator[str]:
     for name in ("send", "receive", "frame", "result"):
         cost: ProcessorCost = getattr(messages, name)
         yield f"{name}_ms = {cost.each_s * 1e3:.6g}, {name}_ms_per_mb = {cost.byte_s * 1e9:.6g}"
+    yield f"others_ms = {messages.others_s * 1e3:.6g}"
 
 
 def _occupancy(link: LinkRates) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
-from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view
+from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view, unfilled_text
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Mark
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
@@ -89,11 +89,13 @@ def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = 
     view = record_view("of the records", arena)
     head = f"{format_bytes(arena.arena_bytes)} B for {len(arena.records):,} records"
     verdict = _held_to(capacity_bytes, arena.evidence, head)
-    facts = (("method", arena.evidence.method), ("records", f"{len(arena.records):,}"))
+    facts = [("method", arena.evidence.method), ("records", f"{len(arena.records):,}")]
+    if unfilled := unfilled_text(arena):
+        facts.append(("bytes", unfilled))
     note = "The colours only tell neighbours apart: nothing is known of what makes these records."
     figure = memory_figure([view], limit_bytes=capacity_bytes, note=note, drawn="record")
     sections = (Section("Memory", (figure,)), next_section(arena_next_steps(arena, capacity_bytes)))
-    return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, sections, facts)
+    return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, sections, tuple(facts))
 
 
 def objects_page(shared: SharedObjects, *, capacity_bytes: int | None = None, title: str = "Shared objects") -> Page:
