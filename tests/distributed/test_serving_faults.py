@@ -130,7 +130,8 @@ def test_a_device_that_answers_and_computes_nothing(model, tmp_path, monkeypatch
         if count == 20:
             device = fleet.processes["d2"].device
             device.compute = lambda *arguments: gate.wait(60)
-            _later(monkeypatch, lambda state: state.queue, "d2", health.LEAST_DEADLINE_S)
+            # An open question would be 6 s old, too.
+            _later(monkeypatch, lambda state: state.queue and state.asked_s is None, "d2", health.LEAST_DEADLINE_S)
 
     report, _ = _served(model, tmp_path, disturb)
     gate.set()
