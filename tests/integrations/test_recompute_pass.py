@@ -213,13 +213,15 @@ def test_an_impossible_peak_is_told_and_the_least_is_taken():
     assert "run again" in str(report)
 
 
-@pytest.mark.parametrize("limit", [20_000, 10**9])
-def test_a_graph_whose_peak_is_above_its_limit_once_fused_is_told(limit, monkeypatch):
-    """The estimate before fusion is taken for right: nothing runs again, though the peak is higher."""
-    monkeypatch.setattr(recompute_pass, "_chosen", lambda *_: ())
-    peaks = []
+def scheduled(limit):
+    """(the recomputation's report or None, the peak of the ordered graph, warnings) of a step that is compiled up to
+    its order."""
+    choices, peaks = [], []
 
     def report(told):
+        if isinstance(told, ds.inductor.RecomputeReport):
+            choices.append(told)
+            return
         peaks.append(told.peak_bytes)
         raise Scheduled
 
@@ -229,13 +231,35 @@ def test_a_graph_whose_peak_is_above_its_limit_once_fused_is_told(limit, monkeyp
     torch._dynamo.reset()
     with pytest.warns(UserWarning) as told, torch._inductor.config.patch(force_disable_caches=True):
         step(*batch())  # falls back, because the report raises
+    return choices[0] if choices else None, peaks[0], told
+
+
+@pytest.mark.parametrize("limit", [20_000, 10**9])
+def test_a_graph_whose_peak_is_above_its_limit_once_fused_is_told(limit, monkeypatch):
+    """The estimate before fusion is taken for right: nothing runs again, though the peak is higher."""
+    monkeypatch.setattr(recompute_pass, "_chosen", lambda *_: ())
+    _, peak, told = scheduled(limit)
     above = [one for one in told if "once its kernels are fused" in str(one.message)]
-    assert len(above) == (peaks[0] > limit)
+    assert len(above) == (peak > limit)
     for one in above:
-        assert f"peaks at {peaks[0]:,} B by Inductor's estimate, above the 20,000 B" in str(one.message)
-        assert int(str(one.message).rpartition("=")[2]) < limit
+        assert f"peaks at {peak:,} B by Inductor's estimate, above the 20,000 B" in str(one.message)
+        assert str(one.message).endswith("no choice that was tried holds less by it")
         assert one.filename == __file__
-    assert peaks[0] > 20_000
+    assert peak > 20_000
+
+
+def test_a_smaller_limit_that_is_proposed_gives_a_smaller_choice(monkeypatch):
+    """The peak after fusion is told as twice the limit; what is then proposed, pasted, is kept to."""
+    check = recompute_pass._check_peak
+    monkeypatch.setattr(recompute_pass, "_check_peak", lambda settings, _: check(settings, 2 * settings.peak_bytes))
+    first, _, told = scheduled(10**9)
+    (said,) = [str(one.message) for one in told if "once its kernels are fused" in str(one.message)]
+    proposed = int(said.rpartition("try peak_bytes=")[2])
+    assert proposed < first.peak_bytes and proposed in [peak for _, peak in first.front]
+    monkeypatch.setattr(recompute_pass, "_check_peak", check)
+    second, _, told = scheduled(proposed)
+    assert second.peak_bytes <= proposed
+    assert not any("finds no choice" in str(one.message) for one in told)
 
 
 def test_where_a_contract_is_missing_pytorchs_own_choice_stays(monkeypatch):

@@ -41,6 +41,8 @@ class _RecomputeSettings:
     report: Callable[[Any], None] | None
     not_within: list[int] = field(default_factory=list)
     """The peaks of graphs for which no choice keeps to the limit, as the user was told."""
+    lower: list[int] = field(default_factory=list)
+    """The estimated peaks of the latest graph's choices that hold less than the one that was taken."""
 
     def uuid(self) -> str:
         return f"downset {_fingerprint()} {self.peak_bytes} {self.choices}"
@@ -77,10 +79,14 @@ def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
     limit = settings.peak_bytes
     if peak_bytes <= limit or settings.not_within:
         return
+    advice = "no choice that was tried holds less by it"
+    if settings.lower:
+        lower = [estimate for estimate in settings.lower if estimate <= limit * limit // peak_bytes]
+        advice = f"try peak_bytes={max(lower) if lower else min(settings.lower)}"
     warn_user(
         f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by Inductor's estimate, above "
         f"the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an estimate of its "
-        f"own; try peak_bytes={max(limit * limit // peak_bytes, 1)}"
+        f"own; {advice}"
     )
 
 
@@ -225,6 +231,7 @@ def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
     plan = plan_again(trace.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
     seconds = time.perf_counter() - begin
     peak = plan.chosen.judged.peak_bytes
+    settings.lower[:] = [choice.judged.peak_bytes for choice in plan.front if choice.judged.peak_bytes < peak]
     if not plan.within:
         least = format_bytes(plan.least_bytes)
         settings.not_within.append(peak)
