@@ -10,7 +10,7 @@ from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
 from downset.plans import Arena, Evidence, Order, Together
-from downset.sessions import SessionSettings, SessionTaken
+from downset.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -132,8 +132,9 @@ class Measured:
     default, the original with these settings, the shipped file by default, the shipped file with these settings).
     `front`: the measured files and settings that no other beats in both bytes held and time.
 
-    In TFLite Micro only: `before_s` and `after_s` are seconds of a run of the original and of the shipped file: medians
-    of interleaved rounds on this host with the wheel's reference kernels. They are None where they were not timed."""
+    In TFLite Micro only: `before_s` are the seconds of a run of the original, and `latency` is that of the shipped
+    file with its ratio to the original: medians of interleaved rounds on this host with the wheel's reference kernels.
+    They are None where they were not timed."""
 
     runtime: str
     before: int
@@ -142,7 +143,7 @@ class Measured:
     rows: tuple[SessionTaken, ...] = ()
     front: tuple[SessionTaken, ...] = ()
     before_s: float | None = None
-    after_s: float | None = None
+    latency: Latency | None = None
 
     __repr__ = abridged
 
@@ -161,8 +162,9 @@ class FrontRow:
     """A plan that computes `segments` in strips.
 
     `peak_bytes` and `arena_bytes` are planned. `extra_macs` is also given as a share of the network's MACs. `measured`:
-    bytes that the runtime took, by part; empty where they were not measured. `before_s` and `after_s`: seconds of a run
-    of the original and of this file, medians of interleaved rounds on this host; None where they were not timed.
+    bytes that the runtime took, by part; empty where they were not measured. `before_s`: seconds of a run of the
+    original; `latency`: that of this file with its ratio to the original; medians of interleaved rounds on this host;
+    None where they were not timed.
     `ships`: whether this is the shipped file."""
 
     segments: tuple[str, ...]
@@ -174,7 +176,7 @@ class FrontRow:
     file_bytes: int
     measured: Mapping[str, int] = field(default_factory=dict)
     before_s: float | None = None
-    after_s: float | None = None
+    latency: Latency | None = None
     ships: bool = False
 
     __repr__ = abridged

@@ -28,6 +28,35 @@ def percentile(seconds: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerTimes:
+    """Other runtimes beside a plan, from times of the same rounds. `median_s`: by runtime, with the plan as "downset".
+    `faster`: those faster than the plan, the fastest first. `not_known`: those whose times overlap with the plan's
+    while one of both varies too much to tell. The others are slower, or equal."""
+
+    median_s: Mapping[str, float]
+    faster: tuple[str, ...]
+    not_known: tuple[str, ...]
+
+
+def peer_times(peer_s: Mapping[str, Sequence[float]]) -> PeerTimes:
+    """Tells which runtimes are faster than the plan: those whose 90th percentile is below the plan's 10th, and those
+    of lower median where both are steady. `peer_s`: as in `StageResult`."""
+    ours = peer_s.get("downset", ())
+    median_s = {name: percentile(seconds, 0.5) for name, seconds in peer_s.items()}
+    faster, not_known = [], []
+    for name, seconds in peer_s.items():
+        if name == "downset" or percentile(seconds, 0.1) > percentile(ours, 0.9):
+            continue
+        if percentile(seconds, 0.9) < percentile(ours, 0.1):
+            faster.append(name)
+        elif not (is_steady(seconds) and is_steady(ours)):
+            not_known.append(name)
+        elif median_s[name] < median_s["downset"]:
+            faster.append(name)
+    return PeerTimes(median_s, tuple(sorted(faster, key=median_s.__getitem__)), tuple(not_known))
+
+
+@dataclass(frozen=True, slots=True)
 class StageCandidate:
     """A complete schedule with its measured latencies in seconds, one for each round. `live_bytes`: analytic."""
 

@@ -19,7 +19,7 @@ from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Job
 from downset.fitting.measuring import front_of, least, without_slower
 from downset.formats.onnx.metadata import fitted_metadata, write_metadata
-from downset.runtimes import ort
+from downset.runtimes import latencies, ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code
 from downset.runtimes.targets import TARGETS
@@ -289,7 +289,7 @@ def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
 @pytest.mark.parametrize("count", range(1, 14))
 def test_intervals_cover_the_median_as_often_as_they_say(count):
     """Against all ways in which rounds may fall above or below the true median."""
-    rank = ort._interval_rank(count)
+    rank = latencies._interval_rank(count)
 
     def missed(at):
         """The share of draws in which the values of ranks at and -1 - at lie on one side of it."""

@@ -117,11 +117,30 @@ def test_timings_that_tell_nothing_say_so():
 def test_others_beside_the_plan_and_when_nothing_is_said_of_them():
     assert peer_lines({}) == peer_lines({"downset": [1.0]}) == []
     first, *further = peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9})
-    assert first == "in the same rounds, medians: ONNX Runtime 10.000 ms; downset 20.000 ms; PyTorch 30.000 ms"
+    rounds = "beside other runtimes, in rounds with rests between them, medians"
+    assert first == f"{rounds}: ONNX Runtime 10.000 ms; downset 20.000 ms; PyTorch 30.000 ms"
     assert further == ["ONNX Runtime is faster than this plan, 2.00x"]
     assert peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9})[1:] == []
-    _, said = peer_lines({"downset": [0.02, 0.02, 0.04, 0.08], "ONNX Runtime": [0.001] * 4})
-    assert "not known which is faster" in said
+    wild = [0.02, 0.02, 0.04, 0.08]
+    # Times that do not overlap tell, however far one of them spreads.
+    assert peer_lines({"downset": wild, "ONNX Runtime": [0.001] * 4})[1:] == [
+        "ONNX Runtime is faster than this plan, 30.00x"
+    ]
+    assert peer_lines({"downset": [0.001] * 4, "ONNX Runtime": wild})[1:] == []
+    for ours, others in ((wild, [0.025] * 4), ([0.025] * 4, wild)):
+        _, said = peer_lines({"downset": ours, "ONNX Runtime": others, "PyTorch": [1.0] * 4})
+        assert said.startswith("it is not known whether ONNX Runtime is faster")
+
+
+def test_runtimes_are_timed_apart_from_each_other(monkeypatch):
+    """A run that follows another runtime's shares processors with threads of that runtime that still look for work."""
+    device, said = open_device("cpu"), []
+    monkeypatch.setattr("downset.executor.device.time.sleep", lambda seconds: said.append("rest"))
+    calls = {name: lambda _, name=name: said.append(name) for name in ("one", "two")}
+    device.time_whole(calls, [], runs=1, apart=True)
+    assert [said[at : at + 3] for at in range(0, len(said), 3)] == [
+        ["rest", name, name] for name in ("one", "two", "two", "one", "one", "two")
+    ]
 
 
 def test_a_block_with_too_many_endings_is_cut_and_searched(tmp_path, monkeypatch):

@@ -27,6 +27,8 @@ _COPIES = 10
 _REPLAYS = 9
 _STAGE_S = 0.15
 """Seconds for which a stage on the CPU is run again and again; at least three runs, at most fifty."""
+_REST_S = 0.02
+"""Longer than threads of ONNX Runtime and of OpenMP look for work after a run, by their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +90,38 @@ class TorchDevice:
                 samples.append(time.perf_counter() - started)
         return median(samples)
 
-    def time_whole(self, engines: Mapping[str, Any], values: Sequence[Any], *, runs: int) -> dict[str, list[float]]:
+    def time_whole(
+        self, engines: Mapping[str, Any], values: Sequence[Any], *, runs: int, apart: bool = False
+    ) -> dict[str, list[float]]:
         """Measured seconds of each run, by engine. The engines take turns in rotating order, after two rounds that do
-        not count."""
+        not count.
+
+        `apart`: for engines with thread pools of their own, whose threads look for work for a while after a run. Then
+        each timed run follows a rest, in which the threads of the engine before it stop, and a run of its own that
+        does not count."""
         names = list(engines)
         samples: dict[str, list[float]] = {name: [] for name in names}
         for turn in range(-2, runs):
             for place in range(len(names)):
                 name = names[(place + turn) % len(names)]
-                engine = engines[name]
-                if isinstance(engine, Elsewhere):
-                    taken = engine.seconds()
-                elif self.kind == "cuda":
-                    (taken,) = _replays(engine, 1)
-                else:
-                    started = time.perf_counter()
-                    engine(values)
-                    taken = time.perf_counter() - started
+                if apart:
+                    time.sleep(_REST_S)
+                    self._seconds(engines[name], values)
+                taken = self._seconds(engines[name], values)
                 if turn >= 0:
                     samples[name].append(taken)
         return samples
+
+    def _seconds(self, engine: Any, values: Sequence[Any]) -> float:
+        """Measured seconds of one run."""
+        if isinstance(engine, Elsewhere):
+            return engine.seconds()
+        if self.kind == "cuda":
+            (taken,) = _replays(engine, 1)
+            return taken
+        started = time.perf_counter()
+        engine(values)
+        return time.perf_counter() - started
 
     def random(self, binder: Binder, tensor: int) -> Any:
         """A value for a tensor of the graph: random floats that depend on its number only, or integers 0."""

@@ -199,8 +199,8 @@ def fit(
         result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
         if result.measured is not None and job.target.name == "tflm":
             tell("timing the original and what ships")
-            before_s, after_s = run_times(candidates[0], chosen, seed=seed)
-            result = replace(result, measured=replace(result.measured, before_s=before_s, after_s=after_s))
+            before_s, latency = run_times(candidates[0], chosen, seed=seed)
+            result = replace(result, measured=replace(result.measured, before_s=before_s, latency=latency))
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         if not (asked or front or ram_bytes is not None):

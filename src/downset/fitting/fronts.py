@@ -76,16 +76,15 @@ def _row(search: StripSearch, file: Candidate) -> FrontRow:
 
 
 def _timed(job: Job, original: Candidate, file: Candidate, row: FrontRow) -> FrontRow:
-    """The row with the seconds of both files in the target's runtime, if it runs them."""
+    """The row with the times of both files in the target's runtime, if it runs them."""
     try:
         if job.target.name == "tflm":
-            before, after = tflm.time_runs([original.path, file.path], seed=job.seed)
+            before, latency = tflm.time_runs([original.path, file.path], seed=job.seed)
         elif job.target.sessions is not None and file.measured is not None:
             pairs = [(item.path, item.settings) for item in (original, file)]
-            latencies = job.target.sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=1.0)
-            before, after = (latency.median_s for latency in latencies)
+            before, latency = job.target.sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=1.0)
         else:
             return row
     except DownsetError:
         return row
-    return replace(row, before_s=before, after_s=after)
+    return replace(row, before_s=before.median_s, latency=latency)

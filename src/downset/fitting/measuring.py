@@ -14,7 +14,7 @@ from downset.fitting.candidates import NOT_MEASURED, Candidate, Job
 from downset.formats.reading import load
 from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
-from downset.sessions import SessionTaken
+from downset.sessions import Latency, SessionTaken
 
 __all__ = ["front_of", "known_slower", "least", "measure", "run_times", "tell_apart", "time", "without_slower"]
 
@@ -99,14 +99,15 @@ def _with_processes(job: Job, sessions: Sessions, candidates: Sequence[Candidate
     return [replace(item, process_bytes=process) for item, process in zip(candidates, grown, strict=True)]
 
 
-def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[float | None, float | None]:
-    """Seconds of a run of each of the two files in TFLite Micro on this host; None where it does not run them."""
+def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[float | None, Latency | None]:
+    """(seconds of a run of the original in TFLite Micro on this host, the latency of the chosen file beside it); None
+    where it does not run them."""
     files = list(dict.fromkeys((original.path, chosen.path)))
     try:
-        seconds = tflm.time_runs(files, seed=seed)
+        timed = tflm.time_runs(files, seed=seed)
     except DownsetError:
         return None, None
-    return seconds[0], seconds[-1]
+    return timed[0].median_s, timed[-1]
 
 
 def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tuple[list[Candidate], list[str]]:

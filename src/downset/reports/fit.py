@@ -6,12 +6,12 @@ from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Fit, FrontRow
-from downset.sessions import SessionSettings, SessionTaken
+from downset.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, operator_name, shortened
 
 __all__ = [
     "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "peak_lines",
-    "session_cells", "stopped_by", "verdict_lines",
+    "ratio_text", "session_cells", "stopped_by", "verdict_lines",
 ]  # fmt: skip
 
 
@@ -21,15 +21,23 @@ SESSION_COLUMNS = ("file, settings", "in use", "arena holds", "process grows by"
 def session_cells(row: SessionTaken) -> tuple[str, ...]:
     """The cells of a session's row: file and settings, bytes in use, bytes held and grown by, milliseconds, ratio and
     its interval."""
-    latency = row.latency
     return (
         f"{row.file}, {row.settings.name}",
         format_bytes(row.in_use_bytes),
         format_bytes(row.held_bytes),
         "?" if row.process_bytes is None else format_bytes(row.process_bytes),
-        "?" if latency is None else f"{1000 * latency.median_s:.2f}",
-        "" if latency is None else f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})",
+        *_time_cells(row.latency),
     )
+
+
+def _time_cells(latency: Latency | None) -> tuple[str, str]:
+    """Milliseconds, and how many times those of the original they are."""
+    return ("?", "") if latency is None else (f"{1000 * latency.median_s:.2f}", ratio_text(latency))
+
+
+def ratio_text(latency: Latency) -> str:
+    """The ratio to the original's time with the ends of its interval: "1.05x (1.03 to 1.07)"."""
+    return f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})"
 
 
 def stopped_by(result: Fit) -> str:
@@ -40,7 +48,7 @@ def stopped_by(result: Fit) -> str:
 
 FRONT_COLUMNS = (
     "segments", "arena", "head", "tail", "tail on Cortex-M", "taken", "more MACs", "operators", "file",
-    "ms before", "ms",
+    "ms", "against original",
 )  # fmt: skip
 
 
@@ -61,7 +69,7 @@ def front_cells(row: FrontRow) -> tuple[str, ...]:
         f"{row.extra_share:.1%}",
         str(row.operators),
         format_bytes(row.file_bytes),
-        *("?" if seconds is None else f"{1000 * seconds:.2f}" for seconds in (row.before_s, row.after_s)),
+        *_time_cells(row.latency),
     )
 
 
@@ -120,10 +128,15 @@ def peak_lines(result: Fit) -> list[str]:
 def _run_times(result: Fit) -> str | None:
     """Milliseconds of a run in TFLite Micro before and after; None if they were not measured."""
     measured = result.measured
-    if measured is None or measured.before_s is None or measured.after_s is None:
+    if measured is None or measured.before_s is None or measured.latency is None:
         return None
-    before, after = (format_seconds(seconds) for seconds in (measured.before_s, measured.after_s))
-    return f"one run in TFLite Micro on this host: {before} before, {after} after (measured)"
+    before = format_seconds(measured.before_s)
+    if result.shipped == "original":
+        return f"one run in TFLite Micro on this host: {before} (measured)"
+    return (
+        f"one run in TFLite Micro on this host: {before} before, {format_seconds(measured.latency.median_s)} after, "
+        f"{ratio_text(measured.latency)} (measured)"
+    )
 
 
 def verdict_lines(result: Fit) -> list[str]:

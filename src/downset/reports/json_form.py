@@ -16,7 +16,7 @@ from downset.pipeline_results import Served, Simulation
 from downset.plans import Arena, DeviceMemory, Order, Pipeline, SharedObjects
 from downset.reports.arena_view import order_operators
 from downset.reports.fit import stopped_by
-from downset.reports.front_json import front_json
+from downset.reports.front_json import front_json, latency_json
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import kind_name
 from downset.reports.next_steps import (
@@ -69,7 +69,9 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "measured": None
         if measured is None
         else {
-            **_named(measured, "runtime", "before", "after", "before_s", "after_s"),
+            **_named(measured, "runtime", "before", "after", "before_s"),
+            "after_s": None if measured.latency is None else measured.latency.median_s,
+            "latency": latency_json(measured.latency),
             "rows": [_session_taken(row) for row in measured.rows],
             "front": [_session_taken(row) for row in measured.front],
         },
@@ -138,14 +140,11 @@ def _shipped(fit: Fit) -> dict[str, Any]:
 
 
 def _session_taken(row: SessionTaken) -> dict[str, Any]:
-    latency = row.latency
     return {
         "file": row.file,
         "settings": _settings(row.settings),
         **_named(row, "in_use_bytes", "held_bytes", "process_bytes"),
-        "latency": None
-        if latency is None
-        else _named(latency, "median_s", "rounds", "ratio", "ratio_low", "ratio_high"),
+        "latency": latency_json(row.latency),
     }
 
 

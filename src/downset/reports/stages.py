@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from operator import itemgetter
 
 from downset.plans import StagePlan
-from downset.stage_results import StageResult, is_steady
+from downset.stage_results import StageResult, peer_times
 from downset.text import format_bytes
 
 __all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines"]
@@ -47,18 +47,19 @@ def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
     that."""
     if len(seconds) < 2:
         return []
-    middle = {name: median(cost_s) for name, cost_s in seconds.items()}
-    ours = middle["downset"]
-    text = "; ".join(f"{name} {middle[name] * 1e3:.3f} ms" for name in sorted(middle, key=middle.__getitem__))
-    lines = [f"in the same rounds, medians: {text}"]
-    if not all(is_steady(cost_s) for cost_s in seconds.values()):
-        return [
-            *lines,
-            "it is not known which is faster: the repeated times of one of them vary too much (p90 over p10)",
-        ]
-    faster = [name for name in middle if middle[name] < ours]
-    faster.sort(key=middle.__getitem__)
-    return lines + [f"{name} is faster than this plan, {ours / middle[name]:.2f}x" for name in faster]
+    times = peer_times(seconds)
+    ours = times.median_s["downset"]
+    fastest_first = sorted(times.median_s.items(), key=itemgetter(1))
+    text = "; ".join(f"{name} {cost_s * 1e3:.3f} ms" for name, cost_s in fastest_first)
+    lines = [f"beside other runtimes, in rounds with rests between them, medians: {text}"]
+    lines += [f"{name} is faster than this plan, {ours / times.median_s[name]:.2f}x" for name in times.faster]
+    if times.not_known:
+        names = " and ".join(times.not_known)
+        lines.append(
+            f"it is not known whether {names} {'is' if len(times.not_known) == 1 else 'are'} faster than this plan: "
+            "repeated times vary too much (p90 over p10)"
+        )
+    return lines
 
 
 def stage_result_lines(result: StageResult) -> list[str]:

@@ -5,7 +5,6 @@ Each has numbers that were computed or measured. The steps that gain most second
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 
 from downset.pipeline_results import Served, Simulation
 from downset.plans import Pipeline, PipelineSchedule, Resource
@@ -14,7 +13,7 @@ from downset.reports.pipelines import occupied_seconds
 from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results import NextStep
-from downset.stage_results import StageResult, is_steady
+from downset.stage_results import StageResult, peer_times
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
@@ -46,18 +45,16 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
                 gained_s=gained,
             )
         )
-    steady = all(is_steady(seconds) for seconds in result.peer_s.values())  # else it is not known which is faster
-    middle = {name: median(seconds) for name, seconds in result.peer_s.items()}
-    for name, seconds in middle.items() if steady else ():
-        ours = middle["downset"]
-        if seconds < ours:
-            steps.append(
-                NextStep(
-                    f"Run it in {name}: {format_seconds(seconds)}, {format_seconds(ours - seconds)} less than this "
-                    "plan in the same rounds (measured, medians).",
-                    gained_s=ours - seconds,
-                )
+    times = peer_times(result.peer_s)
+    for name in times.faster:
+        seconds, ours = times.median_s[name], times.median_s["downset"]
+        steps.append(
+            NextStep(
+                f"Run it in {name}: {format_seconds(seconds)}, {format_seconds(ours - seconds)} less than this plan "
+                "in the same rounds (measured, medians).",
+                gained_s=ours - seconds,
             )
+        )
     if result.unit_s:
         unit = max(range(len(result.unit_s)), key=result.unit_s.__getitem__)
         seconds, every = result.unit_s[unit], sum(result.unit_s)

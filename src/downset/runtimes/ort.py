@@ -8,7 +8,6 @@ optimisation.
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.isolation import isolated
 from downset.runtimes.feeds import saved
+from downset.runtimes.latencies import latencies
 from downset.sessions import FILE_ORDER, Latency, SessionSettings
 
 __all__ = [
@@ -227,8 +227,7 @@ def time_sessions(
     rounds: tuple[int, int] = (7, 101),
 ) -> list[Latency]:
     """The latency of each session, with its ratio to that of the first, from `session_seconds`."""
-    seconds = session_seconds(sessions, shapes=shapes, seed=seed, budget_s=budget_s, rounds=rounds)
-    return [_latency(seconds[:, index], seconds[:, 0]) for index in range(len(sessions))]
+    return latencies(session_seconds(sessions, shapes=shapes, seed=seed, budget_s=budget_s, rounds=rounds))
 
 
 def session_seconds(
@@ -256,25 +255,6 @@ def outputs_apart(
     value (`agreement.difference`)."""
     arguments = _plain([(path, of) for of in settings], shapes, seed)
     return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments, reuse=True)[0]["apart"]]
-
-
-def _latency(taken: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]) -> Latency:
-    ratios = np.sort(taken / usual)
-    low = _interval_rank(len(ratios))
-    return Latency(
-        float(np.median(taken)), len(ratios), float(np.median(ratios)), float(ratios[low]), float(ratios[-1 - low])
-    )
-
-
-def _interval_rank(count: int) -> int:
-    """The largest rank r for a confidence interval of the median: of `count` sorted values, the median lies between
-    those at index r and index -1 - r with a probability of at least 95 %. 0 where no r reaches that. Each value is
-    below the median with probability 1/2."""
-    missed, rank = 2 * 0.5**count, 0
-    while missed + 2 * math.comb(count, rank + 1) * 0.5**count <= 0.05 and rank + 1 < count - 1 - rank:
-        rank += 1
-        missed += 2 * math.comb(count, rank) * 0.5**count
-    return rank
 
 
 def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:

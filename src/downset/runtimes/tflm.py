@@ -17,6 +17,8 @@ from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.isolation import isolated
 from downset.runtimes.inputs import random_array
+from downset.runtimes.latencies import latencies
+from downset.sessions import Latency
 
 __all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure", "time_runs"]
 
@@ -66,14 +68,14 @@ def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> M
 
 
 def time_runs(
-    paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 7, budget_s: float = 2.0
-) -> list[float]:
-    """Seconds of one run of each file: medians over rounds, each of which runs every file once. There are up to
+    paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 15, budget_s: float = 2.0
+) -> list[Latency]:
+    """The latency of each file, with its ratio to that of the first. Each round runs every file once. There are up to
     `rounds` timed rounds, which begin within `budget_s` after an untimed one; if that takes longer, it is the one that
     counts. Raises UnsupportedError as `measure` does."""
     given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
     arrays, _ = isolated("downset.runtimes.tflm", "time_here", given)
-    return [float(value) for value in np.median(arrays["seconds"], axis=0)]
+    return latencies(arrays["seconds"])
 
 
 def time_here(paths: Sequence[str], seed: int, rounds: int, budget_s: float) -> dict[str, npt.NDArray[Any]]:

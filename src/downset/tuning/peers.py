@@ -1,4 +1,7 @@
-"""Times other runtimes on the same machine in the same interleaved rounds as a plan of stages."""
+"""Times other runtimes on the same machine in the same interleaved rounds as a plan of stages.
+
+ONNX Runtime and OpenMP keep threads for a while after a run that look for the next one. Where a run of another runtime
+follows at once, it has fewer processors, so each timed run follows a rest and a run of its own that does not count."""
 
 from __future__ import annotations
 
@@ -36,11 +39,13 @@ def time_peers(
             feeds = {graph.tensors[tensor].name: value for tensor, value in zip(graph.inputs, values, strict=True)}
             try:
                 with timed_session(loaded.source.path, feeds, threads=device.threads) as run:
-                    samples = device.time_whole({**calls, "ONNX Runtime": Elsewhere(run)}, values, runs=runs)
+                    samples = device.time_whole(
+                        {**calls, "ONNX Runtime": Elsewhere(run)}, values, runs=runs, apart=True
+                    )
             except DownsetError as error:
                 notes.append(f"ONNX Runtime was not timed: {error}")
         if samples is None:
-            samples = device.time_whole(calls, values, runs=runs)
+            samples = device.time_whole(calls, values, runs=runs, apart=True)
     finally:
         engine.close()
     return {name: tuple(seconds) for name, seconds in samples.items()}, notes

@@ -7,7 +7,15 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from downset.reports.arena_view import ArenaView, arena_view
-from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
+from downset.reports.fit import (
+    FRONT_COLUMNS,
+    SESSION_COLUMNS,
+    fit_lines,
+    front_cells,
+    gain_line,
+    ratio_text,
+    session_cells,
+)
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
 from downset.reports.next_steps import next_steps
@@ -98,15 +106,18 @@ def _verdict(fit: Fit) -> Verdict:
         name = f"{how} in {_TARGETS.get(measured.runtime, measured.runtime)}"
         remark = f"by the settings {fit.session.name!r}" if fit.session is not None else "head, scratch and tail"
         numbers.append((name, _arrow(measured.before, measured.after), remark))
-    if measured is not None and measured.before_s is not None and measured.after_s is not None:
-        numbers.append(("one run on this host, measured", _seconds(measured.before_s, measured.after_s),
-                        "reference kernels; a microcontroller takes other times"))  # fmt: skip
+    if measured is not None and measured.before_s is not None and measured.latency is not None:
+        times, remark = format_seconds(measured.before_s), "reference kernels; a microcontroller takes other times"
+        if fit.shipped != "original":
+            times = f"{times} → {format_seconds(measured.latency.median_s)}"
+            remark = f"{ratio_text(measured.latency)}; {remark}"
+        numbers.append(("one run on this host, measured", times, remark))
     if fit.taken is not None and fit.taken.latency is not None:
         latency = fit.taken.latency
         first = measured.rows[0].latency if measured is not None and measured.rows else None
         before = f"{format_seconds(first.median_s)} → " if first is not None else ""
         numbers.append(("one run, measured", f"{before}{format_seconds(latency.median_s)}",
-                        f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})"))  # fmt: skip
+                        ratio_text(latency)))  # fmt: skip
     gained = gain_line(fit)
     if fit.ram is None:
         return Verdict("good" if fit.arena.after < fit.arena.before or fit.arena.proven else "plain", gained,
@@ -140,11 +151,6 @@ def _arrow(before: int, after: int) -> str:
     if before == after:
         return f"{format_bytes(after)} B"
     return f"{format_bytes(before)} → {format_bytes(after)} B"
-
-
-def _seconds(before_s: float, after_s: float) -> str:
-    before, after = format_seconds(before_s), format_seconds(after_s)
-    return after if before == after else f"{before} → {after}"
 
 
 def _already(fit: Fit) -> str:
