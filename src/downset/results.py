@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -229,7 +230,7 @@ class Fit:
     did not measure the files, if it could have. `ram`: the verdict about a memory limit; None where none was given.
     `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in strips, where nobody did
     and they may need less. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
-    overlaps."""
+    overlaps. `time_limit_s` and `work_limit`: the limits of the searches."""
 
     model: str
     target: str
@@ -253,6 +254,8 @@ class Fit:
     front: tuple[FrontRow, ...] = ()
     in_strips: NextStep | None = None
     kernels: KernelsName | None = None
+    time_limit_s: float = math.inf
+    work_limit: int | None = None
 
     @property
     def memory(self) -> str:

@@ -60,6 +60,22 @@ def strips(result):
     return [rewrite for rewrite in result.rewrites if rewrite.kind == "row-wise"]
 
 
+def test_a_plan_in_strips_within_a_limit_is_told_what_needs_less(plain, tmp_path):
+    """The command of the step writes a file that takes no more than the step says. The plan within the limit is the
+    cheapest, so no longer search is proposed."""
+    path, whole = plain
+    within = fit(path, output=tmp_path / "w.tflite", ram_bytes=whole.measured.after - 1, time_limit_s=5)
+    assert strips(within)
+    texts = [step.text for step in next_steps(within)]
+    assert not any("Search longer" in text for text in texts)
+    (step,) = (step for step in next_steps(within) if "in strips of rows" in step.text)
+    assert step.text.startswith("Compute more in strips of rows, with no more arithmetic (downset fit ")
+    command = shlex.split(step.text.split("(")[1].split(")")[0])
+    assert command[-2:] == ["--max-recompute", "0%"] and "--ram" not in command
+    least = fit(path, max_recompute=0.0, time_limit_s=5)
+    assert 0 < step.gained_bytes <= within.measured.after - least.measured.after
+
+
 def test_strips_are_never_made_by_default(plain):
     path, result = plain
     assert not strips(result)

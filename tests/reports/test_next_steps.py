@@ -29,6 +29,7 @@ from downset.reports.serving import SLOWER
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results import Figure, Measured, NextStep, RamVerdict
 from downset.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
+from downset.text import parse_seconds
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 
@@ -104,8 +105,38 @@ def test_no_more_search_is_offered_where_a_plan_has_the_bytes_of_the_bound(origi
     """The runtime may take less memory in all for a file without that plan."""
     assert not any("Search longer" in step.text for step in next_steps(original_shipped))
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
-    (step,) = (step for step in next_steps(replace(original_shipped, arena=figure)) if "Search longer" in step.text)
-    assert step.gained_bytes == 11
+    open_yet = replace(original_shipped, arena=figure)
+    assert not any("Search longer" in step.text for step in next_steps(open_yet)), "no limit ended the search"
+    (step,) = (step for step in next_steps(_stopped(open_yet, "time")) if "Search longer" in step.text)
+    assert step.gained_bytes == 11 and "(--time-limit 60s)" in step.text
+
+
+def _stopped(fitted, limit, **limits):
+    order = fitted.together.order
+    order = replace(order, evidence=replace(order.evidence, stopped_by=limit))
+    return replace(fitted, together=replace(fitted.together, order=order), **limits)
+
+
+@pytest.mark.parametrize(("limit", "given", "proposed"), [
+    ("time", {"time_limit_s": 60.0}, "--time-limit 4min"), ("time", {"time_limit_s": 1800.0}, "--time-limit 2h"),
+    ("work", {"work_limit": 5000}, "--work-limit 50000"), ("memory", {"time_limit_s": 60.0}, None),
+])  # fmt: skip
+def test_a_longer_search_is_longer_than_the_one_that_was_ended(original_shipped, limit, given, proposed):
+    """Each proposed limit is one that the command takes, and is above the limit that ended the search."""
+    figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
+    steps = next_steps(_stopped(replace(original_shipped, arena=figure), limit, **given))
+    told = [step.text for step in steps if "Search longer" in step.text]
+    assert [text.split("(")[1].split(")")[0] for text in told] == ([] if proposed is None else [proposed])
+    if limit == "time" and proposed is not None:
+        assert parse_seconds(proposed.split()[1]) >= 4 * given["time_limit_s"]
+
+
+def test_a_method_that_does_not_search_is_told_the_one_that_does():
+    records = [ds.Record("a", 0, 2, 8), ds.Record("b", 2, 4, 8)]
+    for plan, steps in ((ds.plan_arena, arena_next_steps), (ds.plan_shared, objects_next_steps)):
+        (step, *_) = steps(plan(records, method="naive"))
+        assert step.text.startswith("Search for the least (--method best): at most 8 B") and step.gained_bytes == 8
+        assert plan(records, method="best").evidence.value == 8
 
 
 @pytest.mark.parametrize(("limit", "state", "offered"), [

@@ -203,15 +203,15 @@ def fit(
             result = replace(result, measured=replace(result.measured, before_s=before_s, latency=latency))
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
-        if not (asked or front or ram_bytes is not None):
-            tell("looking for segments in strips")
+        if not (asked or front) and (ram_bytes is None or searched is not None):
             options = {
                 "--target": target, "--rewrite": None if rewrite == "auto" else rewrite, "--inexact": inexact,
                 "--kernels": kernels, "--int8": int8, "--slower": slower, "--work-limit": work_limit, "--trust": trust,
                 "-o": output, "--session": session,
             }  # fmt: skip
             command = fit_command(model, options, shapes=shapes, time_limit_s=time_limit_s)
-            result = replace(result, in_strips=offer_strips(job, plan, candidates[0], result, command))
+            tell("looking for segments in strips")
+            result = replace(result, in_strips=offer_strips(job, searched or plan, candidates[0], result, command))
         result = check_ram(result, ram_bytes, searched)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))

@@ -48,45 +48,80 @@ def fit_command(
     return " ".join(shlex.quote(printable(word)) for word in words)
 
 
-def offer_strips(job: Job, plan: PlannedGraph, original: Candidate, result: Fit, command: str) -> NextStep | None:
-    """The step to strips of rows in the planned order, with what the best plan of a short search takes as it is placed.
-    Without a figure where that search was ended before it found less, and where its bound leaves room for less. None
-    where strips need no less. `command`: to which the option is added."""
+def offer_strips(
+    job: Job, base: PlannedGraph | StripSearch, original: Candidate, result: Fit, command: str
+) -> NextStep | None:
+    """The step to strips of rows that need less than what is shipped. `command`: to which the option is added.
+
+    `base` is the planned network if strips were not searched: then a short search is made, and the step has what its
+    best plan takes as it is placed. It has no figure where that search was ended before it found less, and where its
+    bound leaves room for less. `base` is the search where `--ram` ships the cheapest plan in strips within it: then
+    the step leads to the plan that needs least. None where strips need no less."""
+    if isinstance(base, StripSearch):
+        how = "planned; without --ram the file of least memory is written"
+        return _fewer(job, base, original, result, command, how) if _in_strips(result) else None
     if not WRITERS[job.form].in_strips:
         return None
     work = _CHOICES if job.work_limit is None else min(_CHOICES, job.work_limit)
     try:
-        search = search_strips(job, plan, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.time_limit_s))
+        search = search_strips(job, base, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.time_limit_s))
     except UnsupportedError:
         return None
-    beside, needed, whole = 0, result.arena.after, False
-    if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
-        beside = max(original.measured["total_bytes"] - original.arena_bytes, 0)
-        needed, whole = result.measured.after, True
-    allowed = [one for one in search.front.plans if one.segments and one.price.extra_macs <= macs(search.graph)]
-    for more in (False, True):  # what computes no more comes first
-        group = [one for one in allowed if (one.price.extra_macs > 0) is more]
-        most_s = _PLACED_SHARE * job.time_limit_s
-        best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
-        if best is not None:
-            taken = search.placing.placed(best)[1].arena_bytes + best.price.persistent_bytes + beside
-            if taken < needed:
-                return _step(search, best, taken, needed, command, measured=whole)
-    if search.front.complete or search.front.bound_bytes + beside >= needed:
-        return None
+    step = _fewer(job, search, original, result, command, "planned in a short search; the command searches longer")
+    beside, needed, _ = _needed(job, original, result)
+    if step is not None or search.front.complete or search.front.bound_bytes + beside >= needed:
+        return step
     return NextStep(
         f"Compute segments in strips of rows, which may need less ({command} --max-recompute 0%): in this order no "
         f"strips have fewer than {format_bytes(search.front.bound_bytes)} B live."
     )
 
 
-def _step(search: StripSearch, plan: PartialPlan, taken: int, needed: int, command: str, *, measured: bool) -> NextStep:
+def _in_strips(result: Fit) -> bool:
+    return any(rewrite.kind == "row-wise" for rewrite in result.rewrites)
+
+
+def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]:
+    """(bytes beside the arena in the runtime, bytes that the shipped file needs, whether these were measured)."""
+    if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
+        return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True
+    return 0, result.arena.after, False
+
+
+def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, command: str, how: str) -> NextStep | None:
+    """The step to the plan of the search that needs least: among those that compute no more, else among the others."""
+    beside, needed, whole = _needed(job, original, result)
+    allowed = [one for one in search.front.plans if one.segments and one.price.extra_macs <= macs(search.graph)]
+    for more in (False, True):
+        group = [one for one in allowed if (one.price.extra_macs > 0) is more]
+        most_s = _PLACED_SHARE * job.time_limit_s
+        best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
+        if best is not None:
+            taken = search.placing.placed(best)[1].arena_bytes + best.price.persistent_bytes + beside
+            if taken < needed:
+                what = "more" if _in_strips(result) else "segments"
+                return _step(
+                    search, best, taken, needed, f"Compute {what} in strips of rows", command, how, measured=whole
+                )
+    return None
+
+
+def _step(
+    search: StripSearch,
+    plan: PartialPlan,
+    taken: int,
+    needed: int,
+    what: str,
+    command: str,
+    how: str,
+    *,
+    measured: bool,
+) -> NextStep:
     percent = max(math.ceil(100 * plan.price.extra_macs / max(macs(search.graph), 1)), 0)
     work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
-    what = "" if measured else "tensors take "
+    tensors = "" if measured else "tensors take "
     return NextStep(
-        f"Compute segments in strips of rows, with {work} ({command} --max-recompute {percent}%): {what}about "
-        f"{format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (planned in a short search; the "
-        "command searches longer).",
+        f"{what}, with {work} ({command} --max-recompute {percent}%): {tensors}about {format_bytes(taken)} B or less, "
+        f"{format_bytes(needed - taken)} B less ({how}).",
         needed - taken,
     )

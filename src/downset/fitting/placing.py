@@ -102,6 +102,8 @@ class OrderPlacing:
     """By plan: (peak with overlaps, peak without)."""
     beside: dict[PartialPlan, int] = field(default_factory=dict)
     files_of: dict[PartialPlan, tuple[Graph, Arena]] = field(default_factory=dict)
+    cut: bool = False
+    """Whether time ended the placing of plans of which one may have been better."""
 
     def least(
         self, plans: Sequence[PartialPlan], cost: Cost, *, most_s: float = math.inf, at_least: int = 4
@@ -117,6 +119,7 @@ class OrderPlacing:
         ]
         for number, plan in enumerate(_in_turns(plans, by_price)):
             if number >= 3 * at_least and time.perf_counter() - begin > 0.4 * most_s:
+                self.cut = True
                 break
             self._look_at(plan)
             looked.append(plan)
@@ -129,6 +132,7 @@ class OrderPlacing:
                 continue
             if plan not in self.files_of:
                 if done >= at_least and time.perf_counter() - begin > most_s:
+                    self.cut = True
                     break
                 done += 1
             mine = (cost(self.placed(plan)[1].arena_bytes, self.beside[plan]), *plan.cost)

@@ -106,6 +106,7 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),
         priced=sum(front.priced for front in fronts),
+        stopped_by=next((front.stopped_by for front in fronts if front.stopped_by), ""),
     )
     left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
@@ -207,7 +208,8 @@ def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> PlannedGraph:
     verify_steps(graph.predecessors(), steps)
     peak = peak_bytes(order_problem(graph, arena.memory), steps)
     bound = min(peak, search.front.bound_bytes)
-    evidence = Evidence("strips", peak, bound, False, search.front.priced)
+    stopped_by = search.front.stopped_by or ("time" if search.placing.cut else "")
+    evidence = Evidence("strips", peak, bound, False, search.front.priced, stopped_by=stopped_by)
     return PlannedGraph(graph, Together(Order(steps, arena.memory, evidence), arena), _rewrites(job, search, plan))
 
 

@@ -77,6 +77,8 @@ def summarise(
         not_measured=_why_not_measured(job, measured, notes),
         original=plan.graph,
         kernels=job.kernels,
+        time_limit_s=job.time_limit_s,
+        work_limit=job.work_limit,
     )
 
 

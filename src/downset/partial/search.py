@@ -32,6 +32,7 @@ from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import Segment, computed_whole, find_segments
 from downset.partial.strip_program import most_strips
+from downset.plans import StoppedBy
 
 __all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
 
@@ -62,7 +63,7 @@ class PartialFront:
     by index, with reasons. `earlier`: further plans within the limit of recomputing. They were on the front at an
     earlier step of work, or are on the front under a model without overlaps, with their prices there. A file may need
     more bytes than the price of its plan, so that an earlier plan may need fewer than those of the front. A search with
-    larger limits keeps them."""
+    larger limits keeps them. `stopped_by`: the limit that ended the search early, if one did."""
 
     plans: tuple[PartialPlan, ...]
     beyond: tuple[PartialPlan, ...]
@@ -71,6 +72,7 @@ class PartialFront:
     priced: int
     computed_whole: Mapping[int, str]
     earlier: tuple[PartialPlan, ...] = ()
+    stopped_by: StoppedBy = ""
 
     @property
     def least(self) -> PartialPlan:
@@ -125,7 +127,7 @@ def partial_front(
             earlier |= {plan.segments: plan for plan in allowed if plan.segments not in earlier}
     others = tuple(earlier.values())[len(plans) :]
     whole = computed_whole(graph, form)
-    return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others)
+    return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others, search.stopped_by)
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class _PartialSearch:
     options: dict[Segment, list[Option]] = field(default_factory=dict)
     priced: int = 0
     complete: bool = True
+    stopped_by: StoppedBy = ""
     apart: bool = False
     """Whether the choices to try next are ranked by prices without overlaps."""
     shown: dict[Segment, list[Option]] = field(default_factory=dict)
@@ -193,7 +196,8 @@ class _PartialSearch:
     def _spent(self) -> bool:
         worked = self.limits.work_limit is not None and self.priced >= _step(self.limits.work_limit)
         spent = worked or time.perf_counter() > self.deadline
-        self.complete = self.complete and not spent
+        if spent:
+            self.complete, self.stopped_by = False, "work" if worked else "time"
         return spent
 
     def _finest(self, segment: Segment) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downset.plans import StoppedBy
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
@@ -40,7 +41,7 @@ def ratio_text(latency: Latency) -> str:
     return f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})"
 
 
-def stopped_by(result: Fit) -> str:
+def stopped_by(result: Fit) -> StoppedBy:
     """The limit that ended the search early; "" if none did, or if the shipped candidate is proven nevertheless."""
     joint = result.together
     return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by

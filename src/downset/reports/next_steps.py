@@ -14,6 +14,8 @@ from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS
 from downset.memory.records import Record
 from downset.plans import Arena, Evidence, Order, SharedObjects
+from downset.reports.fit import stopped_by
+from downset.reports.more_search import larger_limit, search_option
 from downset.results import Fit, NextStep
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, format_seconds, printable, shortened
@@ -101,13 +103,23 @@ def next_steps(fit: Fit) -> list[NextStep]:
         [
             *(fit.ram.remedies if fit.ram is not None else ()),
             *sure,
-            *_more_search(fit.arena.after, fit.arena.bound, proven=_searched_out(fit), lacking=lacking),
+            *_further_search(fit, lacking),
             *_other_sessions(fit),
         ]
     )
     if lacking is not None:
         steps_by_gain = without_small(steps_by_gain, lacking)
     return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file
+
+
+def _further_search(fit: Fit, lacking: int | None) -> list[NextStep]:
+    """The step to more search after a fit. Where a plan in strips keeps a limit there is none: it was chosen because
+    it costs least."""
+    within = fit.ram is not None and fit.ram.state == "fits" and any(one.kind == "row-wise" for one in fit.rewrites)
+    option = None
+    if not within and not _searched_out(fit):
+        option = larger_limit(stopped_by(fit), fit.time_limit_s, fit.work_limit or 0)
+    return _more_search(fit.arena.after, fit.arena.bound, option, lacking=lacking)
 
 
 def _searched_out(fit: Fit) -> bool:
@@ -133,9 +145,9 @@ def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
 def order_next_steps(order: Order, graph: Graph | None = None, *, longer: str = "") -> list[NextStep]:
     """Steps after an order: more search if its peak is not proven least, and smaller tensors at its peak. `longer`:
     what searches longer where no command made the order."""
-    evidence = order.evidence
-    how = longer or (_LONGER if evidence.method == "optimal" else "Search for the least (--method optimal)")
-    steps = _more_search(order.peak_bytes, int(evidence.bound), proven=evidence.proven, what="peak", how=how)
+    evidence, least = order.evidence, "--method optimal"
+    option = longer or search_option(evidence, least)
+    steps = [] if evidence.proven else _more_search(order.peak_bytes, int(evidence.bound), option, what="peak")
     if graph is not None:
         steps += _smaller_tensors(graph, order.steps, order.memory)
     return ranked(steps)
@@ -169,25 +181,30 @@ def _more_placing(evidence: Evidence, capacity_bytes: int | None) -> list[NextSt
     if evidence.proven or gap <= 0:
         return []
     searched = capacity_bytes is None or evidence.value > capacity_bytes
-    how = _LONGER if searched else "Look for the least (without --capacity)"
-    bound = format_bytes(evidence.bound)
+    option = search_option(evidence, "--method best") if searched else "without --capacity"
+    if option is None:
+        return []
+    how, bound = _how(option), format_bytes(evidence.bound)
     return [NextStep(f"{how}: at most {format_bytes(gap)} B may be saved; the lower bound is {bound} B.", gap)]
 
 
-_LONGER = "Search longer (--time-limit 60s)"
+def _how(option: str) -> str:
+    return f"Search {'longer' if 'limit' in option else 'for the least'} ({option})"
 
 
 def _more_search(
-    value: int, bound: int, *, proven: bool, what: str = "arena", how: str = _LONGER, lacking: int | None = None
+    value: int, bound: int, option: str | None, *, what: str = "arena", lacking: int | None = None
 ) -> list[NextStep]:
-    """The step to more search. `lacking`: bytes that are missing; they are told in place of the bound."""
+    """The step to more search by an option; none without an option or a gap. `lacking`: bytes that are missing; they
+    are told in place of the bound."""
     gap = value - bound
-    if proven or gap <= 0:
+    if option is None or gap <= 0:
         return []
     beside = f"the bound is {format_bytes(bound)} B" if lacking is None else f"{format_bytes(lacking)} B are missing"
     return [
         NextStep(
-            f"{how}: the {what} is not proven least, at most {format_bytes(gap)} B may still be saved; {beside}.",
+            f"{_how(option)}: the {what} is not proven least, at most {format_bytes(gap)} B may still be saved; "
+            f"{beside}.",
             gap,
         )
     ]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from downset.pipeline_results import Served, Simulation
 from downset.plans import Pipeline, PipelineSchedule, Resource
+from downset.reports.more_search import search_option
 from downset.reports.next_steps import ranked
 from downset.reports.pipelines import occupied_seconds
 from downset.reports.serving import busiest_use, slower_than_planned
@@ -112,12 +113,12 @@ def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] 
 def _more_search(plan: Pipeline) -> list[NextStep]:
     """The step to more search, if the period is not proven least."""
     period, bound = plan.period_s, plan.evidence.bound
-    if plan.evidence.proven or not _leaves_room(bound, period):
+    option = search_option(plan.evidence, "--method exact")
+    if plan.evidence.proven or option is None or not _leaves_room(bound, period):
         return []
-    how = "--time-limit 60s" if plan.evidence.method == "exact" else "--method exact"
     return [
         NextStep(
-            f"Search further (downset split {how}): the period is not proven least, at most "
+            f"Search further (downset split {option}): the period is not proven least, at most "
             f"{format_seconds(period - bound)} may still be gained; the bound is {format_seconds(bound)}.",
             gained_s=period - bound,
         )

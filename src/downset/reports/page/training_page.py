@@ -117,7 +117,7 @@ def _twice_table(recomputation: Recomputation) -> Table:
 
 def _after_order(report: OrderReport) -> list[NextStep]:
     """More search where the order is not proven, and recomputation in graphs that have a backward pass."""
-    steps = order_next_steps(report.order, longer="Search longer (a larger work_limit)")
+    steps = order_next_steps(report.order, longer="a larger work_limit")
     if report.graph.endswith(("(training step)", "(backward)")):
         steps.append(
             NextStep(

@@ -1,0 +1,41 @@
+"""How a user makes a search find or prove more: a larger limit where one ended it, or a method that searches."""
+
+from __future__ import annotations
+
+import math
+
+from downset.plans import Evidence, StoppedBy
+
+__all__ = ["larger_limit", "search_option"]
+
+_AT_LEAST_S = 60.0
+_TIMES_LONGER = 4
+"""A search that a limit ended is proposed to run at least so many times as long; many searches double their work."""
+_TIMES_MORE_WORK = 10
+_SEARCHING = ("best", "exact", "optimal", "strips")
+"""Methods that end with a proof unless a limit ends them; no other method finds less than these."""
+
+
+def search_option(evidence: Evidence, least: str) -> str | None:
+    """The option by which a command searches further: `least` after a method that looks for no optimum, a larger limit
+    where one ended the search. None where the search came to its end, or ran out of memory: none finds less then."""
+    if evidence.method not in _SEARCHING:
+        return least
+    return larger_limit(evidence.stopped_by, evidence.seconds, evidence.states)
+
+
+def larger_limit(stopped_by: StoppedBy, seconds: float, states: int) -> str | None:
+    """The option with a limit well above the one that ended a search: `seconds` or `states`. None where no such limit
+    ended it."""
+    if stopped_by == "time" and math.isfinite(seconds):
+        return f"--time-limit {_duration(max(_AT_LEAST_S, _TIMES_LONGER * seconds))}"
+    if stopped_by == "work":
+        return f"--work-limit {max(_TIMES_MORE_WORK * states, 1000)}"
+    return None
+
+
+def _duration(seconds: float) -> str:
+    """A duration as options take it, rounded up: "60s", "4min", "2h"."""
+    if seconds <= 90:
+        return f"{math.ceil(seconds)}s"
+    return f"{math.ceil(seconds / 60)}min" if seconds <= 5400 else f"{math.ceil(seconds / 3600)}h"
