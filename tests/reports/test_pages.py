@@ -245,12 +245,26 @@ def test_dots_of_a_trade_do_not_cover_each_other():
     figure = trade_figure("t", points, table, chosen=[3], original=0, cost=("cost", "share"), held="bytes")
     ((_, chart),) = figure.charts
     assert sorted((mark.x, mark.y) for mark in chart.marks) == sorted(points)
-    (size,) = {mark.dot_px for mark in chart.marks}
+    sizes = {mark.style: mark.dot_px for mark in chart.marks}
+    size = sizes["c5"]
+    assert sizes["c6"] >= 10 and sizes["c8"] >= 10, "dots that the legend names are seen among any others"
+    styles = [mark.style for mark in chart.marks]
+    assert styles == sorted(styles, key=("c8", "c6", "c5").index), "and lie below them"
+    drawn = chart_svg(chart)
+    assert drawn.index('class="curve ') < drawn.index('class="dot ')
     for one, other in combinations(points, 2):
         down = abs(one[1] - other[1]) / chart.y.extent * chart.height_px
         across = abs(one[0] - other[0]) / chart.x.extent * 270
         assert (down**2 + across**2) ** 0.5 >= size - 1e-9 or size == 4
     assert chart_svg(chart).count('class="dot ') == 4
+
+
+@pytest.mark.parametrize(("limit", "drawn"), [(60, True), (10**6, False), (None, False)])
+def test_a_trade_draws_the_limit_where_it_lies_among_the_points(limit, drawn):
+    table = Table(("a",), (("0",), ("1",)))
+    figure = trade_figure("t", [(0.0, 100.0), (0.5, 40.0)], table, chosen=[1], original=-1, cost=("cost", "share"),
+                          held="bytes", limit_bytes=limit)  # fmt: skip
+    assert ("limit 60 B" in chart_svg(figure.charts[0][1])) == drawn
 
 
 def test_what_training_steps_tell_is_a_page():

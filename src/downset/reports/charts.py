@@ -145,6 +145,8 @@ def chart_svg(chart: Chart, *, width_px: int = 960, top_px: float | None = None,
         "top": view.top,
         "bare": chart.bare,
     }
+    curves = [_curve(chart, curve) for curve in chart.curves]
+    dots = any(mark.dot_px for mark in chart.marks)  # they lie over curves, which lie over rectangles
     return "".join(
         [
             f'<svg class="chart" viewBox="0 0 {width_px} {height}"{place} role="img" tabindex="0" '
@@ -153,10 +155,11 @@ def chart_svg(chart: Chart, *, width_px: int = 960, top_px: float | None = None,
             f'<g class="axes">{_axes(chart, view)}</g>',
             f'<svg class="plot" x="{LEFT_PX}" y="{view.top}" width="{view.width}" height="{chart.height_px}" '
             f'viewBox="{_n(chart.x.start)} 0 {_n(chart.x.extent)} {_n(chart.y.extent)}" preserveAspectRatio="none">',
+            *(curves if dots else ()),
             '<g class="marks">',
             *(_mark(chart, mark) for mark in chart.marks),
             "</g>",
-            *(_curve(chart, curve) for curve in chart.curves),
+            *(() if dots else curves),
             *(
                 f'<path class="level {level.style}" d="M{_n(chart.x.start)} {_n(_down(chart, level.y))}'
                 f'H{_n(chart.x.start + chart.x.extent)}"/>'

@@ -7,34 +7,39 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.reports.axes import Axis, Unit
-from downset.reports.charts import Chart, Curve, Mark
+from downset.reports.charts import Chart, Curve, Level, Mark
 from downset.reports.page.elements import ChartGroup, Table
+from downset.text import format_bytes
 
 __all__ = ["trade_figure"]
 
 
 def trade_figure(
     title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
-    cost: tuple[str, Unit], held: str, original_named: str = "as the file is",
+    cost: tuple[str, Unit], held: str, original_named: str = "as the file is", limit_bytes: int | None = None,
 ) -> ChartGroup:  # fmt: skip
     """Points of (cost, bytes), each for a row of the table, with a line through those that no other beats in both.
-    `original`: the index of the point to compare with, -1 for none; the legend calls it `original_named`."""
+    `original`: the index of the point to compare with, -1 for none; the legend calls it `original_named`.
+    `limit_bytes`: a line is drawn there if it lies within the axis of the points."""
     ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
     colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
     x_axis, y_axis = (_around(values, *named) for values, named in
                       zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True))  # fmt: skip
     size = _dot_px(points, x_axis, y_axis)
     marks = [
-        Mark(x, y, 0.0, 0.0, colour, name, dot_px=size)
+        Mark(x, y, 0.0, 0.0, colour, name, dot_px=size if colour == "c5" else max(size, _NAMED_PX))
         for (x, y), colour, name in zip(points, colours, ids, strict=True)
     ]
-    marks.sort(key=lambda mark: mark.style == "c6")  # the chosen dot is drawn last
+    marks.sort(key=lambda mark: ("c8", "c6", "c5").index(mark.style))  # the smaller dots lie over those with a name
     front: list[tuple[float, float]] = []
     for x, y in sorted(points):
         if not front or y < front[-1][1]:
             front.append((x, y))
+    levels = []
+    if limit_bytes is not None and y_axis.start <= limit_bytes <= y_axis.start + y_axis.extent:
+        levels.append(Level(limit_bytes, f"limit {format_bytes(limit_bytes)} B", "limit"))
     chart = Chart(title, x_axis, y_axis, tuple(marks), curves=(Curve(tuple(front), "after"),),
-                  height_px=_TRADE_PX)  # fmt: skip
+                  levels=tuple(levels), height_px=_TRADE_PX)  # fmt: skip
     legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", original_named)]
     shown = tuple(item for item in legend if item[0] in colours)
     return ChartGroup(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
@@ -49,6 +54,8 @@ def _around(values: Sequence[float], label: str, unit: Unit) -> Axis:
 
 
 _TRADE_PX = 280
+_NAMED_PX = 10.0
+"""The least diameter of the dots that the legend names."""
 _NARROW_PX = 270
 """The width of a plot in a window of 400 pixels."""
 

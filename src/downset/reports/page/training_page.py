@@ -71,7 +71,7 @@ def recompute_page(report: RecomputeReport) -> Page:
         numbers.insert(2, ("PyTorch's own choice", f"{format_bytes(report.pytorch[1])} B",
                            format_seconds(report.pytorch[0])))  # fmt: skip
         points.append((*report.pytorch, "PyTorch's own choice"))
-    sections = _traded(points, (report.cost_s, report.peak_bytes), seconds=True)
+    sections = _traded(points, (report.cost_s, report.peak_bytes), seconds=True, limit_bytes=report.limit_bytes)
     if report.operators:
         rows = tuple((printable(one.name), printable(one.source), format_bytes(one.nbytes), format_seconds(one.cost_s))
                      for one in report.operators)  # fmt: skip
@@ -133,7 +133,10 @@ def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
     return ArenaView(heading, none, tuple(Operator(one.name, one.kind or "node", one.live_bytes) for one in needs))
 
 
-def _traded(points: Sequence[tuple[float, int, str]], chosen: tuple[float, int], *, seconds: bool) -> list[Section]:
+def _traded(
+    points: Sequence[tuple[float, int, str]], chosen: tuple[float, int], *, seconds: bool,
+    limit_bytes: int | None = None,
+) -> list[Section]:  # fmt: skip
     """A section with a dot for each choice; empty if there is only one."""
     if len(points) < 2:
         return []
@@ -145,7 +148,7 @@ def _traded(points: Sequence[tuple[float, int, str]], chosen: tuple[float, int],
     theirs = next((place for place, point in enumerate(points) if point[2]), -1)
     figure = trade_figure(title, [(cost, float(peak)) for cost, peak, _ in points], table, chosen=marked,
                           original=theirs, cost=("cost", "s" if seconds else "count"), held="peak",
-                          original_named="PyTorch's own choice")  # fmt: skip
+                          original_named="PyTorch's own choice", limit_bytes=limit_bytes)  # fmt: skip
     return [Section("Choices", (figure,))]
 
 
