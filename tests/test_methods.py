@@ -124,6 +124,18 @@ def test_an_unknown_option_is_named(family, name):
         family.methods[name](*family.arguments, max_opps=3)
 
 
+@pytest.mark.parametrize(("plan", "given", "meant"), [
+    (plan_arena, "capacity", "capacity_bytes"), (plan_shared, "capacity", "capacity_bytes"),
+    (plan_arena, "time_limit", "time_limit_s"), (plan_arena, "qqq", None),
+])  # fmt: skip
+def test_an_argument_close_to_a_misspelt_one_is_named(plan, given, meant):
+    with pytest.raises(UsageError) as refused:
+        plan([Record("a", 0, 1, 8)], **{given: 8})
+    assert ("did you mean" in str(refused.value)) == (meant is not None)
+    if meant is not None:
+        assert str(refused.value).endswith(f"did you mean {meant!r}?")
+
+
 @EVERY_METHOD
 def test_a_misspelt_engine_is_named(family, name):
     with pytest.raises(UsageError, match="engine"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -40,12 +41,13 @@ ChainName = Literal["pieces", "blocks", "relays"]
 class Contract:
     """The contract between a family and its planners. `plans`: what they plan, for messages. `problem`: the positional
     arguments. `settings`: options that the family's public function passes to every planner that takes them. `returns`:
-    the type of the result."""
+    the type of the result. `others`: further arguments of that function, proposed where an option is misspelt."""
 
     plans: str
     problem: tuple[str, ...]
     settings: tuple[str, ...]
     returns: type
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def choose(
     else:
         raise UsageError(f"a method is a name or a callable, not {method!r}; choose one of {', '.join(methods)}")
     _check_shape(name, planner, contract, options)
-    _check_options(name, planner, options, settings=contract.settings)
+    _check_options(name, planner, options, settings=contract.settings, others=contract.others)
     return Chosen(name, planner, contract, options)
 
 
@@ -180,11 +182,17 @@ def check_choices(count: int | None) -> None:
         raise UsageError(f"choices must be at least 1; given {count}")
 
 
-def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:
+def _check_options(
+    name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str], others: Collection[str] = ()
+) -> None:
     for option in options:
         if option in settings or not method.takes(option):
             own = [name for name in method.options if name not in settings]
-            raise UsageError(f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}")
+            close = get_close_matches(option, [*own, *settings, *others], 1)
+            meant = f"; did you mean {close[0]!r}?" if close and close[0] != option else ""
+            raise UsageError(
+                f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}{meant}"
+            )
 
 
 def _check_shape(name: str, method: Method, contract: Contract, options: Mapping[str, object]) -> None:

@@ -14,6 +14,7 @@ from downset.plans import Evidence, Stage, StagePlan
 from downset.reports.arena_view import arena_view
 from downset.reports.next_steps import next_steps
 from downset.reports.page.pipeline_page import pipeline_page
+from downset.reports.page.plan_pages import stage_page
 from downset.reports.page.render import render
 from downset.reports.pipelines import device_loads
 from downset.reports.serving import SLOWER
@@ -151,6 +152,18 @@ def test_a_faster_runtime_is_a_step_only_where_that_is_known(steady):
     result = StageResult(plan, (candidate,), 1, None, 1.0, "", unit_s=(1.0,), unit_names=("stem",), peer_s=times)
     assert any(step.text.startswith("Run it in ONNX Runtime") for step in stage_next_steps(result)) == steady
     assert any("not known whether ONNX Runtime" in line for line in peer_lines(times)) != steady
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_page_of_stages_says_first_whether_anything_is_faster(kept):
+    slow = StageCandidate("sequential", (), barriers=False, seconds=(4.0,))
+    fast = StageCandidate("ios", (), barriers=False, seconds=(2.0,))
+    evidence = Evidence("sequential" if kept else "ios", 4 if kept else 2, 1, False)
+    plan = StagePlan(((0,),), (Stage(((0,),)),), True, "cpu", "", "", "", 1, 0, "", evidence)
+    result = StageResult(plan, (slow, fast), 1, None, 1.0 if kept else 2.0, "", unit_s=(1.0,), unit_names=("stem",))
+    verdict = stage_page(result).verdict
+    assert verdict.headline.startswith("One after another is kept" if kept else "ios chosen: 2.00x")
+    assert verdict.numbers[0][1] == ("4 s" if kept else "4 s → 2 s")
 
 
 def test_stages_follow_each_other_and_groups_run_side_by_side():

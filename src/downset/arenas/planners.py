@@ -7,6 +7,7 @@ stands on that line (`Method`) and in its signature.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 from downset.arenas.best import best, best_objects
@@ -32,10 +33,14 @@ from downset.plans import Found
 
 __all__ = ["ARENAS", "CONTRACT", "SHARED", "SHARED_CONTRACT", "ArenaOptions", "SharedOptions"]
 
-CONTRACT = Contract("offsets", problem=("records",), settings=("ties", "time_limit_s", "work_limit"), returns=Found)
-SHARED_CONTRACT = Contract(
-    "shared objects", problem=("records",), settings=("ties", "time_limit_s", "work_limit"), returns=Found
+CONTRACT = Contract(
+    "offsets",
+    problem=("records",),
+    settings=("ties", "time_limit_s", "work_limit"),
+    returns=Found,
+    others=("memory", "capacity_bytes"),
 )
+SHARED_CONTRACT = replace(CONTRACT, plans="shared objects", others=("capacity_bytes",))
 
 
 class ArenaOptions(TypedDict, total=False):

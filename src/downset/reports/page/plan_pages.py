@@ -150,9 +150,12 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
     detail = ""
     if isinstance(stages, StageResult):
         first = stages.candidates[0].percentile(0.5)
+        kept = plan.evidence.method == stages.candidates[0].name
         head = f"{plan.evidence.method} chosen: {stages.speedup:.2f}x against one after another"
+        if kept:
+            head = "One after another is kept: no other candidate is known to be faster"
         bound = "not known" if stages.bound_s is None else format_seconds(stages.bound_s)
-        latency = f"{format_seconds(first)} → {format_seconds(plan.evidence.value)}"
+        latency = f"{'' if kept else f'{format_seconds(first)} → '}{format_seconds(plan.evidence.value)}"
         numbers = [("latency, measured", latency, "medians"), ("bound", bound, "")]
         detail = stages.why
         sections.append(Section("Candidates", (_candidates(stages),)))
