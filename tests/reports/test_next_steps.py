@@ -151,6 +151,19 @@ def test_faster_settings_are_offered_only_within_the_limit(original_shipped, lim
     assert any("Where time counts more" in step.text for step in next_steps(fitted)) == offered
 
 
+@pytest.mark.parametrize(("low", "offered"), [(1.1, True), (1.001, False), (0.99, False)])
+def test_faster_settings_are_offered_only_where_the_named_ratio_leaves_out_what_holds_less(
+    original_shipped, low, offered
+):
+    """`--slower` leaves out what is known to be slower, by the lower end of the interval, and ships the least left."""
+    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 7, 1.2, low, 1.3))
+    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01))
+    measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
+    fitted = replace(original_shipped, measured=measured, session=FILE_ORDER)
+    told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
+    assert len(told) == offered and all("(--slower 1.01x)" in text for text in told)
+
+
 def test_an_order_that_is_not_searched_for_is_told_how():
     graph = random_graph(random.Random(3), 14)
     order = ds.plan_order(graph, method="kahn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -323,22 +324,28 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
 
 def _other_sessions(fit: Fit) -> list[NextStep]:
     """Steps to files and settings that were measured to be faster than what is shipped, for more bytes, within the
-    limit if there is one."""
+    limit if there is one. Each names a `--slower` that leaves out every measured candidate that holds less, so that
+    the command ships the one that is named."""
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
-    steps = []
-    for row in fit.measured.front:
+    steps, front = [], fit.measured.front
+    for row in front:
         if row.latency is None or _same(row, shipped) or row.latency.median_s >= shipped.latency.median_s:
             continue
         if fit.ram is not None and row.held_bytes > fit.ram.limit_bytes:
+            continue
+        slower = max(math.ceil(100 * row.latency.ratio) / 100, 1.0)
+        if not all(
+            _left_out(other, slower) for other in (shipped, *(one for one in front if one.held_bytes < row.held_bytes))
+        ):
             continue
         gained = shipped.latency.median_s - row.latency.median_s
         more = row.held_bytes - shipped.held_bytes
         beside = f"{format_bytes(abs(more))} B {'more' if more > 0 else 'fewer'}" if more else "as much"
         steps.append(
             NextStep(
-                f"Where time counts more, leave out what is slow (--slower {max(row.latency.ratio, 1.0):.2f}x): "
+                f"Where time counts more, leave out what is slow (--slower {slower:.2f}x): "
                 f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.median_s)}, "
                 f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
                 f"{beside} (measured).",
@@ -346,6 +353,11 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
             )
         )
     return steps
+
+
+def _left_out(row: SessionTaken, slower: float) -> bool:
+    """Whether `--slower` leaves the candidate out: it is known to be slower."""
+    return row.latency is not None and row.latency.ratio_low > slower
 
 
 def _same(one: SessionTaken, other: SessionTaken) -> bool:
