@@ -336,9 +336,8 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
         if fit.ram is not None and row.held_bytes > fit.ram.limit_bytes:
             continue
         slower = max(math.ceil(100 * row.latency.ratio) / 100, 1.0)
-        if not all(
-            _left_out(other, slower) for other in (shipped, *(one for one in front if one.held_bytes < row.held_bytes))
-        ):
+        smaller = [shipped, *(one for one in front if one.held_bytes < row.held_bytes)]
+        if not all(_left_out(one, slower) for one in smaller):
             continue
         gained = shipped.latency.median_s - row.latency.median_s
         more = row.held_bytes - shipped.held_bytes
