@@ -120,7 +120,7 @@ def large():
         "buffer": replace(buffers[0], writers=tuple(range(COUNT)), readers=tuple(range(COUNT))),
         "measured": fit.measured,
         "settings": settings,
-        "taken": SessionTaken("f" * COUNT, settings, 1, 2, 3, Latency(0.1, 9, 1.0, 0.9, 1.1)),
+        "taken": SessionTaken("f" * COUNT, settings, 1, 2, 3, Latency(0.1, 9, 1.0, 0.9, 1.1, 0.1)),
         "fit": fit,
         "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),
         "served": served,

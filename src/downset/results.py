@@ -229,7 +229,8 @@ class Fit:
     measured memory; None for other targets, and where nothing was measured. `not_measured`: why the target's runtime
     did not measure the files, if it could have. `ram`: the verdict about a memory limit; None where none was given.
     `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in strips, where nobody did
-    and they may need less. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
+    and they may need less. `int8_form`: TFLite Micro does not run the file, which computes on uint8, and `int8` fits an
+    exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
     overlaps. `time_limit_s` and `work_limit`: the limits of the searches."""
 
     model: str
@@ -253,6 +254,7 @@ class Fit:
     ram: RamVerdict | None = None
     front: tuple[FrontRow, ...] = ()
     in_strips: NextStep | None = None
+    int8_form: bool = False
     kernels: KernelsName | None = None
     time_limit_s: float = math.inf
     work_limit: int | None = None

@@ -52,13 +52,21 @@ class SessionSettings:
 class Latency:
     """The time of one run. `median_s`: the median over `rounds`; in each round the original also ran by default.
     `ratio`: the median ratio to the original's run of the same round, with the ends of its confidence interval (at
-    least 95 %, by order statistics, without an assumption about the distribution of times)."""
+    least 95 %, by order statistics, without an assumption about the distribution of times). `usual_s`: the median of
+    the original over the same rounds."""
 
     median_s: float
     rounds: int
     ratio: float
     ratio_low: float
     ratio_high: float
+    usual_s: float
+
+    @property
+    def run_s(self) -> float:
+        """Seconds of a run where the original takes `usual_s`: that times the ratio. Medians of two files may differ by
+        more or less than the ratio, because the machine changes its speed between rounds."""
+        return self.usual_s * self.ratio
 
 
 @dataclass(frozen=True, slots=True)

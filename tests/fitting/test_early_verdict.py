@@ -106,7 +106,7 @@ def test_what_is_told_is_what_the_verdict_says(events, monkeypatch, runs, tmp_pa
         raise UnsupportedError("no such operator")
 
     path = file_of(target, tmp_path, runs)
-    monkeypatch.setattr(fitting, "compare", lambda *arguments: not_compared("not asked here"))
+    monkeypatch.setattr("downset.fitting.choosing.compare", lambda *arguments: not_compared("not asked here"))
     for home, name in ((tflm, "measure"), (litert, "measure"), (ort, "measure_sessions")):
         monkeypatch.setattr(home, name, refuses)
     arena = fitting.fit(path, target=target, kernels=kernels, **QUIETLY).arena

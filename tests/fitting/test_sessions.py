@@ -234,7 +234,7 @@ def test_without_a_measurement_no_session_is_written_and_no_file_either(tmp_path
 
 
 def timed(name, in_use, process, ratio, spread=0.05):
-    latency = Latency(ratio / 100, 31, ratio, ratio - spread, ratio + spread)
+    latency = Latency(ratio / 100, 31, ratio, ratio - spread, ratio + spread, 0.01)
     measured = {"in_use_bytes": in_use, "held_bytes": in_use, "total_bytes": in_use}
     return Candidate(name, Path(name), in_use, None, measured, FILE_ORDER, process, latency)
 
@@ -408,3 +408,11 @@ def test_a_session_that_cannot_be_written_is_refused_before_work(name, says, tmp
         ds.fit(model, output=tmp_path / "fitted.onnx", session=f"{tmp_path}/{name}")
     assert says in str(refused.value) and "\n" not in str(refused.value)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_times_before_and_after_agree_with_their_ratio():
+    """The machine slows down after the third round: the medians of both files say 2x, the rounds say 1x."""
+    seconds = np.array([[1.0, 1.0], [1.0, 1.0], [1.0, 1.01], [2.0, 2.0], [2.0, 2.02], [2.0, 2.02], [1.0, 2.0]])
+    usual, other = latencies.latencies(seconds)
+    assert other.median_s == 2.0 and usual.median_s == usual.usual_s == usual.run_s == 1.0 and usual.ratio == 1.0
+    assert other.ratio == pytest.approx(1.01) and other.usual_s == 1.0 and other.run_s == pytest.approx(1.01)

@@ -1,5 +1,6 @@
 """The header of a fitted model: a compiler reads it, and its figures and bytes are those of the fit and the file."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 import downset as ds
 from downset.formats.firmware import cmsis_nn_scratch_bytes, planning_bytes, resolver_method
 from downset.graph.core import Graph, Op, Tensor
+from tests.formats.test_int8_form import uint8_network
 from tests.models import installed_model
 
 PROGRAM = """
@@ -109,6 +111,25 @@ def test_scratch_of_cmsis_nn(channels, made, kernel, group, expected):
     attrs = {"kernel_shape": kernel, "group": group, "layout": "NHWC"}
     graph = Graph("g", tensors, (Op("c", "Conv", (0,), (1,), attrs),), (0,), (1,))
     assert cmsis_nn_scratch_bytes(graph) == expected
+
+
+def test_a_header_that_cannot_be_made_is_told_after_the_result(run, tmp_path):
+    """TFLite Micro does not run uint8: the file and the page are written and named, and the error says what helps."""
+    model, fitted, page, header = (tmp_path / name for name in ("m.tflite", "o.tflite", "r.html", "m.h"))
+    uint8_network(model)
+    asked = ("fit", model, "-o", fitted, "--report", page, "--header", header, "--time-limit", "1s")
+    status, out, err = run(*asked)
+    assert status == 5 and not header.exists()
+    assert f"written: {fitted} (" in out and f"written: {page} (an HTML page)" in out and f"{header} (" not in out
+    last = err.splitlines()[-1]
+    assert last.startswith("downset: error: no header: the size of the arena is not known, TFLite Micro cannot run")
+    assert last.endswith("--int8 fits the file's exact int8 form, which TFLite Micro runs")
+    status, out, _ = run(*asked, "--json")
+    document = json.loads(out)
+    assert status == document["error"]["exit_code"] == 5
+    assert document["shipped"] == "original" and document["arena_bytes"]["after"] > 0
+    assert page.read_text().count("TFLite Micro cannot run") == 2  # the verdict, and a line of what was done
+    assert run(*asked, "--int8", "-q")[0] == 0 and header.exists()
 
 
 def test_what_has_no_header(fitted, run, fails, tmp_path):

@@ -143,8 +143,8 @@ def test_a_method_that_does_not_search_is_told_the_one_that_does():
     (None, None, True), (300, "fits", True), (299, "fits", False), (1, "does not fit", False),
 ])  # fmt: skip
 def test_faster_settings_are_offered_only_within_the_limit(original_shipped, limit, state, offered):
-    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 5, 1.2, 1.1, 1.3))
-    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 5, 0.9, 0.8, 1.0))
+    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 5, 1.2, 1.1, 1.3, 0.01))
+    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 5, 0.9, 0.8, 1.0, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     ram = None if limit is None else RamVerdict(state, limit, 200, 100)
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER, ram=ram)
@@ -156,8 +156,8 @@ def test_faster_settings_are_offered_only_where_the_named_ratio_leaves_out_what_
     original_shipped, low, offered
 ):
     """`--slower` leaves out what is known to be slower, by the lower end of the interval, and ships the least left."""
-    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 7, 1.2, low, 1.3))
-    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01))
+    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 7, 1.2, low, 1.3, 0.01))
+    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER)
     told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]

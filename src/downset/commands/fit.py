@@ -45,6 +45,7 @@ from downset.sessions import SessionTaken
 from downset.text import format_bytes, printable
 
 if TYPE_CHECKING:
+    from downset.errors import UnsupportedError
     from downset.fitting.fit import RewriteName
     from downset.memory.overlaps import KernelsName
     from downset.runtimes.targets import TargetName
@@ -213,16 +214,20 @@ def fit(
             raise
         progress("writing the pictures")
         _write_pictures(result, pictures)
-        _write_firmware(result, *firmware_files)
-    if as_json:
-        print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
-    else:
-        firmware = ((file, "C++ for firmware") for file in firmware_files)
+        unmade = _write_firmware(result, *firmware_files)
+    document = fit_json(result) | {"versions": versions_of_target(result.target)}
+    if as_json and unmade is None:
+        print_json("fit", document)
+    elif not as_json:
+        firmware = ((file, "C++ for firmware") for file in firmware_files if unmade is None)
         program = (result.session_path or None, "a Python program that opens it")
         written = [] if quiet else written_lines(pictures, program, *firmware)
         _print_screen(result, console(), written=written, quiet=quiet)
     for note in result.notes:
         _print_note(talk, note)
+    if unmade is not None:
+        unmade.found = document
+        raise unmade
 
 
 def _print_note(talk: Any, note: str) -> None:
@@ -256,14 +261,21 @@ def _firmware_files(
     return files
 
 
-def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> None:
+def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> UnsupportedError | None:
+    """Write the C++ files that were asked for. Returns the error where they cannot be made: the result is whole without
+    them, and is printed first."""
+    from downset.errors import UnsupportedError
     from downset.formats.firmware import firmware
 
     if header is None:
-        return
-    files = firmware(result, include="" if array is None else header.name)
+        return None
+    try:
+        files = firmware(result, include="" if array is None else header.name)
+    except UnsupportedError as error:
+        return error
     write_picture(array, files.source, source=result.model)
     write_picture(header, files.header, source=result.model)
+    return None
 
 
 def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:

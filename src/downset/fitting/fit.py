@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from downset.errors import InvalidPlan, LoadError, UnsupportedError
+from downset.errors import LoadError, UnsupportedError
 from downset.fitting.candidates import (
     Candidate,
     Job,
     PlannedGraph,
     arena_as_placed,
-    compare,
-    differences_elsewhere,
     list_candidates,
     write_planned,
 )
+from downset.fitting.choosing import choose, narrowing
 from downset.fitting.fronts import measured_front
-from downset.fitting.int8 import as_int8, note_int8
-from downset.fitting.measuring import known_slower, least, measure, run_times, tell_apart, time, without_slower
+from downset.fitting.int8 import as_int8, int8_note
+from downset.fitting.measuring import known_slower, measure, run_times, tell_apart
 from downset.fitting.offer import fit_command, offer_strips
 from downset.fitting.placing import without_overlaps
 from downset.fitting.request import (
@@ -62,11 +61,11 @@ from downset.memory.overlaps import KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
 from downset.plans import Together
-from downset.results import Comparison, Fit, Rewrite
+from downset.results import Fit, Rewrite
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TargetName
-from downset.text import counted, format_bytes, unheard
+from downset.text import counted, unheard
 from downset.whole_files import check_output
 
 __all__ = ["fit"]
@@ -154,8 +153,8 @@ def fit(
         if job.target.measures:
             tell(f"running the original in {job.target.name}")
         originals, refused = measure(job, [Candidate("original", job.path, before.arena_bytes)])
-        if refused and job.target.name == "tflm":
-            refused = [*refused, *note_int8(path)]
+        int8_form, told = int8_note(path) if refused and job.target.name == "tflm" else (False, [])
+        refused = [*refused, *told]
         if refused and ram_bytes is not None:
             (notice or unheard)(early_verdict(before, ram_bytes, refused))
         tell("planning the order and the arena")
@@ -184,10 +183,10 @@ def fit(
         if ram_bytes is not None:
             candidates, more_said, searched = _within(job, [plan, *others], limits, candidates, ram_bytes)
             said = [*said, *more_said]
-        narrowed = _narrowing(job)
+        narrowed = narrowing(job)
         too_slow: set[str] = set()
         while True:
-            chosen, outputs, considered, why = _choose(job, candidates, narrowed, slower, too_slow)
+            chosen, outputs, considered, why = choose(job, candidates, narrowed, slower, too_slow)
             rows, faster, also = tell_apart(job, chosen, considered, narrowed)
             if not known_slower(rows, chosen, slower):
                 break
@@ -196,7 +195,7 @@ def fit(
         result = summarise(
             job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
         )
-        result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
+        result = replace(with_sessions(result, chosen, rows, faster), model=str(model), int8_form=int8_form)
         if result.measured is not None and job.target.name == "tflm":
             tell("timing the original and what ships")
             before_s, latency = run_times(candidates[0], chosen, seed=seed)
@@ -332,54 +331,6 @@ def _plan(job: Job, graph: Graph, time_limit_s: float) -> Together:
     return plan_together(
         graph, memory=job.target.memory, time_limit_s=time_limit_s, work_limit=job.work_limit, seed=job.seed
     )
-
-
-Narrowed = Callable[[Candidate], Candidate]
-
-
-def _narrowing(job: Job) -> Narrowed:
-    """A function that gives a candidate the settings by which its arena holds least; each is asked for once."""
-    narrowed_by_label: dict[str, Candidate] = {}
-
-    def narrowed(item: Candidate) -> Candidate:
-        sessions = job.target.sessions
-        if sessions is None or item.settings is None or not item.settings.arena:
-            return item
-        if item.label not in narrowed_by_label:
-            settings, taken = sessions.narrow(item.path, item.settings, shapes=job.shapes, seed=job.seed)
-            narrowed_by_label[item.label] = replace(item, settings=settings, measured=taken.nbytes)
-        narrower = narrowed_by_label[item.label]
-        return replace(item, settings=narrower.settings, measured=narrower.measured)
-
-    return narrowed
-
-
-def _choose(
-    job: Job, candidates: Sequence[Candidate], narrowed: Narrowed, slower: float | None, too_slow: Collection[str]
-) -> tuple[Candidate, Comparison, list[Candidate], list[str]]:
-    """(the best file that computes the same, the comparison of its outputs, the candidates among which it was chosen,
-    notes). Neither the head nor the total may grow; of equals the first is chosen. `too_slow`: labels of candidates
-    that are known to be too slow."""
-    considered = [item for item in candidates if item.label not in too_slow and not item.head_grew(candidates[0])]
-    timed, notes = time(job, considered, deciding=slower is not None)
-    left, said = without_slower(timed, slower)
-    notes += said
-    while True:
-        chosen = least(job, left, narrowed)
-        try:
-            outputs = compare(job, candidates, chosen)
-            lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
-            if not chosen.rewrites and lost < chosen.arena_bytes:
-                notes.append(
-                    f"rewriting would give an arena of {format_bytes(lost)} B, but the runtime took less memory in all "
-                    "without it"
-                )
-            return chosen, outputs, left, notes + differences_elsewhere(job, candidates[0], chosen, outputs)
-        except InvalidPlan as error:
-            if not chosen.rewrites:
-                raise
-            notes.append(f"not rewritten: {error}")
-            left = [item for item in left if not item.rewrites]
 
 
 def _executed_file(job: Job) -> tuple[Path, list[str]]:

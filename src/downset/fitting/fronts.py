@@ -79,12 +79,12 @@ def _timed(job: Job, original: Candidate, file: Candidate, row: FrontRow) -> Fro
     """The row with the times of both files in the target's runtime, if it runs them."""
     try:
         if job.target.name == "tflm":
-            before, latency = tflm.time_runs([original.path, file.path], seed=job.seed)
+            _, latency = tflm.time_runs([original.path, file.path], seed=job.seed)
         elif job.target.sessions is not None and file.measured is not None:
             pairs = [(item.path, item.settings) for item in (original, file)]
-            before, latency = job.target.sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=1.0)
+            _, latency = job.target.sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=1.0)
         else:
             return row
     except DownsetError:
         return row
-    return replace(row, before_s=before.median_s, latency=latency)
+    return replace(row, before_s=latency.usual_s, latency=latency)

@@ -10,7 +10,7 @@ from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.outputs import in_litert
 
-__all__ = ["as_int8", "note_int8"]
+__all__ = ["as_int8", "int8_note"]
 
 
 def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]]:
@@ -44,12 +44,12 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
     ]
 
 
-def note_int8(path: Path) -> list[str]:
-    """A note that says whether a uint8 file, which TFLite Micro refuses, has an exact int8 form; none for other
-    files."""
+def int8_note(path: Path) -> tuple[bool, list[str]]:
+    """(whether a file that TFLite Micro refuses computes on uint8 and has an exact int8 form, a note that says so); no
+    note for files that do not compute on uint8."""
     if not uses_uint8(path):
-        return []
+        return False, []
     reason = fault(path)
     if reason is None:
-        return ["TFLite Micro runs no uint8; the file has an exact int8 form, which --int8 fits"]
-    return [f"TFLite Micro runs no uint8, and the file has no exact int8 form: {reason}"]
+        return True, ["TFLite Micro does not run uint8; the file has an exact int8 form, which --int8 fits"]
+    return False, [f"TFLite Micro does not run uint8, and the file has no exact int8 form: {reason}"]

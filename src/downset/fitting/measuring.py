@@ -107,7 +107,7 @@ def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[flo
         timed = tflm.time_runs(files, seed=seed)
     except DownsetError:
         return None, None
-    return timed[0].median_s, timed[-1]
+    return timed[-1].usual_s, timed[-1]
 
 
 def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tuple[list[Candidate], list[str]]:
@@ -189,7 +189,7 @@ def front_of(candidates: Sequence[Candidate], nbytes: Callable[[Candidate], int]
         if one.latency
         and not any(_beats(other, one, nbytes, other_at < index) for other_at, other in enumerate(candidates))
     ]
-    return sorted(front, key=lambda one: one.latency.median_s if one.latency else 0.0)
+    return sorted(front, key=lambda one: one.latency.run_s if one.latency else 0.0)
 
 
 def _beats(other: Candidate, one: Candidate, nbytes: Callable[[Candidate], int], earlier: bool) -> bool:

@@ -24,6 +24,8 @@ _CHOICES = 3_000
 """Choices of strips that the short search prices for each form of the network."""
 _SHARE = 0.2
 """The share of the time limit that the short search may take."""
+_LEAST_SHARE = 0.01
+"""Where what a runtime takes beside the tensors is not known, strips are offered if tensors take this share less."""
 _PLACED_SHARE = 0.05
 """The share of the time limit that placing the plans found may take."""
 
@@ -82,10 +84,12 @@ def _in_strips(result: Fit) -> bool:
 
 
 def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]:
-    """(bytes beside the arena in the runtime, bytes that the shipped file needs, whether these were measured)."""
+    """(bytes beside the arena in the runtime, bytes that the shipped file needs, whether these were measured).
+    A runtime that fuses operators may hold less than the plan: strips then have to need less than that."""
     if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
         return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True
-    return 0, result.arena.after, False
+    held = result.arena.after if result.measured is None else result.measured.after
+    return 0, min(result.arena.after, held), False
 
 
 def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, command: str, how: str) -> NextStep | None:
@@ -98,7 +102,7 @@ def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, comm
         best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
         if best is not None:
             taken = search.placing.placed(best)[1].arena_bytes + best.price.persistent_bytes + beside
-            if taken < needed:
+            if taken < needed * (1 if whole else 1 - _LEAST_SHARE):
                 what = "more" if _in_strips(result) else "segments"
                 return _step(
                     search, best, taken, needed, f"Compute {what} in strips of rows", command, how, measured=whole

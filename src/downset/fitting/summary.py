@@ -93,14 +93,21 @@ def with_sessions(
 
 def _bodies(graph: Graph) -> list[str]:
     """A note for networks with operators that run bodies (If, Loop, Scan)."""
-    running = [op for op in graph.ops if kind_of(op.kind).category == "control flow"]
+    running = _running_bodies(graph)
     if not running:
         return []
-    others = f" and {len(running) - 1} more" if len(running) > 1 else ""
     return [
-        f"{running[0].kind} {running[0].name!r}{others}: the memory of a body while it runs is in no figure of the "
-        "plan, and the proof does not cover it"
+        f"{running}: the memory of a body while it runs is in no figure of the plan, and the proof does not cover it"
     ]
+
+
+def _running_bodies(graph: Graph) -> str:
+    """The first operator that runs bodies, and how many more there are; empty where there is none."""
+    running = [op for op in graph.ops if kind_of(op.kind).category == "control flow"]
+    if not running:
+        return ""
+    others = f" and {len(running) - 1} more" if len(running) > 1 else ""
+    return f"{running[0].kind} {shortened(running[0].name, 60)!r}{others}"
 
 
 def _why_not_measured(job: Job, measured: Measured | None, notes: Sequence[str]) -> str:
@@ -123,7 +130,8 @@ def early_verdict(before: Arena, ram_bytes: int, refused: Sequence[str]) -> str:
 def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None = None) -> Fit:
     """The result with its verdict about the memory limit. It is judged by the measured bytes, or by the arena where the
     target's runtime reports nothing. Raises InfeasibleError where it is proven not to fit, and LimitReached where that
-    is not known; both hold the result. `searched`: the search for strips in which it did not fit; bounds for orders do
+    is not known, as for networks whose values choose which bodies run; both hold the result. `searched`: the search for
+    strips in which it did not fit; bounds for orders do
     not hold for strips."""
     if ram_bytes is None:
         return result
@@ -133,18 +141,22 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     if in_strips and result.measured:
         overhead = min(overhead, result.measured.before - result.arena.before)  # strips never take less overhead
     least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
-    if needed <= ram_bytes and not result.not_measured:
+    beyond = _beyond(result)
+    if needed <= ram_bytes and not beyond:
         return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least))
     state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
-    beyond = f" for its tensors alone; {result.target} takes more, which is not known" if result.not_measured else ""
-    option = "" if beyond else f" (--ram {needed})"
-    ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{option}{beyond}.", 0, suffices=not beyond)]
+    ways = [] if beyond else [NextStep(f"Give it {format_bytes(needed)} B of RAM (--ram {needed}).", 0, suffices=True)]
+    if beyond and needed > ram_bytes:
+        ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0)]
     if ram_bytes < 1024 and needed <= 1024 * ram_bytes and not beyond:
         ways.append(NextStep(f"Write --ram {ram_bytes}KB if KB were meant: {ram_bytes} are bytes.", 0, suffices=True))
-    said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
-    if searched is not None and in_strips:
+    if beyond and needed <= ram_bytes:
+        said = _why_not_known(result, ram_bytes, needed)
+    elif searched is not None and in_strips:
         said = _why_not_in_strips(result, searched, ram_bytes, needed, least)
         ways += remedies(searched, needed, ram_bytes)
+    else:
+        said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     message = "; ".join([*said, *_at_peak(result)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
@@ -157,6 +169,16 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result, lines=lines)
+
+
+def _beyond(result: Fit) -> str:
+    """What the bytes of a verdict leave out, as the end of a sentence; empty where they are all that is needed."""
+    if result.not_measured:
+        return f" for its tensors alone; {result.target} takes more, which is not known"
+    if bodies := _running_bodies(result.graph):
+        runs = "the inputs that were run" if result.measured else "what runs in every case"
+        return f" for {runs} alone; {bodies} runs what values choose, and other values may take more"
+    return ""
 
 
 def _ends_bytes(result: Fit) -> int:
@@ -192,25 +214,32 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     ]
 
 
+def _why_not_known(result: Fit, limit: int, needed: int) -> list[str]:
+    """The lines for a network whose known bytes are within the limit, and that takes others, which are not known."""
+    said = [f"{result.model}: not known whether it fits into {format_bytes(limit)} B"]
+    if not result.not_measured:
+        return [*said, f"it takes {format_bytes(needed)} B{_beyond(result)}"]
+    return [
+        *said,
+        f"its tensors take {format_bytes(needed)} B; what {result.target} takes beside them is not known",
+        f"not measured: {result.not_measured}",
+    ]
+
+
 def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool) -> list[str]:
     """The lines on why the network does not fit, or why that is not known; the verdict is first. `searched`: whether
     strips were searched in the planned order."""
     rewritten = " of the rewritten network" if result.rewrites else ""
     if least > limit:
         strips = ["no strips of rows lower the peak of this order"] if searched else []
-        tensors = " for its tensors alone" if result.not_measured else ""
         return [
             f"{result.model} does not fit into {format_bytes(limit)} B: every order{rewritten} needs at least "
             f"{format_bytes(least)} B",
             *strips,
-            f"{format_bytes(needed)} B are enough{tensors}",
+            f"{format_bytes(needed)} B are enough{_beyond(result)}",
         ]
     if result.not_measured:
-        return [
-            f"{result.model}: not known whether it fits into {format_bytes(limit)} B",
-            f"its tensors take {format_bytes(needed)} B; what {result.target} takes beside them is not known",
-            f"not measured: {result.not_measured}",
-        ]
+        return _why_not_known(result, limit, needed)
     if result.arena.proven and result.measured:
         return [
             f"{result.model}: not known whether it fits into {format_bytes(limit)} B",

@@ -65,7 +65,9 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
     if fit.output_path is None:
         raise UsageError("a header holds the model that is written: give an output, too")
     if fit.measured is None:
-        raise UnsupportedError(f"no header: the size of the arena is not known, {fit.not_measured or 'not measured'}")
+        why = f"no header: the size of the arena is not known, {fit.not_measured or 'not measured'}"
+        remedy = "; --int8 fits the file's exact int8 form, which TFLite Micro runs" if fit.int8_form else ""
+        raise UnsupportedError(why + remedy)
     path = Path(fit.output_path)
     prefix = _identifier(path.stem)
     array = _array(path.read_bytes())

@@ -33,7 +33,7 @@ def session_cells(row: SessionTaken) -> tuple[str, ...]:
 
 def _time_cells(latency: Latency | None) -> tuple[str, str]:
     """Milliseconds, and how many times those of the original they are."""
-    return ("?", "") if latency is None else (f"{1000 * latency.median_s:.2f}", ratio_text(latency))
+    return ("?", "") if latency is None else (f"{1000 * latency.run_s:.2f}", ratio_text(latency))
 
 
 def ratio_text(latency: Latency) -> str:
@@ -135,7 +135,7 @@ def _run_times(result: Fit) -> str | None:
     if result.shipped == "original":
         return f"one run in TFLite Micro on this host: {before} (measured)"
     return (
-        f"one run in TFLite Micro on this host: {before} before, {format_seconds(measured.latency.median_s)} after, "
+        f"one run in TFLite Micro on this host: {before} before, {format_seconds(measured.latency.run_s)} after, "
         f"{ratio_text(measured.latency)} (measured)"
     )
 

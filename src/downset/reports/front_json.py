@@ -22,7 +22,7 @@ def front_json(row: FrontRow) -> dict[str, Any]:
         "file_bytes": row.file_bytes,
         "measured": dict(row.measured),
         "before_s": row.before_s,
-        "after_s": None if row.latency is None else row.latency.median_s,
+        "after_s": None if row.latency is None else row.latency.run_s,
         "latency": latency_json(row.latency),
         "ships": row.ships,
     }
@@ -32,4 +32,6 @@ def latency_json(latency: Latency | None) -> dict[str, Any] | None:
     """`latency` in docs/schemas/fit.json."""
     if latency is None:
         return None
-    return {name: getattr(latency, name) for name in ("median_s", "rounds", "ratio", "ratio_low", "ratio_high")}
+    return {
+        name: getattr(latency, name) for name in ("run_s", "median_s", "rounds", "ratio", "ratio_low", "ratio_high")
+    }

@@ -70,7 +70,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         if measured is None
         else {
             **_named(measured, "runtime", "before", "after", "before_s"),
-            "after_s": None if measured.latency is None else measured.latency.median_s,
+            "after_s": None if measured.latency is None else measured.latency.run_s,
             "latency": latency_json(measured.latency),
             "rows": [_session_taken(row) for row in measured.rows],
             "front": [_session_taken(row) for row in measured.front],

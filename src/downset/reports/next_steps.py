@@ -90,7 +90,7 @@ def next_steps(fit: Fit) -> list[NextStep]:
     steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
     lacking = None  # bytes, if they are known
     if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
-        lacking = fit.ram.needed_bytes - fit.ram.limit_bytes
+        lacking = max(fit.ram.needed_bytes - fit.ram.limit_bytes, 0) or None
     sure = [
         *_smaller_tensors(graph, steps, memory, original=fit.original),
         *_quantised(fit),
@@ -290,8 +290,8 @@ def _quantised(fit: Fit) -> list[NextStep]:
 
 
 def _exact_int8(fit: Fit) -> list[NextStep]:
-    """The step to the exact int8 form of a uint8 file, which TFLite Micro runs, if a note says that it has one."""
-    if not any("which --int8 fits" in note for note in fit.notes):
+    """The step to the exact int8 form of a uint8 file, which TFLite Micro runs, if it has one."""
+    if not fit.int8_form:
         return []
     return [
         NextStep(
@@ -325,13 +325,15 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
 def _other_sessions(fit: Fit) -> list[NextStep]:
     """Steps to files and settings that were measured to be faster than what is shipped, for more bytes, within the
     limit if there is one. Each names a `--slower` that leaves out every measured candidate that holds less, so that
-    the command ships the one that is named."""
+    the command ships the one that is named. None that holds about as much as a faster one."""
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
-    steps, front = [], fit.measured.front
+    steps: list[NextStep] = []
+    front = sorted(fit.measured.front, key=lambda row: math.inf if row.latency is None else row.latency.run_s)
+    faster_bytes = math.inf  # what the faster ones hold that are offered
     for row in front:
-        if row.latency is None or _same(row, shipped) or row.latency.median_s >= shipped.latency.median_s:
+        if row.latency is None or _same(row, shipped) or row.latency.run_s >= shipped.latency.run_s:
             continue
         if fit.ram is not None and row.held_bytes > fit.ram.limit_bytes:
             continue
@@ -339,13 +341,16 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
         smaller = [shipped, *(one for one in front if one.held_bytes < row.held_bytes)]
         if not all(_left_out(one, slower) for one in smaller):
             continue
-        gained = shipped.latency.median_s - row.latency.median_s
+        if row.held_bytes > faster_bytes * (1 - _LEAST_SHARE):
+            continue
+        faster_bytes = row.held_bytes
+        gained = shipped.latency.run_s - row.latency.run_s
         more = row.held_bytes - shipped.held_bytes
         beside = f"{format_bytes(abs(more))} B {'more' if more > 0 else 'fewer'}" if more else "as much"
         steps.append(
             NextStep(
                 f"Where time counts more, leave out what is slow (--slower {slower:.2f}x): "
-                f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.median_s)}, "
+                f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.run_s)}, "
                 f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
                 f"{beside} (measured).",
                 gained_s=gained,

@@ -21,7 +21,12 @@ def _latency(taken: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]) -> 
     ratios = np.sort(taken / usual)
     low = _interval_rank(len(ratios))
     return Latency(
-        float(np.median(taken)), len(ratios), float(np.median(ratios)), float(ratios[low]), float(ratios[-1 - low])
+        float(np.median(taken)),
+        len(ratios),
+        float(np.median(ratios)),
+        float(ratios[low]),
+        float(ratios[-1 - low]),
+        float(np.median(usual)),
     )
 
 

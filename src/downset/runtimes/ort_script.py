@@ -82,7 +82,7 @@ def open_session(model=MODEL, *, profile_prefix=None):
 
 
 def made_up_inputs():
-    """Random floats, and zeros of other types: sizes do not depend on them."""
+    """Random floats, and zeros of other types. Put your own here if values choose what runs (If, Loop)."""
     random = np.random.default_rng(0)
     return {{
         name: np.asarray(random.standard_normal(shape) if "float" in dtype else np.zeros(shape), dtype)

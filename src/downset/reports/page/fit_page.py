@@ -109,14 +109,14 @@ def _verdict(fit: Fit) -> Verdict:
     if measured is not None and measured.before_s is not None and measured.latency is not None:
         times, remark = format_seconds(measured.before_s), "reference kernels; a microcontroller takes other times"
         if fit.shipped != "original":
-            times = f"{times} → {format_seconds(measured.latency.median_s)}"
+            times = f"{times} → {format_seconds(measured.latency.run_s)}"
             remark = f"{ratio_text(measured.latency)}; {remark}"
         numbers.append(("one run on this host, measured", times, remark))
     if fit.taken is not None and fit.taken.latency is not None:
         latency = fit.taken.latency
         first = measured.rows[0].latency if measured is not None and measured.rows else None
-        before = f"{format_seconds(first.median_s)} → " if first is not None else ""
-        numbers.append(("one run, measured", f"{before}{format_seconds(latency.median_s)}",
+        before = f"{format_seconds(first.run_s)} → " if first is not None else ""
+        numbers.append(("one run, measured", f"{before}{format_seconds(latency.run_s)}",
                         ratio_text(latency)))  # fmt: skip
     gained = gain_line(fit)
     if fit.ram is None:
@@ -200,7 +200,7 @@ def _front(fit: Fit) -> ChartGroup:
     default = fit.measured.rows[0]
     shown = [row for row in (*fit.measured.front, default) if row.latency is not None]
     shown = [row for place, row in enumerate(shown) if _named(row) not in map(_named, shown[:place])]
-    points = [(row.latency.median_s, float(row.held_bytes)) for row in shown if row.latency is not None]
+    points = [(row.latency.run_s, float(row.held_bytes)) for row in shown if row.latency is not None]
     chosen = [place for place, row in enumerate(shown) if _named(row) == (fit.shipped, fit.session)]
     table = _session_table(shown, "Candidates")
     title = (
@@ -255,7 +255,8 @@ def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
         moved = len(moved_steps(views[0].operators, views[1].operators))
         placed = f"{moved} of {len(views[1].operators)} operators are new or run at another place in the order"
         lines.insert(1, placed if moved else "the order is the file's")
-    return lines + [f"note: {note}" for note in fit.notes]
+    # Why nothing was measured is a line already.
+    return lines + [f"note: {note}" for note in fit.notes if not fit.not_measured or fit.not_measured not in note]
 
 
 def _traffic(fit: Fit) -> list[Section]:
