@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 __all__ = [
     "DEFAULT_TIME_LIMIT_S",
@@ -20,10 +20,12 @@ __all__ = [
     "TimeIsUp",
     "WorkLimits",
     "compiled_limits",
+    "counted",
     "counting",
     "limits",
     "now",
     "spent",
+    "stopped_by",
     "told",
 ]
 
@@ -91,6 +93,18 @@ def spent(states: int) -> None:
     work = _WORK.get()
     if work is not None:
         work.done += states
+
+
+def counted() -> int:
+    """The states counted so far under a work limit; 0 without one."""
+    work = _WORK.get()
+    return 0 if work is None else work.done
+
+
+def stopped_by() -> Literal["time", "work"]:
+    """The limit that ends a search which is late on this clock."""
+    work = _WORK.get()
+    return "time" if work is None or work.over() else "work"
 
 
 def told(seconds: float) -> str:

@@ -31,7 +31,9 @@ def test_a_file_is_read():
     cluster = parse_cluster(GOOD)
     assert [device.speed for device in cluster.devices] == [1.1e9, 1e9]
     assert cluster.devices[0].memory_bytes == 2 << 30
-    assert cluster.link(0, 1) == cluster.link(1, 0) == (1e6, 0.0)
+    assert cluster.link(0, 1) == cluster.link(1, 0) == (1e6, 0.002)  # the network's latency
+    given = parse_cluster(f"{GOOD}latency_ms = 0\n")
+    assert given.link(0, 1) == (1e6, 0.0)
     assert cluster.network.latency_s == 0.002
     assert not cluster.network.overlap
     assert parse_cluster(GOOD.split("[[link]]")[0]).link(0, 1) == (6.25e6, 0.002)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.fitting.candidates import Job, PlannedGraph
+from downset.fitting.candidates import Job, PlannedGraph, arena_as_placed
 from downset.fitting.fit import fit
-from downset.fitting.strips import StripSearch, cheapest_within, search_strips
+from downset.fitting.strips import StripSearch, cheapest_within, files_of, search_strips
 from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.joint.order_and_arena import plan_together
@@ -77,6 +77,28 @@ def test_more_memory_and_more_work_never_give_a_dearer_file(graph, works, parts)
         found = next(iter(cheapest_within(job, [search], limit)), None)
         costs.append((math.inf,) if found is None else found[1].cost)
     assert costs[1] <= costs[0]
+
+
+def test_the_cheapest_file_that_fits_is_found_although_its_price_is_higher(tmp_path):
+    """Each plan's file is run in TFLite Micro. Within any limit no plan is cheaper than the first that is yielded, and
+    what a file takes is known before it runs, up to alignments."""
+    runtime = pytest.importorskip("downset.runtimes.tflm")
+    path = VWW if VWW.exists() else network(tmp_path / "m.tflite")
+    job = Job(path, TARGETS["tflm"], None, 0, tmp_path, time_limit_s=math.inf, work_limit=300)
+    graph = load(path)
+    before = arena_as_placed(graph, range(len(graph.ops)), job.target, 60)
+    beside = runtime.measure(path).total_bytes - before.arena_bytes
+    plan = PlannedGraph(graph, plan_together(graph, memory="tflm", work_limit=1000, time_limit_s=math.inf))
+    search = search_strips(job, plan, PartialLimits(None, work_limit=300, time_limit_s=math.inf))
+    small = sorted(search.in_strips, key=lambda one: one.price.extra_operators)[:6]
+    taken = {}
+    for one in small:
+        taken[one] = min(runtime.measure(file.path).total_bytes for file in files_of(job, search, one, "strips"))
+        assert abs(search.needed_bytes(one) + beside - taken[one]) <= 64
+        assert search.least_bytes(one) <= search.needed_bytes(one)
+    for limit in sorted(taken.values()):
+        first = next(iter(cheapest_within(job, [search], limit - beside)))[1]
+        assert first.cost <= min(one.cost for one, nbytes in taken.items() if nbytes <= limit)
 
 
 @given(networks(), st.integers(1, 100), st.sampled_from(KERNELS))

@@ -205,11 +205,18 @@ def test_the_busiest_resource_bounds_what_is_gained(planned):
 
 def test_what_a_cluster_with_more_gains_is_what_it_is_planned_to(planned):
     graph, cluster, plan = planned
-    found = plan_upgraded(graph, cluster, method="exact", time_limit_s=5)
-    assert [len(one.devices) for one in upgrades(cluster).values()] == [3, 2]
-    assert upgrades(cluster)["links twice as fast"].network.bytes_per_s == 2e7
+    slow = cluster.devices[1].name
+    found = plan_upgraded(graph, cluster, faster=slow, method="exact", time_limit_s=5)
+    assert found.keys() == upgrades(cluster, faster=slow).keys()
+    assert [len(one.devices) for one in upgrades(cluster, faster=slow).values()] == [3, 2, 2]
+    assert upgrades(cluster, faster=slow)["links twice as fast"].network.bytes_per_s == 2e7
+    faster = upgrades(cluster, faster=slow)[f"{slow} twice as fast"]
+    assert [one.mac_per_s / old.mac_per_s for one, old in zip(faster.devices, cluster.devices, strict=True)] == [1, 2]
+    limited = replace(cluster, devices=(replace(cluster.devices[0], memory_bytes=5), cluster.devices[1]))
+    roomy = upgrades(limited, faster=slow)["twice the memory on each device"]
+    assert [one.memory_bytes for one in roomy.devices] == [10, None]
     assert all(other.period_s <= plan.period_s * (1 + 1e-9) for other in found.values())
-    told = {step.gained_s for step in pipeline_next_steps(plan, found) if step.text.startswith("Take ")}
+    told = {step.gained_s for step in pipeline_next_steps(plan, found) if step.text.startswith("With ")}
     assert told == {plan.period_s - other.period_s for other in found.values() if other.period_s < plan.period_s}
     assert told
 

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import structs
 
 from downset.clusters.model import (
     MOST_DEVICES,
@@ -52,7 +53,7 @@ class _NetworkForm(_TomlForm, frozen=True):
 class _LinkForm(_TomlForm, frozen=True):
     between: tuple[str, str]
     rate_mbps: Positive
-    latency_ms: NotNegative = 0.0
+    latency_ms: NotNegative | None = None
     occupied_mbps: Positive | None = None
     occupied_ms: NotNegative | None = None
 
@@ -146,6 +147,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
         meant = "no duplex, write half or full" if ".duplex`" in said else "no kind of network, write links or shared"
         said = re.sub(r"^Invalid enum value ('.*?')", rf"\1 is {meant}", said)
         said = re.sub(r"^Expected `str` matching regex '.*'(?= - at)", "a name has no control characters", said)
+        said = re.sub(r"^Object missing required field `(.*?)`", _missing_key, said)
         said = re.sub(r"^Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", _unknown_key, said)
         raise LoadError(_placed(said, text, where)) from None
     names = [device.name for device in form.device]
@@ -177,6 +179,15 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
     return Cluster(tuple(devices), network)
 
 
+def _missing_key(match: re.Match[str]) -> str:
+    """A message about a key that a cluster file needs and does not have."""
+    key = match[1]
+    if key in _ClusterForm.__struct_fields__:
+        table = "[[device]] for each device" if key == "device" else f"[{key}]"
+        return f"missing required field `{key}`: write a table {table}"
+    return f"missing required field `{key}`"
+
+
 def _unknown_key(match: re.Match[str]) -> str:
     """A message about a key that no cluster file has. The groups of `match`: the key and the path of its table."""
     key, path = match[1], match[2] or "$"
@@ -204,6 +215,8 @@ def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Net
                     f"{link.between[0]} and {link.between[1]} are linked twice, or are one device{place}", text, where
                 )
             )
+        if link.latency_ms is None:
+            link = structs.replace(link, latency_ms=form.network.latency_ms)
         place = f" - at `$.link[{index}].occupied_"
         links[first, second] = Link((first, second), *_rates(link), *_occupied(link, form.network, place, text, where))
     written = form.network
@@ -217,7 +230,7 @@ def _overlaps(network: _NetworkForm) -> bool:
 
 
 def _rates(written: _NetworkForm | _LinkForm) -> tuple[float, float]:
-    return written.rate_mbps * 1e6 / 8, written.latency_ms / 1e3
+    return written.rate_mbps * 1e6 / 8, (written.latency_ms or 0.0) / 1e3
 
 
 def _occupied(
@@ -229,7 +242,7 @@ def _occupied(
     wrong = ""
     if (rate is not None or fixed is not None) and not _overlaps(network):
         wrong = "without overlap a message occupies its ends for all its time; write overlap = true, or remove this"
-    elif (rate or written.rate_mbps) < written.rate_mbps or (fixed or 0.0) > written.latency_ms:
+    elif (rate or written.rate_mbps) < written.rate_mbps or (fixed or 0.0) > (written.latency_ms or 0.0):
         wrong = "a message cannot occupy the network for longer than it takes (rate_mbps, latency_ms)"
     if wrong:
         raise LoadError(_placed(f"{wrong}{place}{name}`", text, where))

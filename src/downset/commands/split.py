@@ -82,7 +82,8 @@ __all__ = ["split"]
 @click.option("--compare", is_flag=True, help="Also print the periods of all other methods.")
 @click.option(
     "--what-if", is_flag=True,
-    help="Also plan with one device more, and with links twice as fast, in --time-limit together; --report does, too.",
+    help="Also plan for one device more, for a device or links twice as fast and for twice the memory, in --time-limit "
+    "together; --report does, too.",
 )  # fmt: skip
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
@@ -105,6 +106,7 @@ def split(
     from downset.pipelines.upgrades import plan_upgraded
     from downset.reports.json_form import pipeline_json
     from downset.reports.next_steps import step_lines
+    from downset.reports.pipelines import longest_computing
     from downset.reports.time_steps import pipeline_next_steps
 
     cluster = given_cluster(cluster_file)
@@ -125,8 +127,9 @@ def split(
         verify(graph, plan)
         progress("planning by every other method")
         compared = plan_by_every_method(graph, cluster, plan=plan, **shared) if compare else {}
-        progress("planning with one device more, and with faster links")
-        upgraded = plan_upgraded(graph, cluster, method=method, **shared) if wants_more else {}
+        progress("planning for a larger cluster")
+        faster = longest_computing(plan)
+        upgraded = plan_upgraded(graph, cluster, faster=faster, method=method, **shared) if wants_more else {}
         progress("writing shards and pictures")
         if options["export_dir"] is not None:  # before planning: not every plan can be exported
             from downset.formats.shards.write import export_shards
@@ -143,7 +146,7 @@ def split(
         if not quiet:
             shards = (options["export_dir"], "a folder of shards, one for each device")
             print_written(out, written_lines(pictures, (output, "a plan of a pipeline"), shards))
-        for line in step_lines(pipeline_next_steps(plan, upgraded)):
+        for line in step_lines(pipeline_next_steps(plan, upgraded, compared)):
             out.print(line, markup=False, soft_wrap=True)
     if plan.note:
         console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
@@ -185,6 +188,7 @@ def _write_pictures(
 def _ranges(cut: str, leads: str) -> str:
     """The caption of the table of stages: what its ranges and its star are."""
     said = f"a line is a block of operators; 0-16: {cut} 0 to 15 of its result"
+    said = f"{said}; messages: bytes into a stage and between its devices"
     return f"{said}; *: gives the others their {cut} and gathers theirs" if leads else said
 
 
@@ -210,9 +214,9 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         compared_lines,
         device_loads,
         hand_over_line,
+        message_bytes,
         one_device_line,
         period_line,
-        sent_bytes,
         space_line,
         stage_rows,
         utilisation_line,
@@ -224,13 +228,13 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
     leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
     table = Table(
-        "stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "sent", caption=_ranges(cut, leads)
+        "stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "messages", caption=_ranges(cut, leads)
     )
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(
             str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", format_size(sent_bytes(plan, place)),
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", format_size(message_bytes(plan, place)),
         )  # fmt: skip
     print_table(out, table)
     table = Table(

@@ -101,7 +101,7 @@ def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, comm
         most_s = _PLACED_SHARE * job.time_limit_s
         best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
         if best is not None:
-            taken = search.placing.placed(best)[1].arena_bytes + best.price.persistent_bytes + beside
+            taken = search.needed_bytes(best) + beside
             if taken < needed * (1 if whole else 1 - _LEAST_SHARE):
                 what = "more" if _in_strips(result) else "segments"
                 return _step(

@@ -121,7 +121,7 @@ class OrderPlacing:
             if number >= 3 * at_least and time.perf_counter() - begin > 0.4 * most_s:
                 self.cut = True
                 break
-            self._look_at(plan)
+            self.look_at(plan)
             looked.append(plan)
         best: tuple[tuple[int, ...], PartialPlan] | None = None
         by_bound = [lambda plan: self._bound(plan, cost, 0), lambda plan: self._bound(plan, cost, 1)]
@@ -142,7 +142,7 @@ class OrderPlacing:
 
     def placed(self, plan: PartialPlan) -> tuple[Graph, Arena]:
         if plan not in self.files_of:
-            self._look_at(plan)
+            self.look_at(plan)
             self.files_of[plan] = placed(
                 self._striped(plan), self.memory, time_limit_s=self.seconds, work_limit=self.work_limit
             )
@@ -151,7 +151,8 @@ class OrderPlacing:
     def _bound(self, plan: PartialPlan, cost: Cost, position: int) -> int:
         return cost(self.peaks[plan][position], self.beside[plan])
 
-    def _look_at(self, plan: PartialPlan) -> None:
+    def look_at(self, plan: PartialPlan) -> None:
+        """Find the peaks of the plan's file and what the runtime keeps for it, without placing its tensors."""
         if plan in self.peaks:
             return
         striped = self._striped(plan)

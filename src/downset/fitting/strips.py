@@ -41,8 +41,10 @@ __all__ = [
     "taken_bytes",
 ]
 
-_ALIKE = 0.05
-"""Changes of the arithmetic below this many percent are not told: they would be printed as 0.0%."""
+_SMALL = 0.1
+"""Changes of the arithmetic below this many percent are told as less than that."""
+_ALIGNED = 64
+"""Bytes by which a runtime may take less than is counted, because it aligns what it keeps."""
 _TRIED = 8
 """Plans that are placed before the time limit counts."""
 
@@ -76,6 +78,19 @@ class StripSearch:
         """Whether strips were found, or the search ended early and its bound leaves room for some."""
         peak = peak_bytes(order_problem(self.graph, self.memory), range(len(self.graph.ops)))
         return self.found or (not self.front.complete and self.front.bound_bytes < peak)
+
+    def least_bytes(self, plan: PartialPlan) -> int:
+        """A lower bound of `needed_bytes`, without placing the plan."""
+        self.placing.look_at(plan)
+        return self.placing.peaks[plan][0] + self.more_kept_bytes(plan)
+
+    def needed_bytes(self, plan: PartialPlan) -> int:
+        """The bytes of the plan's file: its arena and `more_kept_bytes`."""
+        return self.placing.placed(plan)[1].arena_bytes + self.more_kept_bytes(plan)
+
+    def more_kept_bytes(self, plan: PartialPlan) -> int:
+        """Bytes that the runtime keeps beside the arena for a plan that was looked at, beyond those without strips."""
+        return self.placing.beside[plan] - self.placing.kept(self.graph)
 
 
 def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
@@ -156,7 +171,7 @@ def strips_within(
     for search, plan in _promising(job, searches, limit_bytes - beside_bytes):
         files, said = measure(job, files_of(job, search, plan, "strips"), original=original)
         notes += [note for note in said if note not in notes]
-        beside = beside_bytes + plan.price.persistent_bytes
+        beside = beside_bytes + search.more_kept_bytes(plan)
         fitting = [file for file in files if taken_bytes(file, beside) <= limit_bytes]
         if fitting:
             return fitting, True, notes
@@ -167,17 +182,21 @@ def strips_within(
 def cheapest_within(
     job: Job, searches: Sequence[StripSearch], limit_bytes: int
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
-    """Yields the plans that fit both by their prices and when they are placed, the cheapest first."""
+    """Yields the plans that fit when they are placed, but for alignments, the cheapest first. A price may be above what
+    its plan takes as a file; once the time is over only plans that fit by their prices are placed."""
     begin, tried = time.perf_counter(), 0
+    most = limit_bytes + _ALIGNED
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
-        if tried >= _TRIED and time.perf_counter() - begin > 0.5 * job.time_limit_s:
+        late = time.perf_counter() - begin > 0.5 * job.time_limit_s
+        if late and tried >= _TRIED:
             return
-        beside = plan.price.persistent_bytes
-        if plan.price.peak_bytes + beside <= limit_bytes:
-            tried += 1
-            if search.placing.placed(plan)[1].arena_bytes + beside <= limit_bytes:
-                yield search, plan
+        priced = (search.front.bound_bytes, plan.price.peak_bytes)[late]
+        if priced + plan.price.persistent_bytes > most or search.least_bytes(plan) > most:
+            continue
+        tried += 1
+        if search.needed_bytes(plan) <= most:
+            yield search, plan
 
 
 def _promising(
@@ -244,9 +263,10 @@ def _written(job: Job, planned: PlannedGraph, name: str) -> list[Candidate]:
 def arithmetic(graph: Graph, striped: Graph) -> str:
     """A note about the MACs of a network in strips. They may be fewer than before, as strips can leave rows out."""
     share = 100 * (macs(striped) - macs(graph)) / max(macs(graph), 1)
-    if abs(share) < _ALIKE:
+    if not share:
         return "in strips the network computes as much as before"
-    return f"in strips the network computes {abs(share):.1f}% {'more' if share >= 0 else 'less'}"
+    percent = f"{abs(share):.1f}%" if abs(share) >= _SMALL else f"less than {_SMALL}%"
+    return f"in strips the network computes {percent} {'more' if share > 0 else 'less'}"
 
 
 def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> list[NextStep]:

@@ -24,7 +24,7 @@ from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.memory import Counted, MemoryCount
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import equal_rows, tiles
-from downset.text import format_bytes
+from downset.text import format_bytes, printable
 
 __all__ = ["LeanPlan", "check_floors", "lean_pipeline", "least_memory", "weights_floor"]
 
@@ -55,7 +55,13 @@ def check_floors(
     why = ""
     heaviest = max(problem.weight_bytes(unit, unit + 1) for unit in range(problem.cuts))
     ends = (("frame", 0, accounting.source), ("result", problem.cuts, accounting.sink))
-    if heaviest > max(room):
+    taken = next((device for device in cluster.devices if device.memory_bytes is not None), None)
+    if max(room) <= 0 and taken is not None:
+        why = (
+            f"the runtime of {printable(taken.name)} takes {format_bytes(taken.runtime_bytes)} bytes (runtime_memory), "
+            f"all of its memory of {format_bytes(taken.memory_bytes or 0)}, and so on every device"
+        )
+    elif heaviest > max(room):
         why = (
             f"some operators together have {format_bytes(heaviest)} bytes of weights, more than any device has room for"
         )
@@ -85,10 +91,11 @@ def _advice(
     used = sum(devices for _, _, devices in count_found.stages)
     alone = least_memory(count, devices=1, seconds=seconds / 2)
     other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
-    floor = weights_floor(problem, len(cluster.devices)) + overhead
+    floor = weights_floor(problem, len(cluster.devices))
+    runtime = f", beside its runtime's {format_bytes(overhead)}" if overhead else ""
     return (
         f"; {format_bytes(count_found.nbytes + overhead)} bytes on each of {used} devices are enough{other} (the least "
-        f"found; in every plan some device holds {format_bytes(floor)} bytes of weights or more)"
+        f"found; in every plan some device holds {format_bytes(floor)} bytes of weights or more{runtime})"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Unpack
 
 from downset import clock
@@ -92,11 +93,14 @@ def plan_pipeline(
         )
         plan, counted = search.best()
         stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if plan.stopped else []
+        stopped_by, states = clock.stopped_by(), clock.counted()
     priced, memory = counted.judged, counted.memory
     seconds = time.perf_counter() - begin
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
     evidence = _evidence(plan, name, priced, floor, seconds)
+    if plan.stopped and not evidence.proven:  # states as the limit counts them
+        evidence = replace(evidence, stopped_by=stopped_by, states=max(evidence.states, states))
     if accounting.topology == "direct" and name != "exact":
         notes.append(f"rows are handed over as method {name} does it: only exact searches plans with direct hand-over")
     note = "; ".join([*notes, *stopped, *([plan.note] if plan.note else [])])

@@ -27,7 +27,7 @@ from downset.reports.next_steps import (
     steps_json,
 )
 from downset.reports.peak import peak_cause
-from downset.reports.pipelines import device_loads, sent_bytes
+from downset.reports.pipelines import device_loads, message_bytes
 from downset.reports.time_steps import (
     pipeline_next_steps,
     served_next_steps,
@@ -270,7 +270,7 @@ def pipeline_json(
         "stopped": plan.stopped,
         "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
         "what_if": {added: None if other is None else other.period_s for added, other in (upgraded or {}).items()},
-        "next_steps": steps_json(pipeline_next_steps(plan, upgraded)),
+        "next_steps": steps_json(pipeline_next_steps(plan, upgraded, compared)),
         "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
     }
 
@@ -305,7 +305,7 @@ def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
         ],
         "macs": stage.macs,
         "redundant_macs": stage.redundant_macs,
-        "bytes": sent_bytes(plan, place),
+        "bytes": message_bytes(plan, place),
     }
 
 

@@ -14,17 +14,20 @@ __all__ = [
     "compared_lines",
     "device_loads",
     "hand_over_line",
+    "longest_computing",
+    "message_bytes",
     "occupied_seconds",
     "one_device_line",
     "period_line",
     "plan_seconds",
-    "sent_bytes",
     "space_line",
     "stage_rows",
     "utilisation",
     "utilisation_line",
 ]
 
+_ROUNDING = 1e-6
+"""Bounds that differ by at most this share are equal but for rounding."""
 _MOST_BLOCKS = 4
 """Blocks of a stage that are listed; the rest is counted."""
 
@@ -118,7 +121,13 @@ def utilisation(plan: Pipeline) -> list[float]:
     return [load.compute_s / plan.period_s if plan.period_s else 0.0 for load in device_loads(plan)]
 
 
-def sent_bytes(plan: Pipeline, stage: int) -> int:
+def longest_computing(plan: Pipeline) -> str:
+    """The name of the device that computes longest for one frame."""
+    seconds = [load.compute_s for load in device_loads(plan)]
+    return plan.cluster.devices[seconds.index(max(seconds))].name
+
+
+def message_bytes(plan: Pipeline, stage: int) -> int:
     """The bytes of all messages of a stage for one frame, with those of its input."""
     return sum(task.transfer.nbytes for task in plan.tasks if task.transfer is not None and task.stage == stage)
 
@@ -174,7 +183,7 @@ def one_device_line(plan: Pipeline) -> str | None:
 
 def _floor_is_lower(plan: Pipeline) -> bool:
     """Whether plans outside the searched space may have a shorter period than the bound."""
-    return 0 < plan.floor_s < plan.evidence.bound
+    return 0 < plan.floor_s < plan.evidence.bound * (1 - _ROUNDING)
 
 
 def period_line(plan: Pipeline) -> str:

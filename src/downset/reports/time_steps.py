@@ -81,20 +81,34 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     return ranked(steps)
 
 
-def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None = None) -> list[NextStep]:
-    """Steps after a plan: more search if it is not proven, the busiest resource, and the gain of an upgrade
-    (`upgraded`: plans by what is added)."""
+def pipeline_next_steps(
+    plan: Pipeline,
+    upgraded: Mapping[str, Pipeline | None] | None = None,
+    compared: Mapping[str, Pipeline | None] | None = None,
+) -> list[NextStep]:
+    """Steps after a plan: more search if it is not proven, another method if it is faster (`compared`: plans by
+    method), and the gain of an upgrade (`upgraded`: plans by what is added), or where none was planned, what a faster
+    busiest resource gains in this plan."""
     steps = _more_search(plan)
     period = plan.period_s
-    relieved = None if plan.schedule is None else _relieved(plan, plan.schedule)
+    for method, other in (compared or {}).items():
+        if other is not None and other.period_s < period and format_seconds(other.period_s) != format_seconds(period):
+            steps.append(
+                NextStep(
+                    f"Plan by --method {method}: a period of {format_seconds(other.period_s)}, "
+                    f"{format_seconds(period - other.period_s)} less (analytic).",
+                    gained_s=period - other.period_s,
+                )
+            )
+    relieved = None if plan.schedule is None or upgraded else _relieved(plan, plan.schedule)
     if relieved is not None:
         resource, busy_s, left_s, what = relieved
         steps.append(
             NextStep(
                 f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
-                f"{format_seconds(busy_s)} of every period of {format_seconds(period)}; no resource of this plan would "
-                f"then work for more than {format_seconds(left_s)} a frame (analytic), so at most "
-                f"{format_seconds(period - left_s)} may be gained.",
+                f"{format_seconds(busy_s)} of every period of {format_seconds(period)}. This plan would then gain at "
+                f"most {format_seconds(period - left_s)} (analytic); another plan may gain more: downset split "
+                "--what-if looks for it.",
                 gained_s=period - left_s,
             )
         )
@@ -102,7 +116,7 @@ def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] 
         if other is not None and other.period_s < period:
             steps.append(
                 NextStep(
-                    f"Take {added}: a period of {format_seconds(other.period_s)}, "
+                    f"With {printable(added)}: a period of {format_seconds(other.period_s)}, "
                     f"{format_seconds(period - other.period_s)} less (planned by {other.evidence.method}, analytic).",
                     gained_s=period - other.period_s,
                 )

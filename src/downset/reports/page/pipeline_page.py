@@ -10,7 +10,7 @@ from downset.plans import Pipeline
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
-from downset.reports.pipelines import compared_lines, device_loads, one_device_line, period_line, sent_bytes
+from downset.reports.pipelines import compared_lines, device_loads, message_bytes, one_device_line, period_line
 from downset.reports.serving import busiest_use, rates_line, served_lines, slower_than_planned
 from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
@@ -49,7 +49,7 @@ def pipeline_page(
         Section("Devices", (_devices(plan, simulation, served),)),
         Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),
         Section("Stages", (_stages(plan),)),
-        next_section(_next_steps(plan, upgraded, simulation, served, rates_of)),
+        next_section(_next_steps(plan, upgraded, compared, simulation, served, rates_of)),
     ]
     lines = [] if plan.note == "" else [f"note: {plan.note}"]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
@@ -68,6 +68,7 @@ def pipeline_page(
 def _next_steps(
     plan: Pipeline,
     upgraded: Mapping[str, Pipeline | None] | None,
+    compared: Mapping[str, Pipeline | None] | None,
     simulation: Simulation | None,
     served: Served | None,
     rates_of: str,
@@ -77,7 +78,7 @@ def _next_steps(
         return served_next_steps(served, plan, local=bool(rates_of))
     if simulation is not None:
         return simulation_next_steps(simulation, plan)
-    return pipeline_next_steps(plan, upgraded)
+    return pipeline_next_steps(plan, upgraded, compared)
 
 
 def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None, rates_of: str) -> Verdict:
@@ -170,10 +171,10 @@ def _stages(plan: Pipeline) -> Table:
     rows = tuple(
         (str(place), str(len(stage.ops)), _names(plan, stage.devices), str(len(stage.blocks)),
          f"{stage.macs / 1e6:,.4g}", f"{stage.redundant_macs / max(stage.macs, 1):.1%}",
-         format_bytes(sent_bytes(plan, place)))
+         format_bytes(message_bytes(plan, place)))
         for place, stage in enumerate(plan.stages)
     )  # fmt: skip
-    columns = ("stage", "operators", "devices", "blocks", "MMACs", "redundant", "bytes sent a frame")
+    columns = ("stage", "operators", "devices", "blocks", "MMACs", "redundant", "bytes into it and inside")
     return Table(columns, rows, numeric=frozenset({0, 1, 3, 4, 5, 6}))
 
 
