@@ -86,7 +86,7 @@ def graphs(monkeypatch):
 
     def compile_(function, *, fullgraph, options):
         assert fullgraph
-        assert list(options) == ["_post_fusion_custom_pass"]
+        assert list(options) == ["post_grad_custom_pre_pass", "_post_fusion_custom_pass"]
         return compiles(function, fullgraph=True, backend=backend)
 
     monkeypatch.setattr(torch, "compile", compile_)

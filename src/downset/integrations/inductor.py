@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
+from downset.integrations.factor_pass import factor_options
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.user_warning import warn_user
@@ -42,4 +43,5 @@ def options(
         warn_user("this torch takes no pass for its scheduler: Inductor keeps its own order")
         return {}
     again, check = recompute_options(peak_bytes, choices=choices, report=report, whole=False)
-    return {"_post_fusion_custom_pass": order_pass(work_limit=work_limit, report=report, check=check), **again}
+    ordered = order_pass(work_limit=work_limit, report=report, check=check)
+    return {"_post_fusion_custom_pass": ordered, **again, **factor_options()}

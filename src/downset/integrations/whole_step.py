@@ -13,6 +13,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
+from downset.integrations.factor_pass import factor_options
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
@@ -238,6 +239,7 @@ def compile_step(
         if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
             raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
         options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
+        options |= factor_options()
         if order:
             options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=reports, check=check)
         _check_parallel(model)
