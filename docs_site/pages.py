@@ -1,4 +1,4 @@
-"""The pages of the site that come from the code: options, public names, JSON schemas, exit codes, decisions.
+"""The pages of the site that come from the code: options, public names, methods, JSON schemas, exit codes, decisions.
 
 mkdocs calls these functions as hooks (mkdocs.yml).
 """
@@ -6,7 +6,6 @@ mkdocs calls these functions as hooks (mkdocs.yml).
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,14 @@ from typing import Any
 import click
 
 import downset
+from docs_site.methods import methods_page, table_text
+from docs_site.schemas import schemas_page
 from downset import cli, errors
 from downset.commands.examples import EXAMPLES, UNITS
 
 ROOT = Path(__file__).resolve().parents[1]
+STYLE = "style.css"
+"""The site's style beside the theme's, as mkdocs.yml names it."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -27,13 +30,20 @@ def on_files(files: Any, config: Any) -> Any:
     generated = {
         "reference/cli.md": options_page(),
         "reference/api.md": names_page(),
-        "reference/json.md": schemas_page(),
+        "reference/methods.md": methods_page(),
+        "reference/json.md": schemas_page(ROOT / "docs" / "schemas"),
         "reference/exit-codes.md": exit_codes_page(),
         "decisions/index.md": decisions_page(),
     }
     for path, text in generated.items():
         files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, STYLE, content=(ROOT / "docs_site" / "style.css").read_text()))
     return files
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """The reference's pages in an element whose first columns hold names, which style.css keeps whole."""
+    return f'<div class="names">{html}</div>' if page.file.src_uri.startswith("reference/") else html
 
 
 def on_nav(nav: Any, config: Any, files: Any) -> Any:
@@ -96,7 +106,7 @@ def _option_row(command: click.Command, option: click.Option) -> str:
     default = ""
     if option.show_default and not option.is_flag and option.default is not None:
         default = f" Default: `{option.default}`."
-    return f"| {names}{shown.replace('|', '&#124;')} | {(option.help or '').replace('|', '&#124;')}{default} |"
+    return f"| {names}{shown} | {table_text(option.help or '')}{default} |"
 
 
 def names_page() -> str:
@@ -117,29 +127,17 @@ def _is_module(home: str, name: str) -> bool:
     return getattr(downset, name).__class__.__name__ == "module" and home.endswith(name)
 
 
-def schemas_page() -> str:
-    """Every schema, in words and as JSON."""
-    parts = ["# JSON", "", "With `--json` a command prints one document. Keys are added, never renamed.", ""]
-    for path in sorted((ROOT / "docs" / "schemas").glob("*.json")):
-        schema = json.loads(path.read_text())
-        parts += [f"## {path.stem}", "", str(schema.get("title", "")), "", str(schema.get("description", "")), "",
-                  "| key | type | what it is |", "|---|---|---|"]  # fmt: skip
-        for key, value in schema.get("properties", {}).items():
-            kind = value.get("type", "enum" if "enum" in value else "")
-            kind = " or ".join(kind) if isinstance(kind, list) else kind
-            parts.append(f"| `{key}` | {kind} | {str(value.get('description', '')).replace('|', '&#124;')} |")
-        parts.append("")
-    return "\n".join(parts)
-
-
 def exit_codes_page() -> str:
-    """Every exit code, and the errors that have it."""
-    parts = ["# Exit codes", "", "| code | JSON `code` | error | what it says |", "|---|---|---|---|"]
-    parts.append("| 0 | | | done |")
+    """Every exit code, ascending, and the errors that have it."""
+    rows: list[tuple[int, str]] = [(0, "| 0 | | | done |")]
     for name in errors.__all__:
         kind = getattr(errors, name)
         said = " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
-        parts.append(f"| {kind.exit_code} | `{kind.code}` | `{name}` | {said} |")
+        if kind is errors.DownsetError:
+            said = "An error of downset itself; `DownsetError` is also the base of all errors here"
+        rows.append((kind.exit_code, f"| {kind.exit_code} | `{kind.code}` | `{name}` | {said} |"))
+    parts = ["# Exit codes", "", "| code | JSON `code` | error | what it says |", "|---|---|---|---|"]
+    parts += [row for _, row in sorted(rows)]
     parts += ["| 128 and a signal's number | `stopped` | | stopped by that signal; 130 by Ctrl-C |", ""]
     return "\n".join(parts)
 

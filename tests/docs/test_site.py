@@ -1,6 +1,8 @@
 """The site builds strictly, its generated pages say what the code says, and the guides' examples run."""
 
+import html
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -10,6 +12,8 @@ import pytest
 
 import downset
 from docs_site import pages
+from docs_site.methods import FAMILIES, methods_page
+from docs_site.schemas import schemas_page
 from tests.models import branchy_model, installed_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,11 +55,86 @@ def test_every_option_of_every_command_is_in_the_reference():
                 assert not parameter.help or parameter.help.split("|")[0] in section
 
 
-def test_every_exit_code_and_schema_is_in_the_reference():
+def shown(site, page):
+    """The text of a built page, without its tags."""
+    return html.unescape(re.sub(r"<[^>]+>", "", (site / page).read_text()))
+
+
+def test_no_page_shows_an_entity(site):
+    """A bar in a table is shown as a bar, in code too."""
+    assert "--form [offsets|objects]" in shown(site, "reference/cli.html").replace("\n", " ")
+    for path in site.rglob("*.html"):
+        assert "&#124;" not in html.unescape(path.read_text()), path
+
+
+def test_fields_and_defaults_of_types_are_in_the_reference(site):
+    text = re.sub(r"\s+", " ", shown(site, "reference/api.html"))
+    for field in (
+        "Record( id: str, start: int, stop: int, nbytes: int, alignment: int = 1, offset: int | None = None,",
+        "Storage( nbytes: int, producers: tuple[int, ...], consumers: tuple[int, ...], kept: bool = False, )",
+        "Evidence( method: str, value: float, bound: float, proven: bool, states: int = 0,",
+        "Order( steps: tuple[int, ...], memory: str, evidence: Evidence",
+        "peak_bytes: int",
+    ):
+        assert re.sub(r"([(,]) ", r"\1", field) in re.sub(r"([(,]) ", r"\1", text), field
+
+
+def test_every_option_of_every_method_is_in_the_reference():
+    page = methods_page()
+    for family in FAMILIES:
+        section = page[page.index(f"`{family.function}`\n") :].split("\n## ")[0]
+        assert f"Default: `{family.default}`" in section
+        for name, method in family.methods.items():
+            (row,) = re.findall(rf"^\| `{name}` \|.*$", section, re.MULTILINE)
+            own = {option for option in method.options if option not in family.contract.settings}
+            assert set(re.findall(r"`(\w+):", row)) == own, row
+            assert row.endswith("| yes |") == method.proves
+    assert "`width: int = 300`" in page and "`seed: int = 0`" in page
+
+
+def test_every_exit_code_is_in_the_reference():
+    page = pages.exit_codes_page()
     for name in downset.errors.__all__:
-        assert f"`{name}`" in pages.exit_codes_page()
-    listed = set(re.findall(r"^## (.+)$", pages.schemas_page(), re.MULTILINE))
-    assert listed == {path.stem for path in (ROOT / "docs" / "schemas").glob("*.json")}
+        assert f"`{name}`" in page
+    codes = [int(code) for code in re.findall(r"^\| (\d+) ", page, re.MULTILINE)]
+    assert codes == sorted(codes) and set(codes) == {0, 2, 3, 4, 5, 6, 70, 128}
+    (internal,) = re.findall(r"^\| 70 \| (.*) \|$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
+    assert internal in page.replace("An error", "an error")
+
+
+def keys_of(schema):
+    """The name of every key in a schema, nested ones too."""
+    for name, value in schema.items() if isinstance(schema, dict) else ():
+        if name == "properties":
+            yield from value
+        for one in value if isinstance(value, list) else [value]:
+            for part in one.values() if name in ("properties", "$defs") else [one]:
+                yield from keys_of(part)
+
+
+def test_every_key_of_every_schema_is_in_the_reference():
+    page = schemas_page(ROOT / "docs" / "schemas")
+    sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
+    paths = {path.stem: path for path in (ROOT / "docs" / "schemas").glob("*.json")}
+    assert sections.keys() == paths.keys()
+    for name, path in paths.items():
+        rows = dict(re.findall(r"^\| `([^`]+)` \| (.*?) \|", sections[name], re.MULTILINE))
+        listed = {key.rpartition(".")[2].removesuffix("[]") for key in rows}
+        schema = json.loads(path.read_text())
+        of_errors = {"code", "exit_code", "message", "figures", "ok"} if name != "envelope" else set()
+        assert set(keys_of(schema)) - listed <= of_errors, name
+        assert all(rows.values()), (name, rows)
+        for key in ("kind", "schema"):
+            if "const" in schema["properties"].get(key, {}):
+                assert rows[key] == f"`{json.dumps(schema['properties'][key]['const'])}`"
+    assert {"tensors[].size", "ops[].ins", "ops[].outs"} <= set(re.findall(r"^\| `([^`]+)`", sections["graph"], re.M))
+
+
+def test_names_in_tables_stay_whole(site):
+    """The style is linked by each page, and the reference's tables are where it applies."""
+    assert "white-space: nowrap" in (site / "style.css").read_text()
+    page = (site / "reference" / "exit-codes.html").read_text()
+    assert 'href="../style.css"' in page and '<div class="names">' in page
 
 
 def commands(page):
