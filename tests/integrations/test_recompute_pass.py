@@ -243,7 +243,7 @@ def test_a_graph_whose_peak_is_above_its_limit_once_fused_is_told(limit, monkeyp
     assert len(above) == (peak > limit)
     for one in above:
         assert f"peaks at {peak:,} B by Inductor's estimate, above the 20,000 B" in str(one.message)
-        assert str(one.message).endswith("no choice that was tried holds less by it")
+        assert "no choice that was tried holds less by that one" in str(one.message)
         assert one.filename == __file__
     assert peak > 20_000
 
@@ -254,7 +254,7 @@ def test_a_smaller_limit_that_is_proposed_gives_a_smaller_choice(monkeypatch):
     monkeypatch.setattr(recompute_pass, "_check_peak", lambda settings, _: check(settings, 2 * settings.peak_bytes))
     first, _, told = scheduled(10**9)
     (said,) = [str(one.message) for one in told if "once its kernels are fused" in str(one.message)]
-    proposed = int(said.rpartition("try peak_bytes=")[2])
+    proposed = int(said.rpartition("try peak_bytes=")[2].partition(";")[0])
     assert proposed < first.peak_bytes and proposed in [peak for _, peak in first.front]
     monkeypatch.setattr(recompute_pass, "_check_peak", check)
     second, _, told = scheduled(proposed)

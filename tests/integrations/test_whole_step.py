@@ -86,7 +86,8 @@ def graphs(monkeypatch):
 
     def compile_(function, *, fullgraph, options):
         assert fullgraph
-        assert list(options) == ["post_grad_custom_pre_pass", "_post_fusion_custom_pass"]
+        assert list(options) == ["post_grad_custom_pre_pass", "layout_optimization", "_post_fusion_custom_pass"]
+        assert options["layout_optimization"] is False
         return compiles(function, fullgraph=True, backend=backend)
 
     monkeypatch.setattr(torch, "compile", compile_)
@@ -109,6 +110,27 @@ def test_it_is_the_plain_step(optimizer, accumulate, graphs):
                 schedule.step()
     assert_same(mine, plain)
     assert len(graphs) == (1 if accumulate == 1 else 3)  # the first part finds no gradients that are used yet
+    assert step.fallback == ""
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "amsgrad", "adamw"])
+def test_a_learning_rate_of_zero_changes_no_weight(optimizer, graphs):
+    """As a linear warm-up begins. Rows of the embedding that a batch does not use have a second moment of zero."""
+    torch.manual_seed(0)
+    mine = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9))
+    plain = copy.deepcopy(mine)
+    pair_of = [(model, OPTIMIZERS[optimizer](list(model.parameters()))) for model in (mine, plain)]
+    schedules = [torch.optim.lr_scheduler.LambdaLR(of, lambda step: min(1, step / 2)) for _, of in pair_of]
+    step = ds.inductor.compile_step(mine, functional.cross_entropy, pair_of[0][1])
+    for batch in range(4):
+        words = torch.tensor([batch, batch + 1])
+        functional.cross_entropy(plain(words), words).backward()
+        pair_of[1][1].step()
+        pair_of[1][1].zero_grad()
+        step(words, words)
+        assert_same(*pair_of)
+        for schedule in schedules:
+            schedule.step()
     assert step.fallback == ""
 
 

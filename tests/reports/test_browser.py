@@ -4,6 +4,7 @@ The browser is Debian's (`apt-get install chromium`), or the one that CHROMIUM n
 none of its own.
 """
 
+import base64
 import os
 import random
 import shutil
@@ -15,10 +16,11 @@ import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.pipeline_results import DeviceUse, Served
 from downset.reports.arena_view import arena_view
-from downset.reports.page.elements import Page, Section, Verdict
+from downset.reports.page.elements import Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
+from downset.reports.page.trade_figure import trade_figure
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 
@@ -235,6 +237,39 @@ def test_without_scripts_the_pictures_are_there(browser, pages):
     page.goto((pages / "memory.html").as_uri())
     assert page.locator("figure svg.chart .axes text").count() > 5
     context.close()
+
+
+_COUNT = """async ([png, colour]) => {
+  const image = new Image();
+  image.src = "data:image/png;base64," + png;
+  await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), {width: image.width, height: image.height});
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const data = context.getImageData(0, 0, image.width, image.height).data;
+  let count = 0;
+  for (let k = 0; k < data.length; k += 4) count += colour.every((part, c) => Math.abs(data[k + c] - part) < 4);
+  return count;
+}"""
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 1e-3, 10.0])
+@pytest.mark.parametrize("width", [400, 1000, 1600])
+def test_dots_are_drawn_whatever_the_costs(browser, tmp_path, width, seconds):
+    """Chromium leaves out dots whose plot is much less than one unit wide: the pixels of each colour are counted."""
+    points = [(0.0, 100.0), (0.4 * seconds, 60.0), (seconds, 40.0)]
+    table = Table(("a",), tuple((str(place),) for place in range(3)))
+    figure = trade_figure("t", points, table, chosen=[1], original=0, cost=("cost", "s"), held="bytes")
+    path = tmp_path / "t.html"
+    path.write_text(render(Page("t", "", Verdict("plain", "v"), (Section("Choices", (figure,)),))))
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(path.as_uri())
+    for style in ("c8", "c6", "c5"):
+        dot = page.locator(f".dot.{style}").first
+        colour = dot.evaluate("dot => getComputedStyle(dot).stroke.match(/[0-9]+/g).slice(0, 3).map(Number)")
+        png = base64.b64encode(page.locator("svg .plot").first.screenshot()).decode()
+        assert page.evaluate(_COUNT, [png, colour]) > 12, style
+    page.close()
 
 
 def test_it_prints(browser, pages):

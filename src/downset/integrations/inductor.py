@@ -12,7 +12,7 @@ from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
 from downset.integrations.factor_pass import factor_options
-from downset.integrations.order_pass import Report, order_pass, scheduler_passes
+from downset.integrations.order_pass import Report, check_report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
@@ -38,7 +38,10 @@ def options(
     With `peak_bytes` the backward pass recomputes what does not fit within so many bytes; the cheapest set of operators
     is taken of `choices` sets that are tried, and `report` is also called with a `RecomputeReport`. Without `choices`
     the number of sets depends on the graph, so that planning takes a few per cent of the compile; it is at most 100.
+    Raises UsageError for a `report` that is not a function, and for `peak_bytes` or `choices` that is not a number
+    above 0.
     """
+    check_report(report)
     if not scheduler_passes():
         warn_user("this torch takes no pass for its scheduler: Inductor keeps its own order")
         return {}

@@ -149,27 +149,24 @@ def _sgd(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapp
 
 
 def _adam(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapping[str, Any], rate: Any) -> None:
-    """Call torch.optim's function, and have it keep its step counter in a tensor (`capturable`)."""
-    from torch.optim.adam import adam
+    """Adam and AdamW by the formulas of `torch.optim`, with the step counted in a tensor. The functions of torch.optim
+    for such a counter divide by the learning rate: at a rate of 0 they write NaN where the second moment is 0."""
+    import torch
 
-    parameters = [parameter for parameter, _ in pairs]
-    held = [state[parameter] for parameter in parameters]
-    adam(
-        parameters,
-        [gradient for _, gradient in pairs],
-        [of["exp_avg"] for of in held],
-        [of["exp_avg_sq"] for of in held],
-        [of["max_exp_avg_sq"] for of in held] if group["amsgrad"] else [],
-        [of["step"] for of in held],
-        foreach=False,
-        fused=False,
-        capturable=True,
-        decoupled_weight_decay=group["decoupled_weight_decay"],
-        amsgrad=group["amsgrad"],
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=rate,
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        maximize=group["maximize"],
-    )
+    beta1, beta2 = group["betas"]
+    for parameter, gradient in pairs:
+        of = state[parameter]
+        of["step"].add_(1)
+        step = of["step"].double()
+        gradient = -gradient if group["maximize"] else gradient
+        if group["weight_decay"] and group["decoupled_weight_decay"]:
+            parameter.mul_(1 - rate * group["weight_decay"])
+        elif group["weight_decay"]:
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
+        of["exp_avg"].lerp_(gradient, 1 - beta1)
+        of["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        second = of["exp_avg_sq"]
+        if group["amsgrad"]:
+            second = of["max_exp_avg_sq"].copy_(torch.maximum(of["max_exp_avg_sq"], second))
+        root = second.sqrt() / (1 - beta2**step).sqrt() + group["eps"]
+        parameter.sub_(rate / (1 - beta1**step) * (of["exp_avg"] / root))

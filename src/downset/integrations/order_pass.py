@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport
-from downset.errors import UnsupportedError
+from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
@@ -26,7 +26,7 @@ from downset.memory.liveness import OrderProblem, profile
 from downset.results import StepNeed
 from downset.text import format_bytes
 
-__all__ = ["Report", "order_pass", "scheduler_passes"]
+__all__ = ["Report", "check_report", "order_pass", "scheduler_passes"]
 
 Report = Callable[[Any], None]
 """Called with an `OrderReport` or a `RecomputeReport`."""
@@ -54,6 +54,12 @@ def scheduler_passes() -> bool:
     except ImportError:
         return False
     return hasattr(config, "_post_fusion_custom_pass") and CustomSchedulerPass is not None
+
+
+def check_report(report: object) -> None:
+    """Raise UsageError for a `report` that is not a function."""
+    if report is not None and not callable(report):
+        raise UsageError(f"report is {report!r}; give a function of one report, such as print")
 
 
 def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None) -> Any:

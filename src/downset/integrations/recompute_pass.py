@@ -41,6 +41,8 @@ class _RecomputeSettings:
     report: Callable[[Any], None] | None
     not_within: list[int] = field(default_factory=list)
     """The peaks of graphs for which no choice keeps to the limit, as the user was told."""
+    warned: list[int] = field(default_factory=list)
+    """The peaks above the limit, once kernels are fused, of which the user was told."""
     lower: list[int] = field(default_factory=list)
     """The estimated peaks of the latest graph's choices that hold less than the one that was taken."""
 
@@ -77,16 +79,17 @@ def recompute_options(
 
 def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
     limit = settings.peak_bytes
-    if peak_bytes <= limit or settings.not_within:
+    if peak_bytes <= limit or settings.not_within or peak_bytes in settings.warned:
         return
-    advice = "no choice that was tried holds less by it"
+    settings.warned.append(peak_bytes)
+    advice = "no choice that was tried holds less by that one"
     if settings.lower:
         lower = [estimate for estimate in settings.lower if estimate <= limit * limit // peak_bytes]
         advice = f"try peak_bytes={max(lower) if lower else min(settings.lower)}"
     warn_user(
         f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by Inductor's estimate, above "
         f"the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an estimate of its "
-        f"own; {advice}"
+        f"own; {advice}; a step without a limit may hold less: measure both"
     )
 
 

@@ -15,7 +15,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
-from downset.integrations.order_pass import Report, order_pass, scheduler_passes
+from downset.integrations.order_pass import Report, check_report, order_pass, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.text import brief, format_bytes
@@ -221,8 +221,8 @@ def compile_step(
     `options`. The first call compiles. A step that cannot be one graph runs as plain PyTorch, with one warning that
     says why.
 
-    Raises UsageError for an optimiser without parameter groups, and for an `accumulate`, `peak_bytes` or `choices` that
-    is not a number above 0.
+    Raises UsageError for an optimiser without parameter groups, a `report` that is not a function, an `autocast` that
+    is not a dtype, and for an `accumulate`, `peak_bytes` or `choices` that is not a number above 0.
     """
     torch = torch_library("compiling training steps")
     if accumulate < 1:
@@ -232,6 +232,9 @@ def compile_step(
             f"compile_step takes a model, a loss function and an optimiser, in this order; got "
             f"{brief(repr(optimizer))} as optimiser"
         )
+    check_report(report)
+    if autocast is not None and not isinstance(autocast, torch.dtype):
+        raise UsageError(f"autocast is {brief(repr(autocast))}; give a dtype such as torch.bfloat16")
     scaled = scaler is not None and scaler.is_enabled()
     reports = _Reports(report) if report is not None and (order or peak_bytes is not None) else None
     parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None, peak_bytes, reports)
@@ -239,7 +242,7 @@ def compile_step(
         if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
             raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
         options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
-        options |= factor_options()
+        options |= factor_options() | _layout_options(optimizer)
         if order:
             options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=reports, check=check)
         _check_parallel(model)
@@ -250,6 +253,13 @@ def compile_step(
         step.fallback = str(error)
         return step
     return TrainingStep(parts, update, accumulate, options)
+
+
+def _layout_options(optimizer: Any) -> dict[str, Any]:
+    """Options that keep the layouts of plain training. PyTorch's compiler takes a whole step for inference, because
+    nothing in it requires a gradient. On a processor it then copies tensors of convolutions to another layout."""
+    devices = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
+    return {"layout_optimization": False} if devices <= {"cpu"} else {}
 
 
 def _plain_warning(why: str, peak_bytes: int | None) -> str:

@@ -10,7 +10,7 @@ from downset.text import format_size
 
 __all__ = ["Axis", "Unit", "tick_text", "ticks"]
 
-Unit = Literal["bytes", "steps", "s", "lanes", "share", "count"]
+Unit = Literal["bytes", "steps", "s", "µs", "lanes", "share", "count"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,11 @@ def tick_text(value: float, axis: Axis) -> str:
     """A tick with its unit."""
     if axis.unit == "bytes":
         return format_size(value)
-    if axis.unit == "s":
-        factor, unit = (1, "s") if axis.extent >= 1 else (1e3, "ms") if axis.extent >= 1e-3 else (1e6, "µs")
-        return f"{value * factor:.6g} {unit}"
+    if axis.unit in ("s", "µs"):
+        of_second = 1.0 if axis.unit == "s" else 1e-6
+        extent_s = axis.extent * of_second
+        factor, unit = (1, "s") if extent_s >= 1 else (1e3, "ms") if extent_s >= 1e-3 else (1e6, "µs")
+        return f"{value * of_second * factor:.6g} {unit}"
     if axis.unit == "share":
         return f"{100 * value:.4g}%"
     return f"{value:,.6g}"

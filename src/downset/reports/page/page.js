@@ -18,6 +18,7 @@
   function tickText(value, unit, extent) {
     if (unit === "bytes") return size(value);
     if (unit === "share") return `${+(value * 100).toPrecision(4)}%`;
+    if (unit === "µs") return tickText(value / 1e6, "s", extent / 1e6);
     if (unit === "s") {
       const [factor, name] = extent >= 1 ? [1, "s"] : extent >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
       return `${+(value * factor).toPrecision(6)} ${name}`;

@@ -22,6 +22,8 @@ def trade_figure(
     `original`: the index of the point to compare with, -1 for none; the legend calls it `original_named`.
     `limit_bytes`: a line is drawn there if it lies within the axis of the points."""
     ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
+    if cost[1] == "s":  # a browser draws no dots in units that are much larger than the picture
+        points, cost = [(1e6 * seconds, nbytes) for seconds, nbytes in points], (cost[0], "µs")
     colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
     x_axis, y_axis = (_around(values, *named) for values, named in
                       zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True))  # fmt: skip
