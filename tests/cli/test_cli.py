@@ -1,5 +1,6 @@
 """The command line as a user meets it: exit codes, one line for a mistake, JSON that keeps its schema."""
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from downset.errors import LoadError
+from downset.formats.reading import load
 from downset.text import parse_bytes, parse_seconds
 from tests.models import branchy_model, installed_model
 
@@ -62,6 +65,54 @@ def test_order_of_a_plain_graph_prints_its_schema(plain):
     assert result["peak_bytes"] == result["bound_bytes"] == 14
     assert result["proven"]
     jsonschema.validate(json.loads(plain.read_text()), json.loads((SCHEMAS / "graph.json").read_text()))
+
+
+def test_a_plain_graph_comes_from_stdin(run, monkeypatch):
+    """The same plan as from a file, with the name `stdin` where the graph has none; mistakes name it, too."""
+
+    def given(text, *options):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return run("order", "-", *options)
+
+    status, out, err = given(json.dumps({key: value for key, value in PLAIN.items() if key != "name"}))
+    assert (status, err) == (0, "") and out.startswith("stdin: 3 operators")
+    assert json.loads(given(json.dumps(PLAIN), "--json")[1])["peak_bytes"] == 14
+    assert given("") == (5, "", "downset: error: stdin is not a plain graph: Input data was truncated\n")
+    assert given(json.dumps(PLAIN), "--shape", "x=1")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "misspelt", "said"),
+    [
+        (("ops", 1), "name", "nme", "operator 1 has the key 'nme'; did you mean 'name'?"),
+        (("ops", 2), "ins", "in", "operator 2 has the key 'in'; did you mean 'ins'?"),
+        (("tensors", 3), "shape", "Shape", "tensor 3 has the key 'Shape'; did you mean 'shape'?"),
+        ((), "outputs", "output", "the graph has the key 'output'; did you mean 'outputs'?"),
+    ],
+)
+def test_a_misspelt_key_of_a_plain_graph_is_told(tmp_path, fails, place, key, misspelt, said):
+    graph = json.loads(json.dumps(PLAIN))
+    item = graph
+    for step in place:
+        item = item[step]
+    item[misspelt] = item.pop(key)
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps(graph))
+    fails(5, "order", path, says=f"plain.json: {said}")
+
+
+def test_other_keys_of_a_plain_graph_are_ignored(tmp_path):
+    """As the schema allows, with a close one too where the key itself is there."""
+    graph = json.loads(json.dumps(PLAIN))
+    graph["ops"][0] |= {"colour": "red", "names": ["A"]}
+    graph["tensors"][0] |= {"dtype": "float32"}
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps({**graph, "origin": {"tool": 1}}))
+    jsonschema.validate(json.loads(path.read_text()), json.loads((SCHEMAS / "graph.json").read_text()))
+    assert [op.kind for op in load(path).ops] == ["A", "B", "C"]
+    path.write_text(json.dumps({**graph, "ops": 3, "origin": 1}))
+    with pytest.raises(LoadError, match="not a plain graph: Expected `array`"):
+        load(path)
 
 
 @pytest.mark.parametrize("method", ["file", "kahn", "dfs", "greedy", "beam", "optimal", "exhaustive"])

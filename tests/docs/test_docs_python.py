@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import downset
-from tests.models import branchy_model
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -16,7 +15,6 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_the_examples(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    branchy_model(tmp_path / "net.onnx")
     names = {}
     for example in EXAMPLES:
         exec(example, names)

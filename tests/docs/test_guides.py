@@ -138,7 +138,7 @@ def test_several_devices(tmp_path, alone):
 def test_an_engine(tmp_path, alone):
     """The file of records, both commands and both files are as the guide shows them, to the character."""
     page = (GUIDES / "engine-authors.md").read_text()
-    (block,) = re.findall(r"```console\n(\$ cat .*?)```", page, re.DOTALL)
+    block, graphs = re.findall(r"```console\n(\$ cat .*?)```", page, re.DOTALL)
     shown = dict(step.split("\n", 1) for step in block.removeprefix("$ ").split("\n$ "))
     records, placing, placed, fitting = shown
     assert (records, placed) == ("cat records.csv", "cat placed.csv")
@@ -147,6 +147,11 @@ def test_an_engine(tmp_path, alone):
     assert (tmp_path / "placed.csv").read_text().rstrip("\n") == shown[placed]
     assert alone("engine-authors.md", fitting).rstrip("\n") == shown[fitting].rstrip("\n")
     assert "proven least" in (tmp_path / "arena.html").read_text()
+    reading, ordering = graphs.removeprefix("$ ").split("\n$ ")
+    command, graph = reading.split("\n", 1)
+    (tmp_path / command.removeprefix("cat ")).write_text(graph)
+    command, printed = ordering.split("\n", 1)
+    assert alone("engine-authors.md", command) == printed
 
 
 def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):

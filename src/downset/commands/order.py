@@ -81,8 +81,9 @@ def order(
     trace_path: str | None,
     as_json: bool,
 ) -> None:
-    """Order the operators of GRAPH (plain JSON, .onnx, .tflite or .pt2) for least peak memory."""
-    from downset.formats.reading import load
+    """Order the operators of GRAPH (plain JSON, .onnx, .tflite or .pt2; - is plain JSON on stdin) for least peak
+    memory."""
+    from downset.formats.reading import load, load_stdin
     from downset.orders.plan import plan_order
     from downset.reports.json_form import order_json
     from downset.reports.next_steps import order_next_steps, step_lines
@@ -91,8 +92,9 @@ def order(
     pictures = {"--report": report_path, "--trace": trace_path}
     check_pictures(pictures, others={}, source=graph)
     seconds = search_s(time_limit, work_limit)
-    with reading(console(stderr=True), graph, limit_s=seconds) as progress:
-        loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
+    with reading(console(stderr=True), "stdin" if graph == "-" else graph, limit_s=seconds) as progress:
+        given = parse_shapes(shapes)
+        loaded = load_stdin(shapes=given) if graph == "-" else load(graph, shapes=given, trust=trust)
         progress(f"ordering {counted(len(loaded.ops), 'operator')}")
         plan = plan_order(
             loaded,

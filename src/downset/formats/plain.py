@@ -1,35 +1,41 @@
 """Graphs read from JSON: dumps of PyTorch's Inductor, and a plain form for users who have a graph but no model file.
-The plain form lists tensors (name, shape, size) and ops (ins, outs)."""
+The plain form lists tensors (name, shape, size) and ops (name, ins, outs); docs/python.md says what each key means.
+
+Keys that the form does not have are ignored, as with any JSON of downset, except one that is close to a key that is not
+given: that is a misspelt key, and ignoring it would lose what it says.
+"""
 
 from __future__ import annotations
 
 import codecs
 import os
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from downset.errors import LoadError
 from downset.formats.inductor_dump import is_dump, read_dump
 from downset.graph.core import Graph, Op, Source, Tensor
-from downset.text import brief, read_file
+from downset.text import brief, read_file, read_stdin
 
 __all__ = ["load_plain"]
 
 
-class _PlainTensor(msgspec.Struct):
+class _PlainTensor(msgspec.Struct, forbid_unknown_fields=True):
     size: int
     name: str = ""
     shape: list[int] = []
 
 
-class _PlainOp(msgspec.Struct):
+class _PlainOp(msgspec.Struct, forbid_unknown_fields=True):
     ins: list[int]
     outs: list[int]
     name: str = ""
 
 
-class _Plain(msgspec.Struct):
+class _Plain(msgspec.Struct, forbid_unknown_fields=True):
     tensors: list[_PlainTensor]
     ops: list[_PlainOp]
     inputs: list[int]
@@ -42,17 +48,24 @@ class _Plan(msgspec.Struct):
     schema: int
 
 
+_STDIN = Path("stdin")
+"""The name of the standard input in messages, and of a graph there that has none."""
+_CLOSE = 0.75
+"""How alike a key and a known one are at least, where the key is taken for misspelt: `nme` and `name` are 0.86."""
+
+
 def load_plain(path: str | os.PathLike[str]) -> Graph:
-    """The graph in a JSON file of the form of docs/schemas/graph.json, or in a dump of Inductor's (`inductor_dump`). In
-    the first form `ins`, `outs`, `inputs` and `outputs` are tensor indices, operators are in a topological order, and
-    every tensor is an activation. Raises LoadError that says what is wrong."""
-    path = Path(path)
+    """The graph in a JSON file of the form of docs/schemas/graph.json, or in a dump of Inductor's (`inductor_dump`); in
+    the standard input if `path` is "-". In the first form `ins`, `outs`, `inputs` and `outputs` are tensor indices,
+    operators are in a topological order, and every tensor is an activation. Raises LoadError that says what is wrong.
+    """
+    path, standard = (_STDIN, True) if str(path) == "-" else (Path(path), False)
     try:
-        content = read_file(path).removeprefix(codecs.BOM_UTF8)
+        content = (read_stdin() if standard else read_file(path)).removeprefix(codecs.BOM_UTF8)
         if is_dump(content):
             return read_dump(path, content)
         _refuse_plan(path, content)
-        plain = msgspec.json.decode(content, type=_Plain)
+        plain = _decoded(path, content)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -70,6 +83,32 @@ def load_plain(path: str | os.PathLike[str]) -> Graph:
     )
     source = Source("json", str(path), tuple(range(len(ops))), tuple(range(len(tensors))))
     return Graph(plain.name or path.stem, tensors, ops, tuple(plain.inputs), tuple(plain.outputs), {}, source).check()
+
+
+def _decoded(path: Path, content: bytes) -> _Plain:
+    """The plain graph in a JSON document. Raises LoadError for a misspelt key, DecodeError for another fault."""
+    try:
+        return msgspec.json.decode(content, type=_Plain)
+    except msgspec.ValidationError:  # a key that the form does not have, or a fault that is told below
+        given = msgspec.json.decode(content)
+    if isinstance(given, dict):
+        given = _known_keys(f"{path}: the graph", given, _Plain)
+        for key, kind, what in (("tensors", _PlainTensor, "tensor"), ("ops", _PlainOp, "operator")):
+            if isinstance(items := given.get(key), list):
+                given[key] = [_known_keys(f"{path}: {what} {place}", one, kind) for place, one in enumerate(items)]
+    return msgspec.convert(given, _Plain)
+
+
+def _known_keys(where: str, given: Any, kind: type[msgspec.Struct]) -> Any:
+    """An object of JSON without the keys that the form does not have. Raises LoadError for a misspelt key."""
+    if not isinstance(given, dict):
+        return given
+    fields = kind.__struct_fields__
+    absent = [key for key in fields if key not in given]
+    for key in given:
+        if key not in fields and (close := get_close_matches(key, absent, n=1, cutoff=_CLOSE)):
+            raise LoadError(f"{where} has the key {brief(repr(key), 60)}; did you mean {close[0]!r}?")
+    return {key: value for key, value in given.items() if key in fields}
 
 
 def _refuse_plan(path: Path, content: bytes) -> None:

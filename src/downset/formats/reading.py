@@ -17,7 +17,7 @@ from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.isolation import machine_bytes
 from downset.text import format_size
 
-__all__ = ["READERS", "FileReader", "check_readable", "load", "refused"]
+__all__ = ["READERS", "FileReader", "check_readable", "load", "load_stdin", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,20 @@ def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bo
     if reader.resized:
         return reader.load(path, shapes=shapes)
     if shapes:
-        resized = " and ".join(name for name, other in READERS.items() if other.resized)
-        raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {resized}")
+        raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {_resized()}")
     return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
+
+
+def _resized() -> str:
+    return " and ".join(suffix for suffix, reader in READERS.items() if reader.resized)
+
+
+def load_stdin(*, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The graph in the standard input, in the form of a plain .json file, checked. Raises LoadError that says what is
+    wrong, UsageError for `shapes`, as sizes are fixed there."""
+    if shapes:
+        raise UsageError(f"the sizes of a graph on stdin are fixed; --shape is for {_resized()}")
+    return with_lawful_kinds(load_plain("-"))
 
 
 def refused(path: Path, taken: str) -> LoadError | UnsupportedError:
