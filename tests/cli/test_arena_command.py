@@ -36,7 +36,8 @@ def test_json_keeps_its_schema_and_says_what_the_paper_says(arena):
     result = json.loads(out)
     jsonschema.validate(result, SCHEMA)
     assert (status, err) == (0, "")
-    assert list(result)[4:] == ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by", "next_steps"]
+    keys = ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by", "next_steps", "offsets"]
+    assert list(result)[4:] == keys
     assert result["method"] == "greedy_by_size"
     assert round(result["arena_bytes"] / 2**20, 3) == 4.653
     assert round(result["bound_bytes"] / 2**20, 3) == 4.320
@@ -77,6 +78,24 @@ def test_written_objects_are_an_assignment_of_the_total(arena, tmp_path):
     for record, object_number in zip(records, held, strict=True):
         largest[object_number] = max(largest.get(object_number, 0), record.nbytes)
     assert sum(largest.values()) == result["arena_bytes"]
+
+
+@pytest.mark.parametrize("form", ["offsets", "objects"])
+def test_json_has_the_place_of_every_record(arena, tmp_path, form):
+    """The same places as in the written file, by the records' ids and in their order."""
+    out = tmp_path / "out.csv"
+    result = json.loads(arena(NETWORK, "-o", out, "--form", form, "--json")[1])
+    jsonschema.validate(result, SCHEMA)
+    records, column = read_records(NETWORK), form.removesuffix("s")
+    written = [int(line.rsplit(",", 1)[1]) for line in out.read_text().splitlines()[1:]]
+    assert [one["id"] for one in result[form]] == [record.id for record in records]
+    assert [one[column] for one in result[form]] == written
+    if form == "offsets":
+        check_placement(records, written)
+        assert "objects" not in result
+    else:
+        assert sum(result["object_bytes"]) == result["arena_bytes"] and "offsets" not in result
+        assert all(record.nbytes <= result["object_bytes"][held] for record, held in zip(records, written, strict=True))
 
 
 def test_alignments_pins_gaps_and_hints_come_back(arena, file, tmp_path):

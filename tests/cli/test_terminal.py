@@ -71,6 +71,27 @@ def test_order_names_what_moved(run, tmp_path):
         assert re.search(rf"{one['step']} .* {one['file_step']} .* {re.escape(one['name'])} ", out), one
 
 
+def test_order_lists_the_largest_tensors_at_the_peak(run, tmp_path):
+    """Ten, and what all others take together; JSON has each of them."""
+    count = 30
+    graph = {
+        "tensors": [{"name": f"t{size}", "size": size} for size in range(1, count + 1)] + [{"size": 5}],
+        "ops": [{"ins": list(range(count)), "outs": [count]}],
+        "inputs": list(range(count)),
+        "outputs": [count],
+    }
+    path = tmp_path / "wide.json"
+    path.write_text(json.dumps(graph))
+    status, out, _ = run("order", path)
+    live = json.loads(run("order", path, "--json")[1])["peak"]
+    assert status == 0 and live["bytes"] == sum(one["bytes"] for one in live["tensors"]) == 470
+    assert [one["bytes"] for one in live["tensors"]] == sorted([*range(1, count + 1), 5], reverse=True)
+    listed = re.findall(r"^ +(\d+) B  (t\d+)$", out, re.MULTILINE)
+    assert listed == [(str(size), f"t{size}") for size in range(count, count - 10, -1)]
+    rest = 470 - sum(range(count - 9, count + 1))
+    assert f" {rest} B  in 21 more, none of them larger\n--json lists all that lives at the peak\n" in out
+
+
 def test_every_command_has_examples():
     assert set(EXAMPLES) == set(_COMMANDS)
 

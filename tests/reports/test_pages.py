@@ -222,6 +222,20 @@ def test_a_report_saves_its_page(tmp_path):
     arena = Arena((ds.Record("a", 0, 1, 8),), (0,), Evidence("naive", 8, 8, True))
     ds.report(arena).save(tmp_path / "out.html")
     assert "proven least" in (tmp_path / "out.html").read_text()
+    for name in ("out.txt", "out.json", "page"):
+        with pytest.raises(ds.UsageError, match=rf"save writes an HTML page: .*{name} must end in \.html or \.htm"):
+            ds.report(arena).save(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
+
+
+def test_a_page_of_records_lists_records():
+    """And one of a graph's arena tensors."""
+    arena = ds.plan_arena([ds.Record("a", 0, 2, 8), ds.Record("b", 1, 3, 4)])
+    records = ds.report(arena).page()
+    assert ">Records (2 rows)<" in records and "Tensors (" not in records and ">record<" in records
+    graph = random_graph(random.Random(5), 6)
+    order = ds.plan_order(graph)
+    assert ">Tensors (" in ds.report(graph, order, ds.plan_arena(graph, order)).page()
 
 
 def test_a_map_marks_what_moved_and_says_a_limit_that_is_not_drawn():

@@ -87,7 +87,8 @@ def order(
     from downset.orders.plan import plan_order
     from downset.reports.json_form import order_json
     from downset.reports.next_steps import order_next_steps, step_lines
-    from downset.reports.text import report
+    from downset.reports.peak import peak_cause
+    from downset.reports.text import LISTED, report
 
     pictures = {"--report": report_path, "--trace": trace_path}
     check_pictures(pictures, others={}, source=graph)
@@ -111,6 +112,9 @@ def order(
         return
     out = console()
     out.print(report(loaded, plan), markup=False, soft_wrap=True)
+    cause = peak_cause(loaded, plan.steps, plan.memory)
+    if cause is not None and len(cause.live) > LISTED:
+        out.print("--json lists all that lives at the peak", markup=False, soft_wrap=True)
     _print_moved(loaded, plan, out)
     print_written(out, written_lines(pictures))
     for line in step_lines(order_next_steps(plan, loaded)):

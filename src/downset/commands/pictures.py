@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from downset.reports.document import PAGE_SUFFIXES
+
 if TYPE_CHECKING:
     from downset.reports.arena_view import ArenaView
     from downset.reports.page.elements import Page
@@ -65,7 +67,7 @@ def check_pictures(
         check_renderable()
 
 
-_SUFFIXES: Mapping[str, tuple[str, ...]] = {"--report": (".html", ".htm"), "--map": (".svg",), "--trace": (".json",)}
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {"--report": PAGE_SUFFIXES, "--map": (".svg",), "--trace": (".json",)}
 """The suffixes of the files of each option."""
 _WRITTEN = {"--report": "an HTML page", "--map": "an SVG picture", "--trace": "a trace in JSON"}
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
+from downset.errors import UsageError
 from downset.text import shortened
 from downset.whole_files import write_whole
 
-__all__ = ["Report"]
+__all__ = ["PAGE_SUFFIXES", "Report"]
+
+PAGE_SUFFIXES = (".html", ".htm")
+"""The suffixes of the file of a page."""
 
 
 class Report(str):
@@ -30,7 +35,11 @@ class Report(str):
         return self._markup()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, completely or not at all. Raises UsageError if it cannot be written."""
+        """Write the page to a file, completely or not at all. Raises UsageError if it cannot be written, or if the
+        file's name does not end in .html or .htm; a pipe or a device may have any name."""
+        file = Path(path)
+        if file.suffix.lower() not in PAGE_SUFFIXES and (file.is_file() or not file.exists()):
+            raise UsageError(f"save writes an HTML page: {file} must end in {' or '.join(PAGE_SUFFIXES)}")
         write_whole(path, self.page().encode())
 
     def _repr_html_(self) -> str | None:

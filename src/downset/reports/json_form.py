@@ -6,7 +6,7 @@ Each function returns a command's keys as plain values. The command line adds th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -115,7 +115,6 @@ def _shipped(fit: Fit) -> dict[str, Any]:
     arena = fit.together.arena if fit.ships_plan else fit.before
     taken = fit.measured.details.get(fit.shipped, {}) if fit.measured is not None else {}
     head, tail = taken.get("head_bytes"), taken.get("tail_bytes")
-    cause = peak_cause(graph, steps, fit.memory if fit.ships_plan else fit.target)
     return {
         "order": [graph.ops[step].name for step in steps],
         "offsets": [
@@ -127,15 +126,21 @@ def _shipped(fit: Fit) -> dict[str, Any]:
             "scratch_bytes": None if head is None else max(0, head - arena.arena_bytes),
             "tail_bytes": tail,
         },
-        "peak": None
-        if cause is None
-        else {
-            "step": cause.step,
-            "operator": graph.ops[cause.operator].name,
-            "kind": kind_name(graph, graph.ops[cause.operator]),
-            "bytes": cause.nbytes,
-            "tensors": [{"name": name, "bytes": nbytes} for name, nbytes in cause.live],
-        },
+        "peak": _peak(graph, steps, fit.memory if fit.ships_plan else fit.target),
+    }
+
+
+def _peak(graph: Graph, steps: Sequence[int], memory: str) -> dict[str, Any] | None:
+    """The cause of an order's peak, with every tensor that lives then."""
+    cause = peak_cause(graph, steps, memory)
+    if cause is None:
+        return None
+    return {
+        "step": cause.step,
+        "operator": graph.ops[cause.operator].name,
+        "kind": kind_name(graph, graph.ops[cause.operator]),
+        "bytes": cause.nbytes,
+        "tensors": [{"name": name, "bytes": nbytes} for name, nbytes in cause.live],
     }
 
 
@@ -214,6 +219,7 @@ def order_json(order: Order, graph: Graph) -> dict[str, Any]:
             {"step": step, "file_step": place, "moved": step in moved, **_named(operator, "name", "kind", "live_bytes")}
             for step, (place, operator) in enumerate(zip(order.steps, operators, strict=True))
         ],
+        "peak": _peak(graph, order.steps, order.memory),
         "next_steps": steps_json(order_next_steps(order, graph)),
     }
 
@@ -221,7 +227,18 @@ def order_json(order: Order, graph: Graph) -> dict[str, Any]:
 def placement_json(placed: Arena | SharedObjects, capacity_bytes: int | None = None) -> dict[str, Any]:
     """docs/schemas/arena.json: of an arena, or of shared objects."""
     evidence = placed.evidence
-    steps = arena_next_steps(placed, capacity_bytes) if isinstance(placed, Arena) else objects_next_steps(placed)
+    places: dict[str, Any]
+    if isinstance(placed, Arena):
+        steps = arena_next_steps(placed, capacity_bytes)
+        offsets = zip(placed.records, placed.offsets, strict=True)
+        places = {"offsets": [{"id": record.id, "offset": offset} for record, offset in offsets]}
+    else:
+        steps = objects_next_steps(placed)
+        holders = zip(placed.records, placed.object_of, strict=True)
+        places = {
+            "objects": [{"id": record.id, "object": holder} for record, holder in holders],
+            "object_bytes": list(placed.object_bytes),
+        }
     return {
         "method": evidence.method,
         "arena_bytes": int(evidence.value),
@@ -230,6 +247,7 @@ def placement_json(placed: Arena | SharedObjects, capacity_bytes: int | None = N
         "seconds": evidence.seconds,
         "stopped_by": evidence.stopped_by or None,
         "next_steps": steps_json(steps),
+        **places,
     }
 
 

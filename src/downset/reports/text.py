@@ -19,13 +19,15 @@ from downset.results import Fit, Recomputation
 from downset.stage_results import StageResult
 from downset.text import format_bytes, printable, shortened
 
-__all__ = ["report"]
+__all__ = ["LISTED", "report"]
 
 _Alone = (
     Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pipeline | Fit | Recomputation | OrderReport
     | RecomputeReport
 )  # fmt: skip
 
+LISTED = 10
+"""Tensors that live at the peak and are listed, the largest ones."""
 _NAME_WIDTH = 60
 """The most characters of a name in a line."""
 
@@ -175,7 +177,11 @@ def _peak_lines(graph: Graph, order: Order) -> list[str]:
     if cause is None:
         return []
     lines = [f"the peak is at step {cause.step}, {_shown(graph.ops[cause.operator].name)!r}, where these live:"]
-    return lines + [f"  {format_bytes(nbytes):>14} B  {_shown(name)}" for name, nbytes in cause.live]
+    lines += [f"  {format_bytes(nbytes):>14} B  {_shown(name)}" for name, nbytes in cause.live[:LISTED]]
+    if smaller := cause.live[LISTED:]:
+        nbytes = sum(nbytes for _, nbytes in smaller)
+        lines.append(f"  {format_bytes(nbytes):>14} B  in {len(smaller):,} more, none of them larger")
+    return lines
 
 
 def _shown(name: str) -> str:

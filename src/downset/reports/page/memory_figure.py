@@ -27,7 +27,7 @@ def memory_figure(
     """The arenas of these views. If there are two, the first is the arena before. `drawn`: what a rectangle stands
     for."""
     styles = kind_styles(views)
-    tensors, tensor_rows = _tensor_table(views)
+    tensors, tensor_rows = _tensor_table(views, drawn)
     operators, operator_rows = _operator_table([view.operators for view in views])
     tallest = scale_bytes(views, limit_bytes)
     charts = []
@@ -81,8 +81,9 @@ def legend_of(styles: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(shown.items())
 
 
-def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
-    """A table with a row for each tensor (where and when each view holds it), and the row's id by the tensor's name."""
+def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[str, str]]:
+    """A table with a row for each tensor or record, as `drawn` says (where and when each view holds it), and the row's
+    id by its name."""
     names = list(dict.fromkeys(record.id for view in views for record in view.arena.records))
     ids = {name: f"t{place}" for place, name in enumerate(names)}
     held: list[dict[str, tuple[str, str, int]]] = [
@@ -103,11 +104,11 @@ def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
             (name, *(described if has_tensors else ()), format_bytes(nbytes), *(part for two in places for part in two))
         )
     headings = [f" {view.heading}" if len(views) > 1 else "" for view in views]
-    columns = ("tensor", *(("shape", "made by") if has_tensors else ()), "bytes",
+    columns = (drawn, *(("shape", "made by") if has_tensors else ()), "bytes",
                *(part for heading in headings for part in (f"offset{heading}", f"steps{heading}")))  # fmt: skip
     first = 3 if has_tensors else 1
     numeric = frozenset(range(first, len(columns)))
-    return Table(columns, tuple(rows), tuple(ids.values()), numeric, caption="Tensors"), ids
+    return Table(columns, tuple(rows), tuple(ids.values()), numeric, caption=f"{drawn}s".capitalize()), ids
 
 
 def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[tuple[str, str], str]]:
