@@ -251,6 +251,13 @@ def test_a_bad_file_is_one_line_and_exit_5(fails, file, text, says):
     fails(5, "arena", file(text), says=says)
 
 
+def test_a_header_alone_is_told(arena, file):
+    status, out, err = arena(file("id,lower,upper,size\n"), "--capacity", "1KB")
+    assert status == 0 and "fits into" in out
+    assert err.startswith("no records: ") and err.endswith("records.csv holds a header alone\n")
+    assert "no records" not in arena(file("id,lower,upper,size\na,0,1,4\n"))[2]
+
+
 def test_bad_options_are_one_line_and_exit_2(fails, file, tmp_path):
     path = file("id,lower,upper,size,offset\na,0,1,4,4\nb,0,1,4,\n")
     fails(2, "arena", path, "--align", "8", says="'a' is pinned at 4, not at a multiple of 8")

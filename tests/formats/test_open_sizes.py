@@ -21,6 +21,13 @@ def test_axes_without_names_are_apart_and_axes_may_be_unknown():
     assert "--shape 'a=N' --shape 'b=M' --shape 'c=N,...'" in said
 
 
+@pytest.mark.parametrize("unnamed", ["?", "", "-1", "*"])
+def test_axes_whose_name_is_none_are_apart(unnamed):
+    said = sizes_wanted({"x": ["N", 3, unnamed, unnamed], "y": [unnamed]})
+    assert "N = axis 0 of 'x' (N); M = axis 2 of 'x'; K = axis 3 of 'x'; L = axis 0 of 'y'; " in said
+    assert "--shape 'x=N,3,M,K' --shape 'y=L'" in said
+
+
 def test_letters_do_not_run_out():
     said = sizes_wanted({"x": [""] * 40})
     letters = said.split("--shape 'x=")[1].split("'")[0].split(",")

@@ -50,6 +50,22 @@ def saved(tmp_path_factory):
     return program, path
 
 
+@pytest.mark.parametrize("kind", ["zip", "script", "pickle", "other zip"])
+def test_a_file_of_torch_save_is_told_how_to_be_exported(tmp_path, kind, fails):
+    path, layer = tmp_path / "m.pt2", torch.nn.Linear(2, 2)
+    if kind == "script":
+        torch.jit.save(torch.jit.trace(layer, torch.zeros(1, 2)), path)
+    elif kind == "other zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("m/something", b"else")
+    else:
+        torch.save(layer.state_dict(), path, _use_new_zipfile_serialization=kind == "zip")
+    called = "a zip archive without archive_format" if kind == "other zip" else "a file of torch.save holds weights"
+    fails(5, "inspect", path, says=f"m.pt2 is not an exported program{' (' if kind == 'other zip' else ': '}{called}")
+    with pytest.raises(LoadError, match=r"write one with torch\.export\.save\(torch\.export\.export\(model, "):
+        load(path)
+
+
 def edited(path, source, changes):
     """The archive with entries (by their name below its root) replaced by what the functions make of them."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:

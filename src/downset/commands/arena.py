@@ -112,6 +112,8 @@ def arena(
         raise UsageError("--map and --trace draw offsets; --report draws shared objects too")
     records = aligned(read_records(records_csv), align)
     talk = console(stderr=True)
+    if not records:
+        talk.print(printable(f"no records: {records_csv} holds a header alone"), markup=False, soft_wrap=True)
     seconds = search_s(time_limit, work_limit)
     limits = {"time_limit_s": seconds, "work_limit": work_limit}
     planner: _Planner = _place if form == "offsets" else _share

@@ -15,7 +15,8 @@ def sizes_wanted(inputs: Mapping[str, Sequence[int | str] | None]) -> str:
     """The numbers to choose and the `--shape` to add, for inputs by name. A size is a number, or the name of an
     open axis ("" where the file gives none); None where the file does not state the number of axes.
 
-    Axes of one name share a letter. No size is proposed, because the figures of a plan are for its sizes alone.
+    Axes of one name share a letter. A name without letters, such as `?`, says nothing: each such axis has its own. No
+    size is proposed, because the figures of a plan are for its sizes alone.
     """
     letters: dict[object, str] = {}
     meant: dict[str, list[str]] = {}
@@ -31,8 +32,9 @@ def sizes_wanted(inputs: Mapping[str, Sequence[int | str] | None]) -> str:
             if isinstance(size, int):
                 written.append(str(size))
                 continue
-            letter = letters.setdefault(size or (name, axis), _letter(len(letters)))
-            called = f" ({brief(printable(size), 40)})" if size else ""
+            named = any(character.isalpha() for character in size)
+            letter = letters.setdefault(size if named else (name, axis), _letter(len(letters)))
+            called = f" ({brief(printable(size), 40)})" if named else ""
             meant.setdefault(letter, []).append(f"axis {axis} of {shown}{called}")
             written.append(letter)
         words.append(shell_word(f"{name}={','.join(written)}"))

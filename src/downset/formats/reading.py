@@ -11,6 +11,7 @@ from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
 from downset.formats.onnx.read import load_onnx
 from downset.formats.plain import load_plain
 from downset.formats.tflite.read import load_tflite
+from downset.formats.torch.archive import EXPORT
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
@@ -93,10 +94,7 @@ def refused(path: Path, taken: str) -> LoadError | UnsupportedError:
 def _not_read(suffix: str) -> str:
     """Why no command reads files of this suffix, and what to do about it."""
     if suffix in _PICKLED:
-        return (
-            f"a {suffix} file of torch.save holds weights and code, not a graph; write one with "
-            "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
-        )
+        return f"a {suffix} file of torch.save holds weights and code, not a graph; write one with {EXPORT}"
     return f"suffix {suffix or '(none)'} is not one of {', '.join(READERS)}"
 
 

@@ -20,7 +20,13 @@ from downset.errors import LoadError
 from downset.graph.core import tensor_bytes
 from downset.text import printable
 
-__all__ = ["TRUST", "Archive", "ArchiveNode", "TensorType"]
+__all__ = ["EXPORT", "TRUST", "Archive", "ArchiveNode", "TensorType"]
+
+EXPORT = "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
+"""The program that writes a readable file, for messages."""
+
+_PICKLE = b"\x80"
+"""The first byte of a pickle, which torch.save wrote before it wrote zip archives."""
 
 TRUST = "PyTorch itself reads it with --trust (trust=True), which runs code that the file brings"
 
@@ -116,12 +122,16 @@ class Archive:
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
         except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
-            raise self._damaged(str(error)) from None
+            with path.open("rb") as file:
+                begins = file.read(1)
+            raise self._pickled() if begins == _PICKLE else self._damaged(str(error)) from None
         except OSError as error:
             raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
         self._entries = {entry.filename: entry for entry in entries}
         if len(self._entries) < len(entries):
             raise self._damaged("two entries have one name")
+        if any(name.count("/") == 1 and name.endswith("/data.pkl") for name in self._entries):
+            raise self._pickled()
         if any(entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise LoadError(f"{path}: entries are compressed or encrypted, as torch.export.save never writes them")
         self._root = self._find_root()
@@ -152,7 +162,9 @@ class Archive:
                 f"{self.path} is from PyTorch before 2.8, with pickled weights; export it again with a newer one; "
                 f"{TRUST}"
             )
-        raise LoadError(f"{self.path} is not an exported program (a zip archive without archive_format)")
+        raise LoadError(
+            f"{self.path} is not an exported program (a zip archive without archive_format); write one with {EXPORT}"
+        )
 
     def _find_model(self) -> str:
         prefix = self._root + "models/"
@@ -175,6 +187,12 @@ class Archive:
             return msgspec.json.decode(self.read(name), type=form)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._damaged(f"{printable(name)}: {error}") from None
+
+    def _pickled(self) -> LoadError:
+        return LoadError(
+            f"{self.path} is not an exported program: a file of torch.save holds weights and code, not a graph; write "
+            f"one with {EXPORT}"
+        )
 
     def _damaged(self, why: str) -> LoadError:
         return LoadError(f"{self.path} is not an exported program or is damaged ({why})")
