@@ -268,6 +268,19 @@ def test_stages_on_a_cpu():
     assert f"{found['slower']} were slower and {found['not told apart']} not told apart" in sentence
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/onnx-runtime.md"])
+def test_what_is_expected_of_stages_where_they_are_offered(page):
+    """The best other schedule of each recorded network, and that GPUs have no recorded rows."""
+    said = " ".join((ROOT / page).read_text().split())
+    recorded = rows("ios_cpu")
+    best = [max(duel["ratio"] for duel in row["duels"]) for row in recorded]
+    assert f"ran at {min(best):.2f}x to {max(best):.2f}x of one after another" in said
+    assert "nothing was measured to be faster for any of five networks" in said and len(recorded) == 5
+    assert all(row["device"].endswith("2 threads") and row["chosen"] == "sequential" for row in recorded)
+    assert all(verdict(duel) != "faster" for row in recorded for duel in row["duels"])
+    assert "no GPU was measured" in said and not (ROOT / "experiments" / "results" / "ios_gpu.json").exists()
+
+
 def test_rounds_against_sequential_in_their_page():
     _, lines = table("network | schedule | against", (ROOT / "docs" / "stages.md").read_text())
     titles = NETWORKS | {"resnet50": "ResNet-50"}
@@ -553,4 +566,6 @@ def test_what_the_readme_says_came_out():
         ratios += [least([everywhere[key][over] for key in everywhere]) for least in (min, max)]
     assert re.findall(r"(\d\.\d+)x", said["several devices"]) == [f"{ratio:.2f}" for ratio in ratios]
     assert row["proven"]
+    assert "without its passthrough" in said["several devices"] and "2 MAC a cycle" in said["several devices"]
+    assert "`pico_2mac`" in said["several devices"] and "(analytic)" in said["several devices"]
     assert len(SIX_NETWORKS) == 6 and len(CLUSTERS) == 7
