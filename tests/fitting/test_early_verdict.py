@@ -3,7 +3,9 @@
 import math
 import re
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting import fit as fitting
@@ -119,6 +121,37 @@ def test_what_is_told_is_what_the_verdict_says(events, monkeypatch, runs, tmp_pa
         assert states[ram_bytes] in may_be and "fits" not in may_be
         assert (may_be == ["not known"]) == (ram_bytes >= arena.before), "told as far as it is certain"
     assert {*states.values()} == {"not known", "does not fit"}, "the cases tell verdicts apart"
+
+
+def test_what_values_choose_is_not_said_to_fit(tmp_path, run):
+    """ONNX Runtime runs one branch for the generated inputs; the other one takes 16 times as much."""
+    path = tmp_path / "either.onnx"
+    branching_model(path)
+    assert run("fit", path, "--time-limit", "1s", "-o", tmp_path / "o.onnx")[0] == 0
+    status, _, err = run("fit", path, "--ram", "1GB", "--time-limit", "1s")
+    assert status == 6 and "for the inputs that were run alone; If 'either' runs what values choose" in err
+    assert "Give it" not in err
+    status, _, err = run("fit", path, "--ram", "10", "--time-limit", "1s")
+    assert status == 3 and "B are enough for the inputs that were run alone; If 'either'" in err
+
+
+def branching_model(path):
+    def branch(name, times):
+        nodes, held = [], "x"
+        for place in range(times):
+            nodes.append(helper.make_node("Concat", [held, held], [f"{name}{place}"], axis=1))
+            held = f"{name}{place}"
+        nodes.append(helper.make_node("ReduceMean", [held], [f"{name}_mean"], axes=[1], keepdims=1))
+        out = helper.make_tensor_value_info(f"{name}_mean", TensorProto.FLOAT, [1, 1, 64])
+        return helper.make_graph(nodes, name, [], [out])
+
+    node = helper.make_node("If", ["c"], ["y"], name="either", then_branch=branch("t", 5), else_branch=branch("e", 1))
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, 64]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+    ]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 64])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
 def test_nothing_is_told_where_the_runtime_says_nothing_of_memory_or_nobody_asks(events, refused, tmp_path):

@@ -16,14 +16,15 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LoadError, UnsupportedError, UsageError
-from downset.fitting.candidates import Candidate, Job
-from downset.fitting.measuring import front_of, least, without_slower
+from downset.fitting.candidates import Candidate, Job, PlannedGraph
+from downset.fitting.measuring import front_of, least, note_growth, without_slower
 from downset.formats.onnx.metadata import fitted_metadata, write_metadata
+from downset.results import Rewrite
 from downset.runtimes import latencies, ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code
 from downset.runtimes.targets import TARGETS
-from downset.sessions import DEFAULT, FILE_ORDER, FITTED, Latency
+from downset.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from tests.models import branchy_model, constant
 
 ALL = (DEFAULT, *FITTED)
@@ -281,9 +282,26 @@ def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
     assert least(job, given, narrowed).name == "slim"
     given = [*given, replace(timed("slimmer", 15, None, 3.0), settings=FITTED[2])]
     assert least(job, given, narrowed).name == "slimmer"
+    held = timed("copies", 5, None, 1.0)  # least held by the settings of "slim", in a larger process
+    for kind, name in (("kernel-wise", "slim"), ("row-wise", "copies")):  # strips were asked for
+        rewritten = replace(held, plan=PlannedGraph(None, None, (Rewrite("r", (), kind, 1),)))
+        assert least(job, [timed("slim", 20, None, 2.0), rewritten], narrowed).name == name
     asked.clear()
     assert least(job, [timed("slimmer", 15, None, 1.0), timed("slim", 20, None, 1.0)], narrowed).name == "slimmer"
     assert asked == ["slimmer"], "what has more in use cannot hold less"
+
+
+@pytest.mark.parametrize(("grown", "told"), [(33, []), (40, ["a process grows by 10,485,760 B more"]), (None, [])])
+def test_a_process_that_grows_more_is_told(grown, told):
+    """Differences by chance are not: a megabyte or 2 %."""
+    mib = 1 << 20
+
+    def row(name, process):
+        return SessionTaken(name, FILE_ORDER, 1, 1, None if process is None else process * mib)
+
+    rows = (row("original", 60), row("original", 30 if grown != 33 else 32), row("strips", 60), row("strips", grown))
+    assert [note[: len(told[0]) if told else 0] for note in note_growth(rows)] == told
+    assert note_growth(rows[:2]) == []
 
 
 @pytest.mark.parametrize("count", range(1, 14))

@@ -132,6 +132,27 @@ def test_a_header_that_cannot_be_made_is_told_after_the_result(run, tmp_path):
     assert run(*asked, "--int8", "-q")[0] == 0 and header.exists()
 
 
+def test_scratch_of_the_kernels_that_are_named_counts(run, fitted, tmp_path):
+    """With CMSIS-NN's kernels their scratch is part of what is needed, and of the header's arena."""
+    header, document = tmp_path / "m.h", {}
+    for kernels in ("reference", "cmsis-nn-dsp"):
+        _, out, _ = run("fit", fitted.model, "--kernels", kernels, "--ram", "1MB", "--time-limit", "2s", "--json",
+                        "-o", tmp_path / "o.tflite", "--header", header)  # fmt: skip
+        document[kernels] = json.loads(out)
+        assert ("+ kCmsisNnScratchBytes;" in header.read_text()) == (kernels == "cmsis-nn-dsp")
+    scratch = document["cmsis-nn-dsp"]["ram"]["scratch_bytes"]
+    assert scratch == int(re.search(r"kCmsisNnScratchBytes = (\d+);", header.read_text())[1]) > 0
+    assert document["reference"]["ram"]["scratch_bytes"] == 0
+    measured = document["cmsis-nn-dsp"]["measured"]["after"]
+    assert document["cmsis-nn-dsp"]["ram"]["needed_bytes"] == measured + scratch
+    tight = ("fit", fitted.model, "--kernels", "cmsis-nn-dsp", "--time-limit", "2s", "--ram")
+    assert run(*tight, measured + scratch)[0] == 0
+    assert run(*tight, fitted.measured.after)[0] in (0, 3, 6)
+    for limit in (measured, measured + scratch - 1):
+        status, out, err = run(*tight, limit)
+        assert status != 0 or int(re.search(r": ([\d,]+) B needed", out)[1].replace(",", "")) <= limit, err
+
+
 def test_what_has_no_header(fitted, run, fails, tmp_path):
     from dataclasses import replace
 

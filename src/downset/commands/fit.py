@@ -318,10 +318,10 @@ def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool)
         )
     print_table(out, table)
     if result.measured is not None and result.measured.rows:
-        title = "what the file gains, and what its session's settings gain"
+        title = "what the file gains, and what its session's settings gain (measured on one thread)"
         print_table(out, _sessions_table(result.measured.rows, title))
         if len(result.measured.front) > 1:
-            title = "memory against time: candidates that no other beats in both"
+            title = "memory against time on one thread: candidates that no other beats in both"
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))

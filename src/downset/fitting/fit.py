@@ -26,7 +26,7 @@ from downset.fitting.candidates import (
 from downset.fitting.choosing import choose, narrowing
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, int8_note
-from downset.fitting.measuring import known_slower, measure, run_times, tell_apart
+from downset.fitting.measuring import known_slower, measure, note_growth, run_times, tell_apart
 from downset.fitting.offer import fit_command, offer_strips
 from downset.fitting.placing import without_overlaps
 from downset.fitting.request import (
@@ -38,7 +38,7 @@ from downset.fitting.request import (
     target_of,
     with_overlaps,
 )
-from downset.fitting.shipping import note_operators, ship
+from downset.fitting.shipping import note_file_size, note_operators, ship
 from downset.fitting.strips import (
     StripSearch,
     arithmetic,
@@ -48,6 +48,7 @@ from downset.fitting.strips import (
     taken_bytes,
 )
 from downset.fitting.summary import check_ram, early_verdict, simulate_traffic, summarise, with_sessions
+from downset.formats.firmware import kernel_scratch_bytes
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
 from downset.formats.reading import load
 from downset.formats.writing import WRITERS
@@ -181,7 +182,9 @@ def fit(
         said = [*refused, *said]
         searched = None
         if ram_bytes is not None:
-            candidates, more_said, searched = _within(job, [plan, *others], limits, candidates, ram_bytes)
+            candidates, more_said, searched = _within(
+                job, [plan, *others], limits, candidates, ram_bytes - kernel_scratch_bytes(plan.graph, kernels)
+            )
             said = [*said, *more_said]
         narrowed = narrowing(job)
         too_slow: set[str] = set()
@@ -192,9 +195,8 @@ def fit(
                 break
             too_slow.add(chosen.label)
         tell("writing the result")
-        result = summarise(
-            job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
-        )
+        costs = [*note_operators(job, chosen), *note_file_size(job, chosen), *note_growth(rows)]
+        result = summarise(job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *costs])
         result = replace(with_sessions(result, chosen, rows, faster), model=str(model), int8_form=int8_form)
         if result.measured is not None and job.target.name == "tflm":
             tell("timing the original and what ships")

@@ -15,6 +15,7 @@ from downset.formats.reading import load
 from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
 from downset.sessions import Latency, SessionTaken
+from downset.text import format_bytes
 
 __all__ = ["front_of", "known_slower", "least", "measure", "run_times", "tell_apart", "time", "without_slower"]
 
@@ -136,17 +137,19 @@ def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float 
 
 def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
     """The candidate that takes least; of equals the first. Where sessions were measured, first the candidate whose
-    arena holds least is found for each of the settings. Of these, candidates are dropped whose process grows more than
-    the smallest growth, beyond chance. The one whose arena holds least is the result. `narrowed` gives a candidate its
-    least arena."""
+    arena holds least is found for each of the settings, among files with concatenations taken apart and among the
+    others. Of these, candidates are dropped whose process grows more than the smallest growth, beyond chance. The one
+    whose arena holds least is the result. `narrowed` gives a candidate its least arena. Files in strips are candidates
+    only where they were asked for, so that they stand among the others; `note_growth` tells what they cost."""
     sessions = job.target.sessions
     if sessions is None or candidates[0].measured is None:
         return min(candidates, key=Candidate.cost)
-    by_settings: dict[str, list[Candidate]] = {}
+    groups: dict[tuple[str, bool], list[Candidate]] = {}
     for item in candidates:
         assert item.settings is not None
-        by_settings.setdefault(item.settings.name, []).append(item)
-    best = _with_processes(job, sessions, [_least_held(group, narrowed) for group in by_settings.values()])
+        apart = any(rewrite.kind != "row-wise" for rewrite in item.rewrites)
+        groups.setdefault((item.settings.name, apart), []).append(item)
+    best = _with_processes(job, sessions, [_least_held(group, narrowed) for group in groups.values()])
     grown = [item.process_bytes for item in best if item.process_bytes is not None]
     most = _with_noise(min(grown)) if grown else 0
     return min((item for item in best if item.process_bytes is None or item.process_bytes <= most), key=Candidate.cost)
@@ -225,6 +228,20 @@ def tell_apart(
     ends = [timed[0]] if by_default else [timed[0], timed[len(rows) - 1]]
     front = front_of([*ends, *timed[len(rows) :]], _held)
     return tuple(map(_taken, timed[: len(rows)])), tuple(map(_taken, front)), notes
+
+
+def note_growth(rows: Sequence[SessionTaken]) -> list[str]:
+    """A note where a process grows more, beyond chance, with the shipped file than with the original by the same
+    settings: a file of more operators takes more memory beside its arena. `rows`: as `tell_apart` returns them."""
+    if len(rows) < 4:
+        return []
+    before, after = rows[1].process_bytes, rows[-1].process_bytes
+    if before is None or after is None or after <= _with_noise(before):
+        return []
+    return [
+        f"a process grows by {format_bytes(after - before)} B more with this file than with the original by the same "
+        "settings: it has more operators, which take memory beside the arena"
+    ]
 
 
 def _measured_anew(job: Job, sessions: Sessions, item: Candidate) -> Candidate:

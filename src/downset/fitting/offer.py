@@ -124,6 +124,7 @@ def _step(
     percent = max(math.ceil(100 * plan.price.extra_macs / max(macs(search.graph), 1)), 0)
     work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
     tensors = "" if measured else "tensors take "
+    how += "" if measured else "; what more operators take is not counted"
     return NextStep(
         f"{what}, with {work} ({command} --max-recompute {percent}%): {tensors}about {format_bytes(taken)} B or less, "
         f"{format_bytes(needed - taken)} B less ({how}).",

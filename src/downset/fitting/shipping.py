@@ -14,9 +14,10 @@ from downset.formats.writing import WRITERS
 from downset.results import Fit
 from downset.runtimes.ort_script import session_program
 from downset.sessions import DEFAULT
+from downset.text import format_bytes
 from downset.whole_files import copy_whole, write_whole
 
-__all__ = ["note_operators", "ship"]
+__all__ = ["note_file_size", "note_operators", "ship"]
 
 
 def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Path | None) -> Fit:
@@ -58,6 +59,21 @@ def _program(result: Fit, output: Path, session: Path) -> str:
         for tensor in graph.inputs
     }
     return session_program(output, result.taken, inputs, program=session, version=__version__)
+
+
+_LARGER = 1.05
+"""A file that is at least this many times as large as the original is told."""
+
+
+def note_file_size(job: Job, chosen: Candidate) -> list[str]:
+    """A note where the shipped file is larger than the original."""
+    before, after = job.path.stat().st_size, chosen.path.stat().st_size
+    if after < _LARGER * before:
+        return []
+    return [
+        f"the file is {after / before:.2f} times as large as the original: {format_bytes(after)} B in place of "
+        f"{format_bytes(before)}"
+    ]
 
 
 def note_operators(job: Job, chosen: Candidate) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, PlannedGraph
 from downset.fitting.strips import StripSearch, remedies
+from downset.formats.firmware import kernel_scratch_bytes
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem, peak_bytes
@@ -135,15 +136,18 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     not hold for strips."""
     if ram_bytes is None:
         return result
-    needed = result.measured.after if result.measured else result.arena.after
+    scratch = kernel_scratch_bytes(result.graph, result.kernels)
+    needed = (result.measured.after if result.measured else result.arena.after) + scratch
     overhead = needed - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
+    if overhead and result.measured and _running_bodies(result.graph):  # the bodies' tensors may be ordered, too
+        overhead = result.measured.details[result.shipped].get("tail_bytes", 0)
     in_strips = searched is not None and searched.may_be_lower
     if in_strips and result.measured:
         overhead = min(overhead, result.measured.before - result.arena.before)  # strips never take less overhead
     least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
     beyond = _beyond(result)
     if needed <= ram_bytes and not beyond:
-        return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least))
+        return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch))
     state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
     ways = [] if beyond else [NextStep(f"Give it {format_bytes(needed)} B of RAM (--ram {needed}).", 0, suffices=True)]
     if beyond and needed > ram_bytes:
@@ -161,7 +165,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
-    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways))
+    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch)
     result = replace(result, ram=verdict, output_path=None)
     steps = next_steps(result)
     message = f"{message}; {listed(steps)}"
@@ -172,10 +176,11 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
 
 
 def _beyond(result: Fit) -> str:
-    """What the bytes of a verdict leave out, as the end of a sentence; empty where they are all that is needed."""
+    """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that is needed."""
     if result.not_measured:
         return f" for its tensors alone; {result.target} takes more, which is not known"
-    if bodies := _running_bodies(result.graph):
+    # TFLite Micro gives the tensors of all bodies their places before it runs anything.
+    if result.target != "tflm" and (bodies := _running_bodies(result.graph)):
         runs = "the inputs that were run" if result.measured else "what runs in every case"
         return f" for {runs} alone; {bodies} runs what values choose, and other values may take more"
     return ""
@@ -194,6 +199,7 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     beside_bytes = least - _ends_bytes(result)
     beside = ", with what the runtime takes beside them" if beside_bytes else ""
     in_order = searched.front.bound_bytes + beside_bytes
+    cost = next((f"; {note}" for note in result.notes if note.startswith("in strips the network computes")), "")
     bounds = []
     if least <= limit and in_order < needed:
         only = ", so that only another order may fit" if in_order > limit else ""
@@ -208,9 +214,9 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
         said,
         *([f"not measured: {result.not_measured}"] if result.not_measured else []),
         *bounds,
-        f"the least found takes {format_bytes(needed)} B, {format_bytes(needed - limit)} B above the limit"
+        f"the least found takes {format_bytes(needed)} B, {format_bytes(needed - limit)} B above the limit{cost}"
         if needed > limit
-        else f"the least found takes {format_bytes(needed)} B",
+        else f"the least found takes {format_bytes(needed)} B{cost}",
     ]
 
 
@@ -229,7 +235,7 @@ def _why_not_known(result: Fit, limit: int, needed: int) -> list[str]:
 def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool) -> list[str]:
     """The lines on why the network does not fit, or why that is not known; the verdict is first. `searched`: whether
     strips were searched in the planned order."""
-    rewritten = " of the rewritten network" if result.rewrites else ""
+    rewritten, bodies = " of the rewritten network" if result.rewrites else "", _running_bodies(result.graph)
     if least > limit:
         strips = ["no strips of rows lower the peak of this order"] if searched else []
         return [
@@ -245,7 +251,8 @@ def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool
             f"{result.model}: not known whether it fits into {format_bytes(limit)} B",
             f"it takes {format_bytes(needed)} B in {result.measured.runtime}",
             f"the arena of {format_bytes(result.arena.after)} B is proven least",
-            f"no search lowers the {format_bytes(needed - result.arena.after)} B that the runtime takes beside it",
+            f"no search lowers the {format_bytes(needed - result.arena.after)} B that the runtime takes beside it"
+            + (f", in which the bodies of {bodies} have their tensors" if bodies else ""),
         ]
     return [
         f"{result.model}: not known whether it fits into {format_bytes(limit)} B",

@@ -15,10 +15,11 @@ from downset import __version__
 from downset.errors import UnsupportedError, UsageError
 from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph, Op
+from downset.memory.overlaps import KernelsName
 from downset.results import Fit
 from downset.text import abridged, format_bytes, printable
 
-__all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "resolver_method"]
+__all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "kernel_scratch_bytes", "resolver_method"]
 
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
@@ -130,10 +131,11 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     model_bytes, variables = path.stat().st_size, resource_variables(path)
     parts = fit.measured.details[fit.shipped]
     arena = fit.arena.after
-    scratch = cmsis_nn_scratch_bytes(fit.graph)
+    scratch, dsp = cmsis_nn_scratch_bytes(fit.graph), kernel_scratch_bytes(fit.graph, fit.kernels) > 0
     total = parts["head_bytes"] + parts["tail_bytes"]
     needed = max(total, parts["tail_bytes"] + planning_bytes(fit.graph, scratch=parts["head_bytes"] > arena))
     rounded = -(-needed // _ALIGNMENT) * _ALIGNMENT
+    more = " + kCmsisNnScratchBytes" if dsp else ""
     claim = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
     return [
         "",
@@ -146,10 +148,10 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"constexpr size_t kScratchBytes = {max(0, parts['head_bytes'] - arena)};  // of the reference kernels",
         f"constexpr size_t kTailBytes = {parts['tail_bytes']};  // what stays from one run to the next",
         f"constexpr size_t kMarginBytes = {rounded - total};  // for planning at the start; a multiple of {_ALIGNMENT}",
-        "constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;",
         "// CMSIS-NN's int8 kernels for DSP instructions ask for at most so much scratch in one operator, by its",
-        "// own formulas (analytic, not run): add it where you link them.",
+        f"// own formulas (analytic, not run){'' if dsp else ': add it where you link them'}.",
         f"constexpr size_t kCmsisNnScratchBytes = {scratch};",
+        f"constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes{more};",
         *([f"constexpr int kResourceVariables = {variables};  // keep their values between runs"] if variables else []),
         "",
     ]
@@ -201,6 +203,11 @@ def cmsis_nn_scratch_bytes(graph: Graph) -> int:
     """The most bytes of scratch that an int8 kernel of CMSIS-NN with DSP instructions needs in one operator; an upper
     bound where that depends on the compiler."""
     return max((_scratch_bytes(graph, op) for op in graph.ops), default=0)
+
+
+def kernel_scratch_bytes(graph: Graph, kernels: KernelsName | None) -> int:
+    """Bytes of scratch that these kernels need beside those of the reference kernels; 0 where no formula is known."""
+    return cmsis_nn_scratch_bytes(graph) if kernels == "cmsis-nn-dsp" else 0
 
 
 def _scratch_bytes(graph: Graph, op: Op) -> int:

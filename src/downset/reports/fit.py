@@ -146,6 +146,8 @@ def verdict_lines(result: Fit) -> list[str]:
     if result.ram is None or result.ram.state != "fits":
         return []
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
+    if result.ram.scratch_bytes:
+        how += f", with up to {format_bytes(result.ram.scratch_bytes)} B of scratch of the {result.kernels} kernels"
     return [
         f"fits {format_bytes(result.ram.limit_bytes)} B: {format_bytes(result.ram.needed_bytes)} B needed ({how}), "
         f"{format_bytes(result.ram.free_bytes)} B free"
@@ -180,6 +182,9 @@ def gain_line(result: Fit) -> str:
         return f"The file's order is already optimal (proven); {_other_gain(result)}"
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
     text = f"Arena {saved:.1%} smaller ({result.shipped})"
+    if result.session is not None and result.measured is not None and not _measures_the_same(result):
+        held = 1 - result.measured.after / result.measured.before
+        return f"ONNX Runtime's arena holds {held:.1%} less ({result.shipped}; by file and settings, measured)."
     if _measures_the_same(result):
         return f"{text} as planned, but the runtime takes as much for it as for the original."
     return f"{text}."

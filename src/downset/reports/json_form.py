@@ -84,6 +84,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             "least_bytes": fit.ram.least_bytes,
             "least_of": fit.ram.least_of,
             "free_bytes": fit.ram.free_bytes,
+            "scratch_bytes": fit.ram.scratch_bytes,
         },
         **_shipped(fit),
         "not_measured": fit.not_measured or None,

@@ -202,13 +202,8 @@ def _more_search(
     if option is None or gap <= 0:
         return []
     beside = f"the bound is {format_bytes(bound)} B" if lacking is None else f"{format_bytes(lacking)} B are missing"
-    return [
-        NextStep(
-            f"{_how(option)}: the {what} is not proven least, at most {format_bytes(gap)} B may still be saved; "
-            f"{beside}.",
-            gap,
-        )
-    ]
+    most = f", at most {format_bytes(gap)} B may still be saved; {beside}" if bound > 0 else ""  # 0: no bound is known
+    return [NextStep(f"{_how(option)}: the {what} is not proven least{most}.", gap)]
 
 
 def _smaller_tensors(
@@ -313,8 +308,8 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
     return [
         NextStep(
             f"Let results lie over inputs (--kernels {' or '.join(libraries)}): this order would peak at "
-            f"{format_bytes(left)} B, {format_bytes(fit.peak.after - left)} B less (analytic); the file is then right "
-            "with the named kernels only.",
+            f"{format_bytes(left)} B, {format_bytes(fit.peak.after - left)} B less (analytic), and another plan may "
+            "need less still; the file is then right with the named kernels only.",
             fit.peak.after - left,
         )
         for left, libraries in by_peak.items()

@@ -131,15 +131,18 @@ def _verdict(fit: Fit) -> Verdict:
         return Verdict("good", head, gained, tuple(numbers))
     proven = ram.state == "does not fit"
     head = (
-        f"Does not fit {format_size(ram.limit_bytes)}: {_least(ram)} at least {format_bytes(ram.least_bytes)} B"
+        f"Does not fit {format_size(ram.limit_bytes)}: {_least(ram, rewritten=bool(fit.rewrites))} at least "
+        f"{format_bytes(ram.least_bytes)} B"
         if proven
         else f"Not known whether it fits {format_size(ram.limit_bytes)}"
     )
     return Verdict("bad" if proven else "unknown", head, ram.reason, tuple(numbers))
 
 
-def _least(ram: RamVerdict) -> str:
-    return "its inputs or outputs alone need" if ram.least_of == "inputs or outputs alone" else "every order needs"
+def _least(ram: RamVerdict, *, rewritten: bool) -> str:
+    if ram.least_of == "inputs or outputs alone":
+        return "its inputs or outputs alone need"
+    return f"every order{' of the rewritten network' if rewritten else ''} needs"
 
 
 def _number(name: str, before: int, after: int, bound: int, *, proven: bool) -> tuple[str, str, str]:
