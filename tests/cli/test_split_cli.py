@@ -1,6 +1,7 @@
 """downset split and downset simulate as a user meets them."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -212,6 +213,19 @@ def test_the_latency_that_would_do_does(model, tmp_path):
     for method in ("pico", "coedge", "layerwise"):
         plan = json.loads(run("split", model, "--cluster", home, "--method", method, "--json", "-q"))
         assert plan["latency_s"] >= least * (1 - 1e-6)
+
+
+def test_what_the_runtime_of_a_device_takes_is_named(model, tmp_path):
+    """Not the weights: the runtime has more than all of the memory."""
+    path = tmp_path / "home.toml"
+    path.write_text(cluster_toml({"pi": {"mac_per_s": 1e9, "memory": "512MB", "runtime_memory": "1GB"}}))
+    with pytest.raises(DownsetError) as error:
+        plan_pipeline(load(model), load_cluster(path))
+    err = str(error.value)
+    assert error.value.exit_code == 3 and "the runtime of pi takes 1,073,741,824 bytes (runtime_memory)" in err
+    assert "all of its memory of 536,870,912" in err and "bytes of weights, more than" not in err
+    floor = re.search(r"some device holds ([\d,]+) bytes of weights or more, beside its runtime's 1,073,741,824", err)
+    assert int(floor[1].replace(",", "")) < 1 << 23
 
 
 def test_a_network_without_arithmetic_is_compared(tmp_path):

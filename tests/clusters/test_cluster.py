@@ -104,6 +104,15 @@ def test_a_mistake_is_named_with_its_line(old, new, says):
     assert says in str(error.value)
 
 
+def test_a_table_that_is_missing_is_named():
+    with pytest.raises(
+        LoadError, match=r"missing required field `device`: write a table \[\[device\]\] for each device"
+    ):
+        parse_cluster(GOOD.split("[[device]]")[0], "home.toml")
+    with pytest.raises(LoadError, match=r"missing required field `network`: write a table \[network\]"):
+        parse_cluster("[[device]]" + GOOD.split("[[device]]")[1], "home.toml")
+
+
 def test_a_missing_file_says_what_comes_along():
     with pytest.raises(LoadError, match="pico_1mac"):
         load_cluster("no/such.toml")

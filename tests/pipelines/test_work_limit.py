@@ -1,6 +1,7 @@
 """Pipelines under a limit of work: the same plan again whatever the clock says, and told where the limit ended it."""
 
 import math
+import re
 import time
 from dataclasses import replace
 from itertools import count
@@ -11,6 +12,7 @@ import pytest
 from downset import clock
 from downset.errors import DownsetError, UsageError
 from downset.pipelines.plan import plan_pipeline
+from downset.reports.time_steps import pipeline_next_steps
 from tests.strategies_pipeline import random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
@@ -63,6 +65,33 @@ def test_more_work_finds_more_and_the_limit_is_told():
     assert stopped.stopped and "stopped at the limit of 0 states" in stopped.note and not stopped.evidence.proven
     assert not whole.stopped
     assert whole.period_s <= stopped.period_s
+    assert stopped.evidence.stopped_by == "work" and not whole.evidence.stopped_by
+    by_time = plan_pipeline(problem, cluster, time_limit_s=0)
+    assert by_time.evidence.proven or by_time.evidence.stopped_by == "time"
+
+
+def test_what_a_limit_ended_is_told_to_search_further_with_a_larger_one():
+    random = Random(3)
+    problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
+    for limit in (0, 300):
+        stopped = planned(problem, cluster, limit)
+        told = [step.text for step in pipeline_next_steps(stopped) if step.text.startswith("Search further")]
+        assert bool(told) != stopped.evidence.proven
+        for text in told:
+            larger = int(re.search(r"--work-limit (\d+)", text)[1])
+            assert larger > limit
+            assert planned(problem, cluster, larger).period_s <= stopped.period_s
+
+
+def test_another_method_that_is_faster_is_named():
+    random = Random(3)
+    problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
+    best, alone = planned(problem, cluster, 10**7), planned(problem, cluster, 10**7, method="single")
+    assert best.period_s < alone.period_s
+    (step,) = [one for one in pipeline_next_steps(alone, compared={"exact": best, "single": alone, "pico": None})
+               if "--method exact: a period" in one.text]  # fmt: skip
+    assert step.gained_s == alone.period_s - best.period_s
+    assert not any("a period of" in one.text for one in pipeline_next_steps(best, compared={"single": alone}))
 
 
 def test_the_time_limit_holds_beside_it(monkeypatch):

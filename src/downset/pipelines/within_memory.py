@@ -51,6 +51,8 @@ class PlanSearch:
     deadline: float
     count: MemoryCount = field(init=False)
     fits: Counted | None = None
+    late: bool = False
+    """Whether the time ended the search for plans that fit."""
 
     def __post_init__(self) -> None:
         self.count = MemoryCount(self.problem, self.graph, self.cluster, self.accounting, self.deadline)
@@ -61,6 +63,7 @@ class PlanSearch:
         forbidden = _too_heavy(self.problem, self.cluster)
         for attempt in range(_TRIES):
             if attempt and clock.now() > self.deadline:
+                self.late = True
                 break
             try:
                 answer = self._ask(forbidden)
@@ -135,7 +138,8 @@ class PlanSearch:
         """The fastest plan that fits, if the method's first plan does not."""
         assert first is not None
         self.deadline = self.count.deadline = max(self.deadline, clock.now() + LAST_S)
-        missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
+        note, stopped = "faster plans that were found do not fit", first.stopped or self.late
+        missed = replace(first, proven=False, judged=None, note=note, stopped=stopped)
         if self.planner.method.proves and self.graph is not None:
             self._try_all(
                 baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
