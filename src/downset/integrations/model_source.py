@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["module_of", "source_line"]
+__all__ = ["module_of", "part_of_step", "source_line"]
 
 
 def source_line(traces: Iterable[str]) -> str:
@@ -17,6 +17,14 @@ def source_line(traces: Iterable[str]) -> str:
         if match and Path(match[1]).parent != Path(__file__).parent:
             return f"{match[1]}:{match[2]}"
     return ""
+
+
+def part_of_step(traces: Iterable[str], origins: Iterable[Any]) -> str:
+    """What an operator computes that comes from no line of the model: "the optimiser's update" or "a gradient" in a
+    whole step; "" elsewhere."""
+    if any(f"{Path(__file__).with_name('optimizer_update.py')}" in trace for trace in traces):
+        return "the optimiser's update"
+    return "a gradient" if any(origin.meta.get("autograd_backward") for origin in origins) else ""
 
 
 def module_of(origins: Iterable[Any]) -> str:

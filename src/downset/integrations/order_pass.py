@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
-from downset.integrations.model_source import module_of, source_line
+from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.integrations.user_warning import warn_user
@@ -241,10 +242,12 @@ def _graph_name(nodes: Sequence[Any]) -> str:
 
 
 def _source(node: Any) -> str:
-    """The innermost line of the model (path:line) that a scheduler's node comes from; without one its module, or ""."""
+    """The innermost line of the model (path:line) that a scheduler's node comes from; without one its module, or its
+    part of a whole step, or ""."""
     parts = [part.node for part in node.get_nodes() if hasattr(part.node, "get_stack_traces")]
-    lines = (source_line(part.get_stack_traces()) for part in parts)
-    return next(filter(None, lines), "") or module_of(_origins(node))
+    traces = [[*part.get_stack_traces()] for part in parts]
+    line = next(filter(None, map(source_line, traces)), "")
+    return line or module_of(_origins(node)) or part_of_step(chain.from_iterable(traces), _origins(node))
 
 
 def _origins(node: Any) -> Iterator[Any]:
