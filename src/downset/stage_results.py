@@ -31,11 +31,19 @@ def percentile(seconds: Sequence[float], share: float) -> float:
 class PeerTimes:
     """Other runtimes beside a plan, from times of the same rounds. `median_s`: by runtime, with the plan as "downset".
     `faster`: those faster than the plan, the fastest first. `not_known`: those whose times overlap with the plan's
-    while one of both varies too much to tell. The others are slower, or equal."""
+    while one of both varies too much to tell. The others are slower, or equal. `at_least`: of the faster ones, those
+    where one of both varies too much for a ratio of medians, each with the plan's 10th percentile over its 90th."""
 
     median_s: Mapping[str, float]
     faster: tuple[str, ...]
     not_known: tuple[str, ...]
+    at_least: Mapping[str, float] = field(default_factory=dict)
+
+    def ratio(self, name: str) -> str:
+        """How much faster a runtime is, as text: the ratio of medians, or what is known at least."""
+        if name in self.at_least:
+            return f"{self.at_least[name]:.2f}x or more (the p10 of this plan over its p90)"
+        return f"{self.median_s['downset'] / self.median_s[name]:.2f}x"
 
 
 def peer_times(peer_s: Mapping[str, Sequence[float]]) -> PeerTimes:
@@ -43,17 +51,20 @@ def peer_times(peer_s: Mapping[str, Sequence[float]]) -> PeerTimes:
     of lower median where both are steady. `peer_s`: as in `StageResult`."""
     ours = peer_s.get("downset", ())
     median_s = {name: percentile(seconds, 0.5) for name, seconds in peer_s.items()}
-    faster, not_known = [], []
+    faster, not_known, at_least = [], [], {}
     for name, seconds in peer_s.items():
         if name == "downset" or percentile(seconds, 0.1) > percentile(ours, 0.9):
             continue
+        steady = is_steady(seconds) and is_steady(ours)
         if percentile(seconds, 0.9) < percentile(ours, 0.1):
             faster.append(name)
-        elif not (is_steady(seconds) and is_steady(ours)):
+            if not steady:
+                at_least[name] = percentile(ours, 0.1) / percentile(seconds, 0.9)
+        elif not steady:
             not_known.append(name)
         elif median_s[name] < median_s["downset"]:
             faster.append(name)
-    return PeerTimes(median_s, tuple(sorted(faster, key=median_s.__getitem__)), tuple(not_known))
+    return PeerTimes(median_s, tuple(sorted(faster, key=median_s.__getitem__)), tuple(not_known), at_least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,9 @@ class StageResult:
     sequential was chosen). `why`: the reason for the choice. `unit_s`: the time of each unit of the plan, measured
     alone; `unit_names`: its first and last operator; both are empty where the plan has units of a variant. `peer_s`: by
     runtime, the seconds of each run in interleaved rounds, with the plan as "downset"; empty where no other runtime was
-    timed."""
+    timed. `asked`: whether the plan is the candidate that was asked for, and not the one that measurements chose.
+    `further`: fields of `StageLimits` that ended or narrowed the search, each with a value with which more stages are
+    timed; empty where there are no more."""
 
     plan: StagePlan
     candidates: tuple[StageCandidate, ...]
@@ -97,6 +110,8 @@ class StageResult:
     unit_s: tuple[float, ...] = ()
     peer_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     unit_names: tuple[str, ...] = ()
+    asked: bool = False
+    further: Mapping[str, float | int | str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         chosen, device = self.plan.evidence.method, self.plan.device_name

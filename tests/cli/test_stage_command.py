@@ -67,7 +67,16 @@ def test_stage_prints_a_table(staged, monkeypatch):
     model, _, env, printed = staged
     monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
     screen = output_of("stage", model, "--threads", "2", "--budget-timings", "1", "--runs", "15")
-    for word in ("sequential", "p50", "speed-up", "chosen:", "bound:", "in the same rounds", "ONNX Runtime", "PyTorch"):
+    for word in (
+        "sequential",
+        "p50",
+        "speed-up",
+        "chosen:",
+        "bound:",
+        "beside other runtimes",
+        "ONNX Runtime",
+        "PyTorch",
+    ):
         assert word in screen
     assert printed["chosen"] in [candidate["name"] for candidate in printed["candidates"]]
 
@@ -90,6 +99,41 @@ def test_a_batch_of_its_own(staged, tmp_path, monkeypatch):
     options = ("--threads", "2", "--budget-timings", "5", "--runs", "15")
     output_of("stage", model, "--batch", "3", *options, "-o", tmp_path / "p3.json")
     output_of("run", model, "--plan", tmp_path / "p3.json", "--check")
+
+
+def test_a_batch_fixes_a_first_axis_that_is_open(staged, tmp_path, fails):
+    model, *_ = staged
+    whole = onnx.load(str(model))
+    whole.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    for value in (*whole.graph.value_info, *whole.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    onnx.save(whole, str(tmp_path / "open.onnx"))
+    options = ("--threads", "2", "--budget-timings", "1", "--no-profiles", "--json")
+    printed = json.loads(
+        output_of("stage", tmp_path / "open.onnx", *options, "--batch", "3", "-o", tmp_path / "p.json")
+    )
+    assert printed["batch"] == 3 and not any("ONNX Runtime was not timed" in note for note in printed["notes"])
+    sizes = ("--shape", "x=3,6,9,9")
+    output_of("run", tmp_path / "open.onnx", "--plan", tmp_path / "p.json", *sizes, "--check")
+    # What --shape gives stands, and other open axes are still asked for.
+    printed = json.loads(output_of("stage", tmp_path / "open.onnx", *options, "--shape", "x=2,6,9,9", "--batch", "3"))
+    assert printed["batch"] == 3
+    whole.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    onnx.save(whole, str(tmp_path / "open.onnx"))
+    fails(5, "stage", tmp_path / "open.onnx", *options[:-1], "--batch", "3", says="height")
+    fails(5, "stage", tmp_path / "none.onnx", "--batch", "3", says="none.onnx")
+
+
+def test_a_candidate_is_asked_for_by_its_name(staged, tmp_path, monkeypatch, fails):
+    model, *_ = staged
+    monkeypatch.setattr("downset.tuning.tune.time_peers", lambda *_, **__: ({}, []))
+    options = ("--threads", "2", "--budget-timings", "1", "--no-profiles", "--candidate", "greedy")
+    screen = output_of("stage", model, *options, "-o", tmp_path / "g.json", "--report", tmp_path / "g.html")
+    assert "chosen: greedy; it was asked for (--candidate)" in screen
+    assert decode_plan((tmp_path / "g.json").read_bytes()).evidence.method == "greedy"
+    assert "greedy taken, as asked for" in (tmp_path / "g.html").read_text()
+    output_of("run", model, "--plan", tmp_path / "g.json", "--check")
+    fails(2, "stage", tmp_path / "none.onnx", "--candidate", "greed", says="did you mean 'greedy'?")
 
 
 def test_mistakes_are_one_line(staged, tmp_path, fails):

@@ -103,16 +103,30 @@ def test_nothing_is_written_where_streams_are_not_faster(model, tmp_path, monkey
     out = tmp_path / "streams.json"
     (note,) = [line for line in json.loads(stage(model, "--ort-streams", out, "--json"))["notes"] if "streams" in line]
     assert "faster in 0 of 15" in note
-    assert note.endswith("nothing was written")
+    assert note.endswith("nothing was written") and "quiet machine" not in note
     assert not out.exists()
+
+
+def test_what_is_not_written_is_named_with_the_reason(model, tmp_path, monkeypatch):
+    clock(monkeypatch, 1.1)
+    out = tmp_path / "streams.json"
+    options = ("--threads", "2", "--budget-timings", "1", "--no-profiles", "--ort-streams", str(out))
+    said = CliRunner().invoke(command, ["stage", str(model), *options]).output
+    assert f"not written: {out} (streams were slower in each of 15 rounds)" in said and f"written: {out} (s" not in (
+        said.replace("not written", "")
+    )
+    clock(monkeypatch, 0.5)
+    said = CliRunner().invoke(command, ["stage", str(model), *options]).output
+    assert f"written: {out} (streams for ONNX Runtime)" in said and "not written" not in said
 
 
 @pytest.mark.parametrize(
     ("seconds", "difference", "kept", "says"),
     [
         ([(1.0, 0.9)] * 12 + [(1.0, 1.1)] * 3, 0.0, True, "faster in 12 of 15"),
-        ([(1.0, 0.9)] * 11 + [(1.0, 1.1)] * 4, 0.0, False, "not beyond the spread"),
+        ([(1.0, 0.9)] * 11 + [(1.0, 1.1)] * 4, 0.0, False, "streams were not faster beyond the spread, so"),
         ([(1.0, 0.5), (2.0, 0.5), (1.0, 0.5)] * 5, 0.0, False, "vary too much"),
+        ([(1.0, 9.0), (2.0, 9.0), (1.0, 9.0)] * 5, 0.0, False, "streams were slower in each of 15 rounds, so nothing"),
         ([(1.0, 0.5)] * 15, 0.1, False, "outputs differ"),
         ([(1.0, 0.5)] * 15, float("nan"), False, "outputs differ"),
     ],

@@ -164,6 +164,35 @@ def test_a_page_of_stages_says_first_whether_anything_is_faster(kept):
     verdict = stage_page(result).verdict
     assert verdict.headline.startswith("One after another is kept" if kept else "ios chosen: 2.00x")
     assert verdict.numbers[0][1] == ("4 s" if kept else "4 s → 2 s")
+    asked = stage_page(replace(result, asked=True)).verdict
+    assert asked.state == "plain" and asked.headline.startswith(plan.evidence.method + " taken, as asked for")
+
+
+@pytest.mark.parametrize("seconds", [(4.0,) * 9, (1.0, 4.0, 25.0) * 3])
+@pytest.mark.parametrize("others", [(1.0,), (30.0,)])
+def test_a_page_of_stages_says_what_its_latency_is_and_what_is_faster(seconds, others):
+    """A runtime that is known to be faster is in the verdict, without a ratio of medians where times spread too far."""
+    one = StageCandidate("sequential", (), barriers=False, seconds=seconds)
+    evidence = Evidence("sequential", 4, 1, False)
+    plan = StagePlan(((0,),), (Stage(((0,),)),), True, "cpu", "", "", "", 1, 0, "", evidence)
+    peers = {"downset": tuple(2 * value for value in seconds), "ONNX Runtime": others * 9}
+    result = StageResult(plan, (one,), 1, None, 1.0, "", unit_s=(1.5,), unit_names=("stem",), peer_s=peers)
+    page, steady, faster = stage_page(result), len(set(seconds)) == 1, others == (1.0,)
+    head, (name, value, remark) = page.verdict.headline, page.verdict.numbers[0]
+    assert head.startswith("One after another: there is no other schedule")
+    assert (name, value) == ("latency, measured", "4 s") and remark.startswith("median of 9 runs, p10 ")
+    assert ("vary too much" in remark) != steady
+    assert ("ONNX Runtime is faster than this plan" in head) == faster
+    assert page.verdict.state == ("plain" if faster else "good" if steady else "unknown")
+    below = page.sections[0].parts[1].lines[-1]
+    assert below == (
+        "The figure lays out units as timed alone, 1.5 s in all; a whole run took 4 s in the median (measured)."
+    )
+    steps = [step for step in stage_next_steps(result) if step.text.startswith("Run it in")]
+    assert len(steps) == faster
+    for step in steps:
+        assert (step.gained_s is not None) == steady and ("less than this plan" in step.text) == steady
+        assert ("x or more (the p10" in head) != steady
 
 
 def test_stages_follow_each_other_and_groups_run_side_by_side():

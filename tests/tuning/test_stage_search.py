@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import jsonschema
+import onnx
 import pytest
 from rich.console import Console
 
@@ -16,9 +17,11 @@ from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
+from downset.plans import Evidence, StagePlan
 from downset.reports.json_form import stage_result_json
 from downset.reports.stages import peer_lines
-from downset.stage_results import StageCandidate
+from downset.reports.time_steps import stage_next_steps
+from downset.stage_results import StageCandidate, StageResult
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.problem import Stage
@@ -114,6 +117,135 @@ def test_timings_that_tell_nothing_say_so():
     assert "quiet machine" in choose(loud)[2]
 
 
+def test_rounds_that_are_all_lost_are_an_answer():
+    """Both run in each round, so a count of rounds tells however far the times spread."""
+    loud = timed(((2.0 if at % 2 else 1.0), 16.0) for at in range(15))
+    chosen, _, why = choose(loud)
+    assert chosen.name == "sequential" and why.startswith(
+        "the best other, other, was slower than sequential in each of"
+    )
+    assert "quiet machine" not in why and "too far to tell" not in why
+    one_won = timed((1.0, 0.5 if at == 3 else 2.0) for at in range(15))
+    assert "slower than sequential in 14 of 15" in choose(one_won)[2]
+
+
+def test_the_candidate_that_is_asked_for_is_taken_whatever_its_time_is():
+    slower = timed([(1.0, 2.0)] * 15)
+    chosen, gain, why = choose(slower, asked=True)
+    assert (chosen.name, gain) == ("other", 0.5)
+    assert why.startswith("it was asked for (--candidate), and was slower than sequential in each of 15")
+    chosen, gain, why = choose(timed([], best=""), asked=True)
+    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for (--candidate)")
+
+
+def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
+    """The plan has its stages, or those of the candidate that is the same."""
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    monkeypatch.setattr(StageTimer, "_measure", by_formula)
+    device = open_device("cpu", threads=2)
+    listed = {one.name: one for one in tune_stages(graph, device, runs=1).candidates}
+    assert len(listed) > 3
+    for name in ("sequential", "greedy", "parallel", "merge", "both", "both, barriers"):
+        result = tune_stages(graph, device, runs=1, candidate=name)
+        taken = result.plan.evidence.method
+        assert result.asked and (
+            taken == name or (name not in listed and result.why.startswith(f"{name} has the same"))
+        )
+        assert (result.plan.stages, result.plan.barriers) == (listed[taken].stages, listed[taken].barriers)
+        verify_stages(planned_graph(graph, result.plan), result.plan)
+        assert stage_result_json(result)["asked"]
+    with pytest.raises(UsageError, match="did you mean 'greedy'"):
+        tune_stages(graph, device, runs=1, candidate="greed")
+    with pytest.raises(UsageError, match="'greedy, pools swapped' is none of this network's: 'sequential', 'greedy'"):
+        tune_stages(
+            prepare(load(random_network(tmp_path / "one.onnx", seed=5, operators=1))), device, runs=1,
+            candidate="greedy, pools swapped",
+        )  # fmt: skip
+
+
+def by_formula(self, stage):
+    """A time of a stage that is the same again, far below real ones: groups side by side help, and merging more."""
+    units, longest = len(stage.units), max(map(len, stage.groups))
+    return 1e-9 * (1.5 if stage.merged else longest + 0.1 * units if len(stage.groups) > 1 else units)
+
+
+@pytest.mark.parametrize(
+    ("network", "limits", "named"),
+    [
+        ("branchy", {}, set()),
+        ("branchy", {"timings": 5}, {"timings"}),
+        ("branchy", {"timings": 20}, {"timings"}),
+        ("branchy", {"max_ops": 1}, {"max_ops"}),
+        ("branchy", {"max_groups": 2}, {"max_groups"}),
+        ("branchy", {"work": 100}, {"work"}),
+        ("branchy", {"seconds": 1e-5}, {"seconds"}),
+        ("branchy", {"all_seconds": 1e-9}, {"all_seconds"}),
+        ("random", {"timings": 200}, {"timings"}),
+        ("random", {"timings": 400}, {"max_ops", "timings"}),
+        ("chain", {"timings": 1, "max_ops": 1, "max_groups": 1, "seconds": 1e-9}, set()),
+    ],
+)
+def test_a_limit_is_named_only_where_a_larger_one_times_more_stages(tmp_path, monkeypatch, network, limits, named):
+    """The search with the named values times more stages than the one whose limits ended or narrowed it."""
+    monkeypatch.setattr(StageTimer, "_measure", by_formula)
+    path = tmp_path / "m.onnx"
+    if network == "chain":
+        chain(path, 6)
+    else:
+        branchy(path) if network == "branchy" else random_network(path, seed=3, operators=16)
+    graph, device = prepare(load(path)), open_device("cpu", threads=1)
+    result = tune_stages(graph, device, limits=StageLimits(**limits), runs=1)
+    assert set(result.further) == named
+    for name, value in result.further.items():
+        assert value > getattr(StageLimits(**limits), name)
+    steps = [
+        step.text for step in stage_next_steps(replace(result, bound_s=1e-12)) if step.text.startswith("Time more")
+    ]
+    if not named:
+        assert steps == []
+        return
+    (step,) = steps
+    option = {"timings": "--budget-timings", "seconds": "--time-limit", "work": "--work-limit"}
+    assert all(option.get(name, name.replace("max_", "--max-")) in step for name in named)
+    more = tune_stages(graph, device, limits=StageLimits(**{**limits, **result.further}), runs=1)
+    assert more.timings_used > result.timings_used
+
+
+def chain(path, length):
+    names = [f"t{at}" for at in range(length + 1)]
+    kinds = ("Sin", "Cos", "Relu")
+    nodes = [onnx.helper.make_node(kinds[at % 3], [names[at]], [names[at + 1]]) for at in range(length)]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in (names[0], names[-1])]
+    model = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    onnx.save(onnx.helper.make_model(model, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), str(path))
+
+
+def beside(ours, theirs):
+    """The step to a candidate of less memory, with these seconds by round."""
+    plan = StagePlan(((0,),), (Stage(((0,),)),), True, "", "", "", "", 1, 0, "", Evidence("fast", 1, 1, True))
+    candidates = (StageCandidate("both, barriers", (), True, theirs, 5), StageCandidate("fast", (), True, ours, 9))
+    (step,) = stage_next_steps(StageResult(plan, candidates, 1, None, 1.0, ""))
+    return step.text
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "says"),
+    [
+        ((1.0,) * 15, (1.25,) * 15, "it was slower in 15 of 15 rounds (measured), by 250 ms in the median."),
+        ((1.0,) * 15, (0.75,) * 15, "it was faster in 15 of 15 rounds (measured), by 250 ms in the median."),
+        ((1.0, 4.0) * 8, (2.0, 8.0) * 8, "slower in 16 of 16 rounds (measured); by how much is not known, because"),
+        ((1.0, 2.0) * 8, (2.0, 1.0) * 8, "whether it is slower is not known"),
+        ((1.0,) * 15, (1.0,) * 15, "whether it is slower is not known"),
+    ],
+)
+def test_what_less_memory_costs_is_told_only_where_it_is_known(ours, theirs, says):
+    said = beside(ours, theirs)
+    assert said.startswith(
+        "Where memory counts more, take the candidate both, barriers (--candidate 'both, barriers'): "
+    )
+    assert says in said and " 0 s " not in said
+
+
 def test_others_beside_the_plan_and_when_nothing_is_said_of_them():
     assert peer_lines({}) == peer_lines({"downset": [1.0]}) == []
     first, *further = peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9})
@@ -124,7 +256,8 @@ def test_others_beside_the_plan_and_when_nothing_is_said_of_them():
     wild = [0.02, 0.02, 0.04, 0.08]
     # Times that do not overlap tell, however far one of them spreads.
     assert peer_lines({"downset": wild, "ONNX Runtime": [0.001] * 4})[1:] == [
-        "ONNX Runtime is faster than this plan, 30.00x"
+        "ONNX Runtime is faster than this plan, 20.00x or more (the p10 of this plan over its p90); repeated times "
+        "vary too much for a ratio of medians"
     ]
     assert peer_lines({"downset": [0.001] * 4, "ONNX Runtime": wild})[1:] == []
     for ours, others in ((wild, [0.025] * 4), ([0.025] * 4, wild)):

@@ -50,7 +50,8 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Where stages run and are timed.",
 )
-@click.option("--batch", type=int, help="Plan for this batch size instead of the model's own.")
+@click.option("--batch", type=int, help="Plan for this batch size instead of the model's own; "
+              "it also fixes first axes that the model leaves open.")  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, help="float32; on CUDA also float16 or bfloat16.")
 @click.option("--threads", type=int, help="Threads of the CPU; all of them if not given.")
 @click.option("--max-ops", type=int, default=3, show_default=True, help="Most units in a group (IOS's r).")
@@ -80,6 +81,12 @@ _LEAST_RUNS = 15
     help="Interleaved runs of each whole candidate, at least 15.",
 )
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option(
+    "--candidate",
+    metavar="NAME",
+    help="Take this candidate of the table, such as greedy, whatever its time is; the default is what measurements "
+    "choose.",
+)
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @click.option(
     "--ort-streams",
@@ -108,9 +115,11 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.reports.time_steps import stage_next_steps
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
-    from downset.tuning.tune import tune_stages
+    from downset.tuning.tune import check_candidate, tune_stages
     from downset.whole_files import check_output
 
+    if options["candidate"] is not None:
+        check_candidate(options["candidate"])
     if output is not None:
         check_output(output, source=model)
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
@@ -130,7 +139,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     talk = console(stderr=True, quiet=quiet)
     with reading(talk, model):
         device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
-        loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+        loaded = load(model, shapes=_shapes(model, options), trust=options["trust"])
     if streams_path is not None and loaded.source.format != "onnx":
         raise UsageError(f"--ort-streams is for .onnx files, and {model} is none")
     for path in filter(None, (output, streams_path)):
@@ -139,17 +148,17 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     with _progress(quiet) as progress:
         result = tune_stages(
             loaded, device, batch=options["batch"], limits=limits, profiles=profiles, runs=options["runs"],
-            progress=progress, peers=True,
+            progress=progress, peers=True, candidate=options["candidate"],
         )  # fmt: skip
     if output is not None:
         write_plan(output, result.plan)
-    said, streams_written = "", False
+    said, why_not = "", ""
     with waiting(talk, "writing the pictures"):
         _write_pictures(result, pictures, model)
     if streams_path is not None:
         what = f"timing sessions of ONNX Runtime in {options['runs']} rounds"
         with waiting(talk, what, limit_s=_streams_s(result, options["runs"])):
-            said, streams_written = _write_streams(streams_path, loaded, device.threads, options)
+            said, why_not = _write_streams(streams_path, loaded, device.threads, options)
     if as_json:
         result = replace(result, notes=(*result.notes, said)) if said else result
         print_json("stage", stage_result_json(result))
@@ -159,12 +168,26 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         if said:
             out.print(said, markup=False, soft_wrap=True)
         if not quiet:
-            streams = (streams_path if streams_written else None, "streams for ONNX Runtime")
+            streams = (None if why_not else streams_path, "streams for ONNX Runtime")
             print_written(out, written_lines(pictures, (output, "a plan of stages"), streams))
+            print_written(out, [f"not written: {streams_path} ({why_not})"] if why_not else [])
         for line in step_lines(stage_next_steps(result)):
             out.print(line, markup=False, soft_wrap=True)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def _shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that --shape gives, and those that --batch completes."""
+    shapes = parse_shapes(options["shapes"])
+    batch = options["batch"]
+    if batch is None or batch < 1 or Path(model).suffix.lower() != ".onnx":
+        return shapes
+    from downset.formats.onnx.model_file import batch_shapes
+    from downset.formats.reading import check_readable
+
+    check_readable(Path(model))
+    return {**batch_shapes(model, batch), **shapes}
 
 
 def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:
@@ -195,9 +218,9 @@ def _streams_s(result: StageResult, runs: int) -> float:
     return _SESSIONS * (_SESSION_S + (runs + 1) * run_s)
 
 
-def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> tuple[str, bool]:
-    """Time ONNX Runtime's streams, and write them only if they were faster; return a line on the result, and whether
-    they were written."""
+def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> tuple[str, str]:
+    """Time ONNX Runtime's streams, and write them only if they were faster; return a line on the result, and why they
+    were not written, "" if they were."""
     from downset.tuning.ort_streams import time_streams
     from downset.whole_files import write_whole
 
@@ -205,7 +228,7 @@ def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str,
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)
     if timed.kept:
         write_whole(path, timed.content())
-    return str(timed), timed.kept
+    return str(timed), timed.why_not
 
 
 def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:

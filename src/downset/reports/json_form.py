@@ -362,6 +362,7 @@ def stage_result_json(result: StageResult) -> dict[str, Any]:
         "dtype": plan.dtype,
         "batch": plan.batch,
         "chosen": plan.evidence.method,
+        "asked": result.asked,
         "speedup": result.speedup,
         "why": result.why,
         "candidates": [

@@ -6,7 +6,7 @@ import math
 
 from downset.plans import Evidence, StoppedBy
 
-__all__ = ["larger_limit", "search_option"]
+__all__ = ["larger_limit", "longer_s", "more_work", "search_option", "time_option"]
 
 _AT_LEAST_S = 60.0
 _TIMES_LONGER = 4
@@ -28,10 +28,25 @@ def larger_limit(stopped_by: StoppedBy, seconds: float, states: int) -> str | No
     """The option with a limit well above the one that ended a search: `seconds` or `states`. None where no such limit
     ended it."""
     if stopped_by == "time" and math.isfinite(seconds):
-        return f"--time-limit {_duration(max(_AT_LEAST_S, _TIMES_LONGER * seconds))}"
+        return time_option(longer_s(seconds))
     if stopped_by == "work":
-        return f"--work-limit {max(_TIMES_MORE_WORK * states, 1000)}"
+        return f"--work-limit {more_work(states)}"
     return None
+
+
+def longer_s(seconds: float) -> float:
+    """The seconds proposed after a search that its limit of `seconds` ended."""
+    return max(_AT_LEAST_S, _TIMES_LONGER * seconds)
+
+
+def more_work(states: int) -> int:
+    """The states proposed after a search that its limit of `states` ended."""
+    return max(_TIMES_MORE_WORK * states, 1000)
+
+
+def time_option(seconds: float) -> str:
+    """The option of a limit in time, rounded up."""
+    return f"--time-limit {_duration(seconds)}"
 
 
 def _duration(seconds: float) -> str:

@@ -48,11 +48,12 @@ def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
     if len(seconds) < 2:
         return []
     times = peer_times(seconds)
-    ours = times.median_s["downset"]
     fastest_first = sorted(times.median_s.items(), key=itemgetter(1))
     text = "; ".join(f"{name} {cost_s * 1e3:.3f} ms" for name, cost_s in fastest_first)
     lines = [f"beside other runtimes, in rounds with rests between them, medians: {text}"]
-    lines += [f"{name} is faster than this plan, {ours / times.median_s[name]:.2f}x" for name in times.faster]
+    for name in times.faster:
+        spread = "; repeated times vary too much for a ratio of medians" if name in times.at_least else ""
+        lines.append(f"{name} is faster than this plan, {times.ratio(name)}{spread}")
     if times.not_known:
         names = " and ".join(times.not_known)
         lines.append(

@@ -5,16 +5,18 @@ Each has numbers that were computed or measured. The steps that gain most second
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
+from statistics import median
 
 from downset.pipeline_results import Served, Simulation
 from downset.plans import Pipeline, PipelineSchedule, Resource
-from downset.reports.more_search import search_option
+from downset.reports.more_search import search_option, time_option
 from downset.reports.next_steps import ranked
 from downset.reports.pipelines import occupied_seconds
 from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results import NextStep
-from downset.stage_results import StageResult, peer_times
+from downset.stage_results import StageCandidate, StageResult, is_steady, peer_times
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
@@ -29,26 +31,39 @@ _MUCH_LONGER = 1.5
 """A latency above this many times that of one frame alone is that of a frame which waits for others."""
 
 
+_TELLING_ROUNDS = 0.8
+"""The share of rounds in which one of two candidates must be slower, for that to be known."""
+
+
 def stage_next_steps(result: StageResult) -> list[NextStep]:
-    """Steps after a search for stages: more search if the bound leaves room, a runtime that was faster, the unit that
-    takes longest, and a candidate of less memory."""
+    """Steps after a search for stages: more search if a limit left stages out and the bound leaves room, a runtime that
+    was faster, the unit that takes longest, and a candidate of less memory."""
     plan = result.plan
     chosen = next((one for one in result.candidates if one.name == plan.evidence.method), None)
     now_s = plan.evidence.value
     steps = []
-    if result.bound_s is not None and _leaves_room(result.bound_s, now_s):
+    if result.further and result.bound_s is not None and _leaves_room(result.bound_s, now_s):
         gained = now_s - result.bound_s
         steps.append(
             NextStep(
-                f"Time more stages (--budget-timings above {result.timings_used}, --max-ops, --max-groups): the bound "
-                f"is {format_seconds(result.bound_s)}, so at most {format_seconds(gained)} of {format_seconds(now_s)} "
-                "may still be gained.",
+                f"Time more stages ({_further_options(result.further)}): limits left some out. The bound is "
+                f"{format_seconds(result.bound_s)}, so at most {format_seconds(gained)} of {format_seconds(now_s)} may "
+                "still be gained.",
                 gained_s=gained,
             )
         )
     times = peer_times(result.peer_s)
     for name in times.faster:
         seconds, ours = times.median_s[name], times.median_s["downset"]
+        if name in times.at_least:
+            steps.append(
+                NextStep(
+                    f"Run it in {name}: {format_seconds(seconds)} in the median of the same rounds (measured), faster "
+                    f"than this plan by {times.ratio(name)}; how many seconds less is not known, because repeated "
+                    "times vary too much."
+                )
+            )
+            continue
         steps.append(
             NextStep(
                 f"Run it in {name}: {format_seconds(seconds)}, {format_seconds(ours - seconds)} less than this plan "
@@ -70,15 +85,46 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     smaller = [one for one in result.candidates if chosen is not None and one.live_bytes < chosen.live_bytes]
     if chosen is not None and smaller:
         least = min(smaller, key=lambda one: (one.live_bytes, one.percentile(0.5)))
-        more = least.percentile(0.5) - chosen.percentile(0.5)
         steps.append(
             NextStep(
-                f"Where memory counts more, take the candidate {least.name}: {format_bytes(least.live_bytes)} B live "
-                f"(analytic) and not {format_bytes(chosen.live_bytes)}, for {format_seconds(max(more, 0.0))} more a "
-                "run (measured, medians)."
+                f"Where memory counts more, take the candidate {least.name} (--candidate {quote(least.name)}): "
+                f"{format_bytes(least.live_bytes)} B live (analytic) and not {format_bytes(chosen.live_bytes)}; "
+                f"{_time_beside(least, chosen)}."
             )
         )
     return ranked(steps)
+
+
+_FURTHER = {
+    "timings": "--budget-timings", "max_ops": "--max-ops", "max_groups": "--max-groups", "endings": "--endings",
+    "work": "--work-limit",
+}  # fmt: skip
+"""The options of `downset stage` by the fields of StageLimits; that of `seconds` takes a unit."""
+
+
+def _further_options(further: Mapping[str, float | int | str]) -> str:
+    """The options that widen a search. Each of the wider limits on stages suffices; what ended the search goes with
+    every one of them."""
+    words = {
+        name: time_option(float(value)) if name == "seconds" else f"{_FURTHER.get(name, name)} {value}"
+        for name, value in further.items()
+    }
+    shapes = [words.pop(name) for name in ("endings", "max_ops", "max_groups") if name in words]
+    return ", and ".join([" or ".join(shapes), *words.values()] if shapes else words.values())
+
+
+def _time_beside(other: StageCandidate, chosen: StageCandidate) -> str:
+    """Words for a candidate's time beside the chosen one's, as far as the rounds in which both ran tell."""
+    differences = [theirs - ours for theirs, ours in zip(other.seconds, chosen.seconds, strict=True)]
+    rounds = len(differences)
+    for word, many in (("slower", sum(d > 0 for d in differences)), ("faster", sum(d < 0 for d in differences))):
+        if rounds and many >= _TELLING_ROUNDS * rounds:
+            said = f"it was {word} in {many} of {rounds} rounds (measured)"
+            if is_steady(other.seconds) and is_steady(chosen.seconds):
+                typical = format_seconds(abs(median(differences)))
+                return f"{said}, by {typical} in the median"
+            return f"{said}; by how much is not known, because repeated times vary too much"
+    return "whether it is slower is not known: neither was faster in four fifths of the rounds (measured)"
 
 
 def pipeline_next_steps(

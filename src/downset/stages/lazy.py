@@ -143,7 +143,7 @@ def lazy(
         engine=engine,
     )
     prices = _Prices(problem, lattice, price, strategy, bound_share)
-    left = budget
+    left, late = budget, False
     for assumed in (prices.estimates, prices.bounds):
         while clock.now() < deadline:
             chain, _ = prices.solve(lattice, assumed())
@@ -157,9 +157,17 @@ def lazy(
                     asked = True
             if not asked:
                 break
+        else:
+            late = True
     chain, cost = prices.solve(lattice, prices.only_measured())
     _, least = prices.solve(lattice, prices.bounds())
     stages = tuple(prices.stage(way) for way in chain)
+    proven = least >= cost
     return FoundStages(
-        stages, cost / 1e9, min(least, cost) / 1e9, proven=least >= cost, timings=len(prices.nanoseconds_of)
+        stages,
+        cost / 1e9,
+        min(least, cost) / 1e9,
+        proven=proven,
+        timings=len(prices.nanoseconds_of),
+        ended_by="" if proven else clock.stopped_by() if late else "timings",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from downset.lattice import bits
 from downset.plans import Stage
@@ -32,13 +33,15 @@ class StageProblem:
 @dataclass(frozen=True, slots=True)
 class FoundStages:
     """`cost_s`: the sum of the prices of the stages. `bound_s`: a lower bound on the cost of every schedule within the
-    same limits. `timings`: how many different stages were priced."""
+    same limits. `timings`: how many different stages were priced. `ended_by`: the limit that ended the search early,
+    on priced stages ("timings"), time or work; "" if none did."""
 
     stages: tuple[Stage, ...]
     cost_s: float
     bound_s: float
     proven: bool
     timings: int
+    ended_by: Literal["", "timings", "time", "work"] = ""
 
 
 def groups_of(predecessors: Iterable[int], units: int) -> tuple[tuple[int, ...], ...]:

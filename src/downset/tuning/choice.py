@@ -46,9 +46,13 @@ def timed_candidates(
     values: Sequence[Any],
     runs: int,
     progress: Progress,
+    *,
+    asked: str | None = None,
 ) -> Timed:
     """Time the candidates in `runs` interleaved rounds; the first must be sequential. Each other candidate runs once
-    before and is left out if its outputs differ from sequential's. Raises UnsupportedError if sequential cannot run."""
+    before and is left out if its outputs differ from sequential's. `asked`: the name of the candidate that takes turns
+    with sequential in further rounds, in place of the fastest one. Raises UnsupportedError if sequential cannot run, or
+    if the candidate that was asked for is left out."""
     ready: dict[str, StageCandidate] = {}
     engines: dict[str, Any] = {}
     notes = []
@@ -83,10 +87,12 @@ def timed_candidates(
                 continue
             live = possibly_live_bytes(graph, units, program, dtype=device.dtype)
             ready[candidate.name] = replace(candidate, live_bytes=live)
+        if asked is not None and asked not in ready:
+            raise UnsupportedError(next(note for note in notes if note.startswith(f"candidate {asked!r} ")))
         progress("timing candidates", 0, 1)
         samples = device.time_whole(engines, placed, runs=runs)
         first, *others = engines
-        best = min(others, key=lambda name: median(samples[name]), default=first)
+        best = min(others, key=lambda name: median(samples[name]), default=first) if asked is None else asked
         pairs: list[tuple[float, float]] = []
         if best != first:
             progress("confirming the best", 0, 1)
@@ -107,26 +113,45 @@ def _close(engine: Any) -> None:
         close()
 
 
-def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
-    """(the chosen candidate, its speed-up over sequential, the reason for the choice as text)."""
+def choose(timed: Timed, *, asked: bool = False) -> tuple[StageCandidate, float, str]:
+    """(the chosen candidate, its speed-up over sequential, the reason for the choice as text). `asked`: the candidate
+    that ran beside sequential was asked for, and is chosen whatever its times are."""
     sequential = timed.candidates[0]
     if not timed.pairs:
-        return sequential, 1.0, "there is no other schedule"
+        return sequential, 1.0, "it was asked for (--candidate)" if asked else "there is no other schedule"
     best = next(candidate for candidate in timed.candidates if candidate.name == timed.best)
     ratios = [ours / theirs for ours, theirs in timed.pairs]
-    alone = [seconds for seconds, _ in timed.pairs]
-    wins, gain = sum(ratio > 1.0 for ratio in ratios), median(ratios)
-    text = f"faster than sequential in {wins} of {len(ratios)} fresh interleaved rounds, {gain:.3f}x in the median"
-    if not (is_steady(sequential.seconds) and is_steady(alone)):
-        text += "; sequential alone spread too far to tell anything"
-        return sequential, 1.0, f"the best other, {best.name}, was {text}: measure again on a quiet machine"
-    if wins >= _WINS * len(ratios) and gain > 1.0:
+    gain = median(ratios)
+    faster, text = _compared(sequential, timed.pairs, ratios)
+    if asked:
+        return best, gain, f"it was asked for (--candidate), and was {text}"
+    if faster:
         return best, gain, f"{best.name} was {text}"
+    return sequential, 1.0, f"the best other, {best.name}, was {text}"
+
+
+def _compared(
+    sequential: StageCandidate, pairs: Sequence[tuple[float, float]], ratios: Sequence[float]
+) -> tuple[bool, str]:
+    """(whether a candidate is known to be faster than sequential, what its rounds beside sequential tell)."""
+    rounds, gain = len(ratios), median(ratios)
+    wins, losses = sum(ratio > 1.0 for ratio in ratios), sum(ratio < 1.0 for ratio in ratios)
+    where = f"of {rounds} fresh interleaved rounds, {gain:.3f}x in the median"
+    if losses >= _WINS * rounds and gain < 1.0:
+        # Both run in each round, so the count of rounds tells this however far the times spread.
+        return False, f"slower than sequential in {'each' if losses == rounds else losses} {where}"
+    text = f"faster than sequential in {wins} {where}"
+    if not (is_steady(sequential.seconds) and is_steady([seconds for seconds, _ in pairs])):
+        return False, f"{text}; sequential alone spread too far to tell anything: measure again on a quiet machine"
+    if wins >= _WINS * rounds and gain > 1.0:
+        return True, text
     if not is_steady(ratios):
         low, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.9))
-        text += f"; the rounds spread too far to tell anything (p10 {low:.2f}x, p90 {high:.2f}x)"
-        return sequential, 1.0, f"the best other, {best.name}, was {text}: measure again on a quiet machine"
-    return sequential, 1.0, f"the best other, {best.name}, was {text}: not beyond the spread"
+        return False, (
+            f"{text}; the rounds spread too far to tell anything (p10 {low:.2f}x, p90 {high:.2f}x): measure again on a "
+            "quiet machine"
+        )
+    return False, f"{text}: not beyond the spread"
 
 
 def noise(timed: Timed) -> str | None:

@@ -56,20 +56,38 @@ class StreamsTimed:
         return sum(streams < sequential for sequential, streams in self.seconds)
 
     @property
+    def losses(self) -> int:
+        return sum(streams > sequential for sequential, streams in self.seconds)
+
+    @property
     def steady(self) -> bool:
         return bool(self.seconds) and is_steady([sequential for sequential, _ in self.seconds])
 
     @property
     def kept(self) -> bool:
         """Whether to write the file: the outputs agree, and streams were faster beyond the spread."""
-        return self.steady and self.wins >= _WINS * len(self.seconds) and self.difference <= _ALLOWED
+        return not self.why_not
+
+    @property
+    def why_not(self) -> str:
+        """Why the file is not written; "" where it is kept."""
+        rounds = len(self.seconds)
+        if len(self.streams) < 2:
+            return "the network has no branches"
+        if not self.difference <= _ALLOWED:
+            return f"the outputs differ by {self.difference:.2g} of the largest value"
+        if self.losses >= _WINS * rounds:
+            return f"streams were slower in {f'each of {rounds}' if self.losses == rounds else self.losses} rounds"
+        if not self.steady:
+            return "the repeated times vary too much; use a quiet machine"
+        return "" if self.wins >= _WINS * rounds else "streams were not faster beyond the spread"
 
     def content(self) -> bytes:
         return streams_file(self.streams)
 
     def __str__(self) -> str:
         if len(self.streams) < 2:
-            return "ONNX Runtime's streams: the network has no branches, so nothing was written"
+            return f"ONNX Runtime's streams: {self.why_not}, so nothing was written"
         sequential, streams = (median(column) * 1e3 for column in zip(*self.seconds, strict=True))
         said = (
             f"ONNX Runtime's streams: {streams:.3f} ms, sequential {sequential:.3f} ms in the median, faster in "
@@ -80,10 +98,7 @@ class StreamsTimed:
                 f"{said}. Open the session with execution_mode=ORT_PARALLEL, intra_op_num_threads={self.threads}, "
                 f"inter_op_num_threads={self.lanes}, and the file as {OPTION}"
             )
-        if not self.difference <= _ALLOWED:
-            return f"{said}, but the outputs differ by {self.difference:.2g} of the largest value: nothing was written"
-        why = "not beyond the spread" if self.steady else "the repeated times vary too much; use a quiet machine"
-        return f"{said}: {why}, so nothing was written"
+        return f"{said}: {self.why_not}, so nothing was written"
 
 
 def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from downset import clock
 from downset.errors import LimitReached, UsageError
@@ -14,6 +15,7 @@ from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
 from downset.methods import check_choice, check_work_limit
 from downset.plans import Stage
+from downset.reports.more_search import longer_s, more_work
 from downset.stages.endings import ENDINGS, EndingsName
 from downset.stages.greedy import greedy
 from downset.stages.ios import StrategyName
@@ -24,13 +26,18 @@ from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, group_units,
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
-__all__ = ["Progress", "StageLimits", "Variant"]
+__all__ = ["Progress", "StageLimits", "Variant", "further_limits"]
 
 Progress = Callable[[str, int, int], None]
 
 
 _LARGEST = 2**31 - 1
 """The largest limit that the compiled search takes."""
+_TIMES_MORE = 2
+"""A search that a limit on timings ended is proposed to have so many times as many."""
+_LOOKED_AT = 1_000_000
+"""States of a block that are visited to learn whether wider limits leave more stages to time."""
+_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,8 @@ class StageSearch:
     deadline: float = math.inf
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ended_by: set[str] = field(default_factory=set)
+    """Fields of StageLimits that ended the search of a block early."""
 
     def stages(self, strategy: StrategyName) -> tuple[Stage, ...]:
         self.parts = self.parts or list(search_blocks(self.units.predecessors))
@@ -113,21 +122,62 @@ class StageSearch:
 
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
+            if len(block) > 1:
+                self.ended_by.add("all_seconds")
             raise LimitReached("no time was left")
         if len(block) > 64:
             raise LimitReached(f"a block of {len(block)} units is too large to be searched")
+        shorter = "seconds" if self.limits.seconds <= left_s else "all_seconds"
+        of_limit = {"timings": "timings", "time": shorter, "work": "work"}
         with clock.counting(self.limits.work, min(self.limits.seconds, left_s)) as limit_s:
-            return lazy(
-                problem,
-                price,
-                max_ops=self.limits.max_ops,
-                max_groups=self.limits.max_groups,
-                endings=self.limits.endings,
-                strategy=strategy,
-                budget=share,
-                free=free,
-                time_limit_s=limit_s,
+            begin = clock.now()
+            try:
+                stages = lazy(
+                    problem,
+                    price,
+                    max_ops=self.limits.max_ops,
+                    max_groups=self.limits.max_groups,
+                    endings=self.limits.endings,
+                    strategy=strategy,
+                    budget=share,
+                    free=free,
+                    time_limit_s=limit_s,
+                )
+            except LimitReached:
+                if clock.now() - begin >= limit_s:
+                    self.ended_by.add(of_limit[clock.stopped_by()])
+                raise
+        if stages.ended_by:
+            self.ended_by.add(of_limit[stages.ended_by])
+        return stages
+
+    def wider(self) -> dict[str, Any]:
+        """Fields of StageLimits with wider values, with each of which alone more stages of these blocks are timed. A
+        block that would take long to look at counts as if it had none."""
+        limits = self.limits
+        tried: dict[str, Any] = {"endings": "all"} if limits.endings != "all" else {}
+        tried |= {"max_ops": limits.max_ops + 1, "max_groups": limits.max_groups + 1}
+        least = {"endings": 2, "max_ops": limits.max_ops + 1, "max_groups": limits.max_groups + 1}
+        end = time.monotonic() + _LOOK_S
+        return {
+            name: value
+            for name, value in tried.items()
+            if any(
+                self._leaves_some(block, replace(limits, **{name: value}), end - time.monotonic())
+                for block in self.parts
+                if len(block) >= least[name]
             )
+        }
+
+    def _leaves_some(self, block: Sequence[int], limits: StageLimits, seconds: float) -> bool:
+        """Whether a search of the block within these limits asks for a stage that is not timed yet."""
+        asked = StageSearch(self.units, self.families, self.timer, replace(limits, work=_LOOKED_AT), self.progress)
+        asked.deadline = time.monotonic() + seconds
+        try:
+            asked._block(block_problem(self.units, self.families, block), block, "both", 0)
+        except LimitReached:
+            return False
+        return "timings" in asked.ended_by
 
     def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"
@@ -162,6 +212,26 @@ class Variant:
     def ready(self, limits: StageLimits) -> tuple[Stage, ...]:
         problem = StageProblem(self.units.predecessors)
         return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
+
+
+def further_limits(limits: StageLimits, searches: Sequence[StageSearch], used: int) -> dict[str, float | int | str]:
+    """Fields of StageLimits that ended or narrowed these searches, each with a value with which more stages are timed;
+    empty where the searches came to their end and no limit left out a stage that would be timed. `used`: the stages
+    timed so far."""
+    ended = set().union(*(search.ended_by for search in searches))
+    more: dict[str, float | int | str] = {}
+    if not ended:
+        for search in searches:
+            more |= search.wider()
+    if "timings" in ended or (more and used >= limits.timings):
+        more["timings"] = _TIMES_MORE * max(limits.timings, used)
+    if "seconds" in ended:
+        more["seconds"] = longer_s(limits.seconds)
+    if "all_seconds" in ended:
+        more["all_seconds"] = longer_s(limits.all_seconds)
+    if "work" in ended and limits.work is not None:
+        more["work"] = max(_LOOKED_AT, more_work(limits.work))
+    return more
 
 
 def _labelled(progress: Progress, name: str) -> Progress:

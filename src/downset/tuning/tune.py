@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
@@ -23,9 +24,24 @@ from downset.text import unheard
 from downset.tuning.choice import choose, longest_path, noise, timed_candidates, work
 from downset.tuning.peers import time_peers
 from downset.tuning.profiles import Profiles
-from downset.tuning.search import Progress, StageLimits, Variant
+from downset.tuning.search import Progress, StageLimits, Variant, further_limits
 
-__all__ = ["tune_stages"]
+__all__ = ["CANDIDATES", "check_candidate", "tune_stages"]
+
+CANDIDATES = (
+    "sequential", "greedy", "parallel, barriers", "parallel", "merge", "both, barriers", "both",
+    *(f"{name}, {variant}" for variant in VARIANTS if variant for name in ("sequential", "greedy", "both")),
+)  # fmt: skip
+"""The names of all candidates that a network can have."""
+
+
+def check_candidate(name: str) -> None:
+    """Raise UsageError for a name that no candidate has, with the close one."""
+    if name not in CANDIDATES:
+        close = get_close_matches(name, CANDIDATES, 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        listed = ", ".join(map(repr, CANDIDATES))
+        raise UsageError(f"candidate (--candidate) must be one of {listed}; given {name!r}{meant}")
 
 
 def tune_stages(
@@ -39,6 +55,7 @@ def tune_stages(
     seed: int = 0,
     progress: Progress | None = None,
     peers: bool = False,
+    candidate: str | None = None,
 ) -> StageResult:
     """Search stages for a network on a device, time whole candidates end to end in interleaved rounds, and choose one.
 
@@ -47,14 +64,18 @@ def tune_stages(
     `profiles` keeps timings of stages from one call to the next. `progress` is called with what is done, how much of it
     is done, and how much there is. Times are measured, in seconds, on inputs drawn from `seed`. The plan is verified.
     `peers`: also time other runtimes in turns with the chosen plan, on a CPU only: PyTorch, operator by operator, and
-    for a .onnx file ONNX Runtime.
+    for a .onnx file ONNX Runtime. `candidate`: the name of the candidate to take, whatever the times are (CANDIDATES);
+    None takes what measurements choose.
 
-    Raises UnsupportedError for an operator without a kernel or a graph with nothing to run, UsageError for bad limits.
+    Raises UnsupportedError for an operator without a kernel, a graph with nothing to run, or a `candidate` that the
+    device cannot run, UsageError for bad limits and for a `candidate` that this network does not have.
     """
     from downset.executor.arena import seeded_inputs
 
     limits = limits or StageLimits()
     progress = progress or unheard
+    if candidate is not None:
+        check_candidate(candidate)
     if runs < 1:
         raise UsageError(f"runs must be at least 1; given {runs}")
     if not graph.ops:
@@ -91,22 +112,29 @@ def tune_stages(
             StageCandidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
             StageCandidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),
         ]
-        if other.search.families != plain.search.families and plain.timer.used < limits.timings:
-            offered.append(StageCandidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
-    candidates: dict[tuple[object, ...], StageCandidate] = {}
-    for candidate in offered:
-        sequential = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
-        single = all(len(stage.units) == 1 for stage in candidate.stages)
-        # If every stage is one group, barriers change nothing; if every stage is one unit, the chain is sequential.
-        stages = () if single else candidate.stages
-        candidates.setdefault((candidate.variant, stages, candidate.barriers and not sequential), candidate)
+        if other.search.families != plain.search.families:
+            if plain.timer.used < limits.timings:
+                both = other.search.stages("both")
+                offered.append(StageCandidate(f"both, {name}", both, barriers=False, variant=name))
+            else:
+                other.search.ended_by.add("timings")
+    searches = [variant.search for variant in variants.values()]
+    further = further_limits(limits, searches, plain.timer.used)
+    candidates, kept_as = _different(offered)
+    if candidate is not None and candidate not in kept_as:
+        raise UsageError(
+            f"candidate (--candidate) {candidate!r} is none of this network's: {', '.join(map(repr, kept_as))}"
+        )
+    asked = None if candidate is None else kept_as[candidate]
     values = seeded_inputs(graph, seed=seed)
-    timed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
-    chosen, speedup, why = choose(timed)
+    timed = timed_candidates(variants, device, candidates, values, runs, progress, asked=asked)
+    chosen, speedup, why = choose(timed, asked=asked is not None)
+    if asked != candidate:
+        why = f"{candidate} has the same stages here; {why}"
     plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
     # Units were timed alone, at another moment. A sum above the time of the whole network is not a bound.
-    fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
+    fastest = min(one.percentile(0.1) for one in timed.candidates)
     proven = bound <= fastest
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
     plan = StagePlan(
@@ -132,7 +160,22 @@ def tune_stages(
     return StageResult(
         plan, timed.candidates, plain.timer.used, bound if proven else None, speedup, why, tuple(dict.fromkeys(notes)),
         () if chosen.variant else tuple(alone), beside, () if chosen.variant else _unit_names(graph, plan.units),
+        asked is not None, further,
     )  # fmt: skip
+
+
+def _different(offered: Sequence[StageCandidate]) -> tuple[list[StageCandidate], dict[str, str]]:
+    """(the candidates that differ, the first of each kind; by the name of each candidate, that of the one kept)."""
+    kept: dict[tuple[object, ...], StageCandidate] = {}
+    kept_as = {}
+    for candidate in offered:
+        sequential = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
+        single = all(len(stage.units) == 1 for stage in candidate.stages)
+        # If every stage is one group, barriers change nothing; if every stage is one unit, the chain is sequential.
+        stages = () if single else candidate.stages
+        key = (candidate.variant, stages, candidate.barriers and not sequential)
+        kept_as[candidate.name] = kept.setdefault(key, candidate).name
+    return list(kept.values()), kept_as
 
 
 def _unit_names(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[str, ...]:

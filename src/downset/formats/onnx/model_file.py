@@ -127,6 +127,19 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
         raise LoadError(f"{path}: {sizes_wanted(open_inputs)}")
 
 
+def batch_shapes(path: str | os.PathLike[str], batch: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each input whose first axis alone is open, with `batch` as that axis. Raises LoadError for a damaged
+    file."""
+    graph = read_unfixed(onnx_library(), Path(path)).graph
+    weights = {initializer.name for initializer in graph.initializer}
+    shapes = {}
+    for value in graph.input:
+        first, *others = value.type.tensor_type.shape.dim or [None]
+        if first is not None and value.name not in weights and not is_fixed(first) and all(map(is_fixed, others)):
+            shapes[value.name] = (batch, *(dim.dim_value for dim in others))
+    return shapes
+
+
 def resizes(value: Any, shape: Sequence[int]) -> bool:
     """Whether this shape gives an input other sizes than the file fixes."""
     dims = value.type.tensor_type.shape.dim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
@@ -18,8 +19,8 @@ from downset.reports.page.timeline_figure import gantt_figure
 from downset.reports.stages import choice_lines, stage_plan_lines
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import stage_timeline
-from downset.stage_results import StageResult
-from downset.text import format_bytes, format_seconds, format_size, printable
+from downset.stage_results import StageResult, is_steady, peer_times
+from downset.text import counted, format_bytes, format_seconds, format_size, printable
 
 __all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_page"]
 
@@ -144,24 +145,28 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
     timeline = stage_timeline(plan, unit_s, names)
     lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [timeline], unit="stage",
                          timed=bool(unit_s))  # fmt: skip
-    sections = [Section("Stages", (lanes, Facts(tuple(stage_plan_lines(plan)[1:2]))))]
+    facts_below = stage_plan_lines(plan)[1:2]
+    if unit_s:
+        facts_below.append(
+            f"The figure lays out units as timed alone, {format_seconds(timeline.end_s)} in all; a whole run took "
+            f"{format_seconds(plan.evidence.value)} in the median (measured)."
+        )
+    sections = [Section("Stages", (lanes, Facts(tuple(facts_below))))]
     numbers = [("latency", format_seconds(plan.evidence.value), "measured, median" if plan.device else "from prices")]
     head = f"{len(plan.units)} units in {len(plan.stages)} stages: {format_seconds(plan.evidence.value)}"
     detail = ""
+    state: Literal["good", "unknown", "plain"] = "plain"
     if isinstance(stages, StageResult):
+        state, head = _stage_verdict(stages)
         first = stages.candidates[0].percentile(0.5)
         kept = plan.evidence.method == stages.candidates[0].name
-        head = f"{plan.evidence.method} chosen: {stages.speedup:.2f}x against one after another"
-        if kept:
-            head = "One after another is kept: no other candidate is known to be faster"
         bound = "not known" if stages.bound_s is None else format_seconds(stages.bound_s)
         latency = f"{'' if kept else f'{format_seconds(first)} → '}{format_seconds(plan.evidence.value)}"
-        numbers = [("latency, measured", latency, "medians"), ("bound", bound, "")]
+        numbers = [("latency, measured", latency, _spread(stages)), ("bound", bound, "")]
         detail = stages.why
         sections.append(Section("Candidates", (_candidates(stages),)))
         sections.append(next_section(stage_next_steps(stages)))
         sections.append(Section("In words", (Facts((*choice_lines(stages), *(f"note: {n}" for n in stages.notes))),)))
-    state = "good" if isinstance(stages, StageResult) else "plain"
     facts = (
         ("device", plan.device_name),
         ("type", plan.dtype),
@@ -170,8 +175,39 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
     )
     shown = tuple(item for item in facts if item[1])
     return Page(printable(title), f"{len(plan.units)} units on {plan.device_name or 'no device'}",
-                Verdict("good" if state == "good" else "plain", head, detail, tuple(numbers)), tuple(sections),
-                shown)  # fmt: skip
+                Verdict(state, head, detail, tuple(numbers)), tuple(sections), shown)  # fmt: skip
+
+
+def _stage_verdict(stages: StageResult) -> tuple[Literal["good", "unknown", "plain"], str]:
+    """(the state, the headline) of a search: good only where no other candidate and no runtime is known to be faster,
+    and the times tell."""
+    method, sequential = stages.plan.evidence.method, stages.candidates[0]
+    times = peer_times(stages.peer_s)
+    if stages.asked:
+        head = f"{method} taken, as asked for"
+        if method != sequential.name:
+            gain = f"{stages.speedup:.2f}x against one after another"
+            head += f": {gain if is_steady(sequential.seconds) else 'not known whether it is faster'}"
+    elif method != sequential.name:
+        head = f"{method} chosen: {stages.speedup:.2f}x against one after another"
+    elif len(stages.candidates) == 1:
+        head = "One after another: there is no other schedule"
+    else:
+        head = "One after another is kept: no other candidate is known to be faster"
+    if times.faster:
+        head += "; " + ", ".join(f"{name} is faster than this plan, {times.ratio(name)}" for name in times.faster)
+    if stages.asked or times.faster:
+        return "plain", head
+    return ("good" if is_steady(sequential.seconds) else "unknown"), head
+
+
+def _spread(stages: StageResult) -> str:
+    """Words for a measured latency: the median of how many runs, and how far they spread."""
+    chosen = next(one for one in stages.candidates if one.name == stages.plan.evidence.method)
+    low, high = format_seconds(chosen.percentile(0.1)), format_seconds(chosen.percentile(0.9))
+    runs = len(chosen.seconds)
+    spread = "" if is_steady(chosen.seconds) else "; they vary too much to compare"
+    return f"median of {counted(runs, 'run')}, p10 {low} to p90 {high}{spread}"
 
 
 def _candidates(stages: StageResult) -> ChartGroup:
