@@ -11,7 +11,7 @@ from downset.arenas.plan import plan_arena, plan_shared
 from downset.arenas.planners import ARENAS, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
 from downset.arenas.planners import CONTRACT as ARENA_CONTRACT
 from downset.clusters.model import Cluster, Device, Network
-from downset.errors import InfeasibleError, UsageError
+from downset.errors import InfeasibleError, InvalidPlan, UsageError
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record
 from downset.methods import ENGINES, Method, choose
@@ -196,6 +196,63 @@ def test_a_callable_of_the_same_shape_serves(family):
     assert plan.evidence.value >= min(family.plan(name).evidence.value for name in family.methods)
     declared = family.plan(Method(family.own, proves=True))
     assert replace(declared.evidence, seconds=0) == replace(plan.evidence, seconds=0)
+
+
+BOUNDED = pytest.mark.parametrize(
+    "family",
+    [family for name, family in FAMILIES.items() if name != "pipelines"],
+    ids=[name for name in FAMILIES if name != "pipelines"],
+)
+
+
+def stating(family, **fields):
+    """A callable of the family whose result states these bounds and proofs: `bound` as a share of its plan's value."""
+    value = family.plan(family.own).evidence.value
+    named = {"bound": "bound_s" if family.contract.bound == "bound_s" else "bound"}
+    needed = {"orders": {"time_limit_s": 1.0}, "offsets": {"ties": "tflite"}}.get(family.contract.plans, {})
+    changed = {named.get(field, field): stated * value if field == "bound" else stated
+               for field, stated in fields.items()}  # fmt: skip
+    return lambda *problem: replace(family.own(*problem, **needed), **changed)
+
+
+@BOUNDED
+@pytest.mark.parametrize("proves", [False, True])
+@pytest.mark.parametrize("share", [1.5, math.inf, math.nan])
+def test_a_bound_above_the_value_of_its_own_plan_is_refused(family, proves, share):
+    with pytest.raises(InvalidPlan, match=r"states a bound of .*, above the value"):
+        family.plan(Method(stating(family, bound=share), proves=proves))
+
+
+@BOUNDED
+def test_a_bound_that_is_rounded_is_taken(family):
+    evidence = family.plan(Method(stating(family, bound=1 + 1e-12), proves=True)).evidence
+    assert evidence.proven and evidence.bound == evidence.value
+
+
+@BOUNDED
+@pytest.mark.parametrize("fields", [{"bound": 1}, {"proven": True}, {"bound": 1, "proven": True}])
+def test_only_a_callable_that_is_declared_to_prove_is_believed(family, fields):
+    plain, stated = family.plan(family.own).evidence, stating(family, **fields)
+    evidence = family.plan(stated).evidence
+    assert not plain.proven and not evidence.proven and evidence.bound == plain.bound < plain.value
+    evidence = family.plan(Method(stated, proves=True)).evidence
+    assert evidence.proven and evidence.bound == evidence.value
+
+
+def test_a_callable_that_meets_our_own_bound_is_proven():
+    assert plan_arena(RECORDS, method=lambda records: Found((0, 8, 12), 0)).evidence.proven is False
+    evidence = plan_arena(RECORDS, method=lambda records: Found((0, 8, 0), 0)).evidence
+    assert evidence.proven and evidence.bound == 12
+
+
+def test_a_bound_that_is_not_to_be_believed_proves_nothing_infeasible():
+    """Under a capacity the search decides, whatever the callable states."""
+    wasteful = any_offsets(RECORDS, ties="tflite")
+    for proven in (False, True):
+        plan = plan_arena(
+            RECORDS, method=lambda records, proven=proven: replace(wasteful, bound=20, proven=proven), capacity_bytes=12
+        )
+        assert plan.arena_bytes == 12
 
 
 @EVERY_METHOD

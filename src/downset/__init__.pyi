@@ -38,13 +38,13 @@ from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
 from downset.memory.liveness import OrderProblem as OrderProblem
 from downset.memory.liveness import Storage as Storage
-from downset.memory.liveness import lifetimes as lifetimes
 from downset.memory.liveness import order_problem as order_problem
-from downset.memory.liveness import peak_bytes as peak_bytes
 from downset.memory.models import MEMORY_MODELS as MEMORY_MODELS
 from downset.memory.models import MemoryModel as MemoryModel
 from downset.memory.records import Record as Record
 from downset.methods import Method as Method
+from downset.orders.lawful import lifetimes as lifetimes
+from downset.orders.lawful import peak_bytes as peak_bytes
 from downset.orders.plan import plan_order as plan_order
 from downset.pipeline_results import DeviceUse as DeviceUse
 from downset.pipeline_results import Served as Served

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from downset.errors import UsageError
+from downset.errors import InvalidPlan, UsageError
 
 __all__ = [
     "ENGINES",
@@ -26,13 +27,18 @@ __all__ = [
     "check_choices",
     "check_engine",
     "check_time_limit",
+    "check_whole",
     "check_work_limit",
     "choose",
+    "is_whole",
 ]
 
 EngineName = Literal["native", "python"]
 """The compiled search, or the Python one that specifies it."""
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+_ROUNDING = 1e-9
+"""The share of a value by which a stated bound may be above it: sums of seconds are rounded."""
 
 ChainName = Literal["pieces", "blocks", "relays"]
 
@@ -41,13 +47,19 @@ ChainName = Literal["pieces", "blocks", "relays"]
 class Contract:
     """The contract between a family and its planners. `plans`: what they plan, for messages. `problem`: the positional
     arguments. `settings`: options that the family's public function passes to every planner that takes them. `returns`:
-    the type of the result. `others`: further arguments of that function, proposed where an option is misspelt."""
+    the type of the result. `others`: further arguments of that function, proposed where an option is misspelt.
+
+    `known`: from the problem and the result of a callable, its value, and a bound on every value that holds whatever
+    the callable says; it raises InvalidPlan for a result that breaks a law. `bound`: the field of the result that states a
+    bound, beside its field `proven`. Without `known` the family's public function judges both."""
 
     plans: str
     problem: tuple[str, ...]
     settings: tuple[str, ...]
     returns: type
     others: tuple[str, ...] = ()
+    known: Callable[..., tuple[float, float]] | None = None
+    bound: str = "bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,7 @@ class Method:
 
     `proves`: its search covers the whole documented space, so that its bounds and its answer "no plan" hold for that
     space. Under memory limits, planning of pipelines then tries further plans before it reports that there is none.
+    Of a callable that does not declare it, a bound or a proof is not taken over (only that of pipelines is).
     `chain`: the chain of units of a graph that a planner of pipelines gets: its pieces, one unit for each block, or
     pieces that pass tensors on over several stages (relays).
 
@@ -103,22 +116,41 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A method with its name and the options that the user gave for it."""
+    """A method with its name and the options that the user gave for it. `listed`: it is one of the family's own."""
 
     name: str
     method: Method
     contract: Contract
     options: Mapping[str, object]
+    listed: bool = True
 
     def __call__(self, *problem: Any, **settings: Any) -> Any:
-        """Plan with the settings that the method takes. Raises UsageError for a result of another type."""
+        """Plan with the settings that the method takes. Raises UsageError for a result of another type, InvalidPlan for
+        a callable's result that breaks a law or states a bound above its value."""
         result = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
         if not isinstance(result, self.contract.returns):
             raise UsageError(
                 f"method {self.name!r} returned {type(result).__name__}; a planner of {self.contract.plans} returns "
                 f"{self.contract.returns.__name__}"
             )
-        return result
+        if self.listed or self.contract.known is None:
+            return result
+        return self._judged(result, *self.contract.known(*problem, result))
+
+    def _judged(self, result: Any, value: float, own: float) -> Any:
+        """The result of a callable with a bound that holds: its own where it proves, else `own`."""
+        field = self.contract.bound
+        stated = getattr(result, field)
+        if isinstance(stated, bool) or not isinstance(stated, (int, float)):
+            raise UsageError(f"method {self.name!r} states the bound {stated!r}; a bound is a number")
+        if not stated <= value + _ROUNDING * abs(value):
+            raise InvalidPlan(
+                f"method {self.name!r} states a bound of {stated:,}, above the value {value:,} of its own plan"
+            )
+        if self.method.proves and result.proven:
+            return replace(result, **{field: value})
+        bound = max(own, stated) if self.method.proves else own
+        return replace(result, **{field: min(bound, value), "proven": bound >= value})
 
 
 def choose(
@@ -149,7 +181,7 @@ def choose(
         raise UsageError(f"a method is a name or a callable, not {method!r}; choose one of {', '.join(methods)}")
     _check_shape(name, planner, contract, options)
     _check_options(name, planner, options, settings=contract.settings, others=contract.others)
-    return Chosen(name, planner, contract, options)
+    return Chosen(name, planner, contract, options, any(planner is listed for listed in methods.values()))
 
 
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:
@@ -164,16 +196,29 @@ def check_engine(engine: object) -> None:
         raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(ENGINES)}")
 
 
-def check_time_limit(seconds: float) -> None:
-    """Raise UsageError for a time limit that is below 0 s or NaN."""
+def check_time_limit(seconds: float, name: str = "time_limit_s") -> None:
+    """Raise UsageError for a time limit that is not a number of seconds from 0."""
+    if not isinstance(seconds, Real) or isinstance(seconds, bool):
+        raise UsageError(f"{name} must be a number of seconds, such as 3.0; given {seconds!r}")
     if not seconds >= 0:
-        raise UsageError(f"time_limit_s must be 0 s or more; given {seconds:g}")
+        raise UsageError(f"{name} must be 0 s or more; given {float(seconds):g}")
 
 
 def check_work_limit(states: int | None) -> None:
     """Raise UsageError for a work limit that is not a whole number of states from 0, or None."""
-    if states is not None and (not isinstance(states, int) or states < 0):
+    if states is not None and not (is_whole(states) and states >= 0):
         raise UsageError(f"work_limit must be a number of states from 0; given {states!r}")
+
+
+def is_whole(value: object) -> bool:
+    """Whether the value is an int; True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value: object, *, least: int = 0, most: int = 1 << 62) -> None:
+    """Raise UsageError that names the argument, unless the value is a whole number within these limits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UsageError(f"{name} must be a whole number from {least} to {most:,}; given {value!r}")
 
 
 def check_choices(count: int | None) -> None:

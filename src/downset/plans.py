@@ -85,14 +85,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`steps[i]` is the operator that runs at step i. `evidence.value` is its peak in bytes under `memory`."""
+    """`steps[i]` is the operator that runs at step i. `evidence.value` is its peak in bytes under `memory`, the name of
+    a memory model; "" for an order of a bare problem, whose storages were made by no model that is known here."""
 
     steps: tuple[int, ...]
     memory: str
     evidence: Evidence
 
     def __repr__(self) -> str:
-        return f"<Order of {len(self.steps)} operators: {self.evidence.in_bytes()}, memory {self.memory}>"
+        model = f", memory {self.memory}" if self.memory else ""
+        return f"<Order of {len(self.steps)} operators: {self.evidence.in_bytes()}{model}>"
 
     @property
     def peak_bytes(self) -> int:

@@ -46,7 +46,7 @@ def test_optimal_and_serenity_find_the_least_peak_of_all_orders(memory, graph, d
 def test_the_graphs_are_such_that_sharing_bytes_changes_the_optimum(memory, switched_off):
     """Else the test above would not see a planner that ignores it."""
     model = MEMORY_MODELS[memory]
-    plain = replace(model, **switched_off)
+    plain = replace(model, name="plain", **switched_off)
 
     def changes(graph):
         return optimal(order_problem(graph, model)).bound != optimal(order_problem(graph, plain)).bound

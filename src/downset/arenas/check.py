@@ -12,18 +12,19 @@ from downset.arenas.check_overlaps import reads_before_it_writes
 from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.models import MemoryModel, stated_model
 from downset.plans import Arena
 
 __all__ = ["verify_arena"]
 
 
-def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: MemoryModel | None = None) -> None:
-    """The laws of a placement for this graph and order; `memory` where the model is the caller's own.
+def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: str | MemoryModel | None = None) -> None:
+    """The laws of a placement for this graph and order; `memory` where the model is the caller's own, which has the
+    name that the arena states.
 
     Every tensor keeps its bytes until its last reader ran; all bytes lie in the arena and are aligned; the arena is at
     least the peak. Raises InvalidPlan naming the first law broken. O(steps x tensors)."""
-    model = memory_model(memory or arena.memory)
+    model = stated_model(arena.memory, memory, "arena")
     planned = lifetimes(graph, steps, model)
     if (planned.records, planned.overlaps) != (arena.records, arena.overlaps) or len(arena.offsets) != len(
         arena.records

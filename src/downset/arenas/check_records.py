@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from numbers import Integral
 
 from downset.errors import InvalidPlan
 from downset.memory.records import Overlap, Record, collisions
 from downset.plans import Arena, Evidence, SharedObjects
+from downset.text import brief
 
 __all__ = ["check_objects", "check_placement", "verify_objects", "verify_placement"]
 
@@ -21,8 +23,7 @@ def check_placement(
 ) -> None:
     """Raise InvalidPlan naming the first record that is out of place, or the first two, by step, that collide where
     none of `overlaps` lets them."""
-    if len(offsets) != len(records):
-        raise InvalidPlan(f"{len(offsets)} offsets for {len(records)} records")
+    _check_numbers(records, offsets, "offsets")
     for record, offset in zip(records, offsets, strict=True):
         if offset < 0 or offset % record.alignment:
             raise InvalidPlan(f"record {record.id!r} lies at {offset}, not at a multiple of {record.alignment}")
@@ -72,10 +73,17 @@ def _clashes(
         live.append(index)
 
 
+def _check_numbers(records: Sequence[Record], numbers: Sequence[int], what: str) -> None:
+    """Raise InvalidPlan unless there is a whole number for each record."""
+    if not isinstance(numbers, Sequence) or not all(isinstance(number, Integral) for number in numbers):
+        raise InvalidPlan(f"the {what} are {brief(repr(numbers))}; give a whole number for each record")
+    if len(numbers) != len(records):
+        raise InvalidPlan(f"{len(numbers)} {what} for {len(records)} records")
+
+
 def check_objects(records: Sequence[Record], object_of: Sequence[int]) -> None:
     """Raise InvalidPlan naming two records that share an object while both live."""
-    if len(object_of) != len(records):
-        raise InvalidPlan(f"{len(object_of)} objects for {len(records)} records")
+    _check_numbers(records, object_of, "objects")
     for record, held in zip(records, object_of, strict=True):
         if held < 0:
             raise InvalidPlan(f"record {record.id!r} has no object")

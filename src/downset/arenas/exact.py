@@ -9,8 +9,8 @@ Complexity: exponential; anytime under the time limit. All work is measured in p
     two runs that both end before the limit, or under the same work limit, give the same answer.
 Deviations: two modes share one search. With a capacity it stops at the first placement that fits; where none is found
     in three quarters of the time, the rest looks for lower placements, so that the best known is worth reporting.
-    Without one it halves the gap between the bound and the best height, each target for so many placements, then again
-    with more for each.
+    Without one it tries the bound first, before the slower strategies of the portfolio. Then it halves the gap between
+    the bound and the best height, each target for so many placements, then again with more for each.
     Heights are multiples of what divides all sizes, alignments and pinned offsets.
 """
 
@@ -23,13 +23,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from downset import native
-from downset.arenas.best import best
+from downset.arenas.best import best, quick_offsets
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
 from downset.arenas.native_form import native_records, small_enough
-from downset.arenas.ties import TiesName
+from downset.arenas.ties import TiesName, check_ties
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
+from downset.methods import check_whole
 from downset.plans import Found, StoppedBy
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _MOST_RECORDS = 5_000
 _CAPACITY_SHARE = 0.75
 """The share of time and work spent on the capacity; the rest lowers the best placement if no placement that fits was
 found."""
+_BOUND_SHARE = 0.5
+"""The most of the time that the bound is tried for before the rest of the portfolio."""
 _MOST_NODES = 1 << 60
 _FIRST_NODES = 8
 """Placements tried for each record at the first targets; four times as many each time the gap has been halved."""
@@ -61,20 +64,45 @@ def exact(
     best placement known.
     Otherwise the best found is returned, also where it is above the capacity: then nothing was proven in time.
     """
+    check_ties(ties)
+    if capacity is not None:
+        check_whole("capacity", capacity)
     deadline = time.perf_counter() + time_limit_s
     node_limit = _MOST_NODES if work_limit is None else min(work_limit, _MOST_NODES)
+    searched = len(records) <= _MOST_RECORDS and small_enough(records)
+    at_bound, outcome = Found((), 0), native.compiled.Outcome.LIMIT
+    if capacity is None and searched:
+        at_bound, outcome = _at_bound(records, time.perf_counter() + _BOUND_SHARE * time_limit_s, node_limit)
+        if at_bound.proven:
+            return at_bound
     result = best(records, ties=ties)
     if capacity is not None and result.bound > capacity:
         raise _nothing_fits(result, height(records, result.solution), capacity)
     enough = result.bound if capacity is None else capacity
     if height(records, result.solution) <= enough:
         return result
-    if len(records) > _MOST_RECORDS or not small_enough(records):
-        searched = local_search(records, time_limit_s=deadline - time.perf_counter(), work_limit=work_limit)
-        return min(result, searched, key=lambda one: height(records, one.solution))
+    if not searched:
+        local = local_search(records, time_limit_s=deadline - time.perf_counter(), work_limit=work_limit)
+        return min(result, local, key=lambda one: height(records, one.solution))
     if capacity is not None:
         return _fit(records, result, capacity, deadline, node_limit)
-    return _least(records, result, deadline, node_limit)
+    result = replace(result, bound=at_bound.bound, states=at_bound.states)
+    tried = outcome is not native.compiled.Outcome.IMPOSSIBLE
+    return _least(records, result, deadline, node_limit - at_bound.states, bound_tried=tried)
+
+
+def _at_bound(records: Sequence[Record], deadline: float, node_limit: int) -> tuple[Found, _native.Outcome]:
+    """A proven placement at the bound, of a quick strategy or of a short search; else none, with the bound then known
+    and the placements tried. Second: how the search ended."""
+    quick = quick_offsets(records)
+    if quick.proven:
+        return quick, native.compiled.Outcome.SOLVED
+    grain = _grain(records)
+    bound = -(-quick.bound // grain) * grain
+    offsets, outcome, nodes = _within(records, bound, deadline, min(_FIRST_NODES * len(records), node_limit))
+    if outcome is native.compiled.Outcome.SOLVED:
+        return Found(offsets, bound, True, nodes), outcome
+    return Found((), bound + grain * (outcome is native.compiled.Outcome.IMPOSSIBLE), False, nodes), outcome
 
 
 def _grain(records: Sequence[Record]) -> int:
@@ -115,7 +143,10 @@ def _nothing_fits(result: Found, best_bytes: int, capacity: int) -> InfeasibleEr
     return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {message}", figures=figures, result=result)
 
 
-def _least(records: Sequence[Record], result: Found, deadline: float, node_limit: int) -> Found:
+def _least(
+    records: Sequence[Record], result: Found, deadline: float, node_limit: int, *, bound_tried: bool = False
+) -> Found:
+    """The search without a capacity. `bound_tried`: the bound was tried for as many placements as it is at first."""
     grain = _grain(records)
     solution, value, states = result.solution, height(records, result.solution), result.states
     bound = -(-result.bound // grain) * grain  # no height below it is possible
@@ -123,7 +154,10 @@ def _least(records: Sequence[Record], result: Found, deadline: float, node_limit
     while bound < value:
         # The bound itself first; then each target that was out of reach moves the lower end of what is tried.
         out_of_reach, target = bound - grain, bound
-        while target < value:
+        if bound_tried:
+            bound_tried, out_of_reach = False, bound
+            target = _between(bound, value, bound, grain)
+        while out_of_reach < target < value:
             if spent >= node_limit or time.perf_counter() >= deadline:
                 stopped_by: StoppedBy = "work" if spent >= node_limit else "time"
                 return Found(solution, min(bound, value), False, states, stopped_by)
@@ -137,11 +171,14 @@ def _least(records: Sequence[Record], result: Found, deadline: float, node_limit
                     bound = target + grain
             if outcome is not native.compiled.Outcome.SOLVED and value - out_of_reach <= max(grain, bound // 200):
                 break
-            target = min(max(out_of_reach + (value - out_of_reach) // (2 * grain) * grain, bound), value - grain)
-            if target <= out_of_reach:
-                break
+            target = _between(out_of_reach, value, bound, grain)
         share *= 4
     return Found(solution, min(bound, value), bound >= value, states)
+
+
+def _between(out_of_reach: int, value: int, bound: int, grain: int) -> int:
+    """The next target: half way from what is out of reach to the best height."""
+    return min(max(out_of_reach + (value - out_of_reach) // (2 * grain) * grain, bound), value - grain)
 
 
 def _within(

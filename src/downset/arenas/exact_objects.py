@@ -21,6 +21,7 @@ from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import positional_maxima
 from downset.memory.records import Record
+from downset.methods import check_whole
 from downset.plans import Found, StoppedBy
 
 __all__ = ["exact_objects"]
@@ -39,6 +40,8 @@ def exact_objects(
 ) -> Found:
     """Objects of least total; proven unless a limit ends the search, then with the bound it had reached. With
     `capacity`, the portfolio's where they fit it: then nothing is searched."""
+    if capacity is not None:
+        check_whole("capacity", capacity)
     check_ties(ties)
     start = quick_objects(records)
     if start.proven or (capacity is not None and total_bytes(records, start.solution) <= capacity):

@@ -20,6 +20,7 @@ from downset.arenas.native_form import native_records, small_enough
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
+from downset.methods import check_whole
 from downset.plans import Found, StoppedBy
 
 __all__ = ["local_search"]
@@ -41,6 +42,9 @@ def local_search(
 ) -> Found:
     """Offsets of least height found; proven where the height meets the bound. `work_limit`: rounds."""
     check_ties(ties)  # one or the other: it starts from both
+    if rounds is not None:
+        check_whole("rounds", rounds)
+    check_whole("seed", seed, most=(1 << 64) - 1)
     bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)

@@ -17,9 +17,9 @@ from downset.arenas.ties import TiesName, check_ties
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import Lifetimes, lifetimes, order_problem, peak_bytes
-from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model, stated_model
 from downset.memory.records import Overlap, Record, check_records
-from downset.methods import Chosen, Method, check_time_limit, check_work_limit, choose
+from downset.methods import Chosen, Method, check_time_limit, check_whole, check_work_limit, choose
 from downset.orders.check import verify_steps
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 
@@ -73,10 +73,11 @@ def plan_arena(
 ) -> Arena:
     """An offset in one arena for every record: of bare records, or of a graph that runs in an order.
 
-    The memory model is the order's unless given. The bound is the largest breadth of the records (no placement of this
-    order needs less); proven when the arena meets it, or when an exact search ended. `work_limit` ends a search after
-    so many placements tried; where only it is given (`time_limit_s=math.inf`), the same limit gives the same plan under
-    any load, and a larger one never a worse. `options`: the method's own.
+    The memory model is the order's unless given; give it where it is one of your own, since an order has its name
+    alone. Bare records take neither order nor memory model. The bound is the largest breadth of the records (no
+    placement of this order needs less); proven when the arena meets it, or when an exact search ended. `work_limit`
+    ends a search after so many placements tried; where only it is given (`time_limit_s=math.inf`), the same limit gives
+    the same plan under any load, and a larger one never a worse. `options`: the method's own.
 
     Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time. Of
     bare records, the error's `result` is the best arena that a search found before; None without a search. Raises
@@ -86,6 +87,8 @@ def plan_arena(
     check_ties(ties)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
+    if capacity_bytes is not None:
+        check_whole("capacity_bytes", capacity_bytes)
     chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
     living: Lifetimes | None = None
     model: MemoryModel | None = None
@@ -93,14 +96,19 @@ def plan_arena(
     if isinstance(graph, Graph):
         if order is None:
             raise UsageError("plan_arena of a graph needs the order in which its operators run")
-        model = memory_model(memory or (order.memory if isinstance(order, Order) else "live"))
+        if memory is None and isinstance(order, Order):
+            model = stated_model(order.memory, None, "order")
+        else:
+            model = memory_model("live" if memory is None else memory)
         steps = order.steps if isinstance(order, Order) else tuple(order)
         verify_steps(graph.predecessors(), steps)
         living = lifetimes(graph, steps, model)
         records = living.records
     else:
-        records = tuple(graph)
-        check_records(records)
+        for name, given in (("the order", order), ("memory=", memory)):
+            if given is not None:
+                raise UsageError(f"records have their lifetimes and bytes already: leave {name} out, or give the graph")
+        records = check_records(graph)
         check_range(records)
     begin = time.perf_counter()
     overlaps = () if living is None else living.overlaps
@@ -126,8 +134,9 @@ def plan_arena(
     check_placement(records, result.solution, overlaps=overlaps)
     value = height(records, result.solution)
     evidence = _evidence(chosen.name, value, result, seconds)
-    tensor_offsets = {} if living is None else living.tensor_offsets(result.solution)
-    arena = Arena(records, result.solution, evidence, model.name if model else "", tensor_offsets, overlaps)
+    offsets = tuple(map(int, result.solution))
+    tensor_offsets = {} if living is None else living.tensor_offsets(offsets)
+    arena = Arena(records, offsets, evidence, model.name if model else "", tensor_offsets, overlaps)
     if isinstance(graph, Graph):
         verify_arena(graph, steps, arena, memory=model)
     return arena
@@ -189,10 +198,11 @@ def plan_shared(
     check_ties(ties)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
+    if capacity_bytes is not None:
+        check_whole("capacity_bytes", capacity_bytes)
     chosen = choose(method, SHARED, SHARED_CONTRACT, options, other=ARENAS)
     planner: Planner = chosen if capacity_bytes is None else within_objects(chosen, capacity_bytes)
-    records = tuple(records)
-    check_records(records)
+    records = check_records(records)
     check_range(records)
     pinned = next((record for record in records if record.offset is not None), None)
     if pinned is not None:
@@ -214,10 +224,10 @@ def _shared(records: tuple[Record, ...], result: Found, method: str, seconds: fl
     for held, record in zip(result.solution, records, strict=True):
         sizes[held] = max(sizes[held], record.nbytes)
     evidence = _evidence(method, sum(sizes), result, seconds)
-    return SharedObjects(records, result.solution, tuple(sizes), evidence)
+    return SharedObjects(records, tuple(map(int, result.solution)), tuple(sizes), evidence)
 
 
 def _evidence(method: str, value: int, result: Found, seconds: float) -> Evidence:
-    bound = min(value, result.bound)
-    proven = result.proven or bound == value
+    proven = result.proven or result.bound >= value
+    bound = value if proven else result.bound
     return Evidence(method, value, bound, proven, result.states, seconds, "" if proven else result.stopped_by)

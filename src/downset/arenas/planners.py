@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import TypedDict
 
 from downset.arenas.best import best, best_objects
+from downset.arenas.check_records import check_objects, check_placement
 from downset.arenas.equality import equality, equality_objects
 from downset.arenas.exact import exact
 from downset.arenas.exact_objects import exact_objects
 from downset.arenas.from_objects import from_objects
+from downset.arenas.gaps import height
 from downset.arenas.greedy_by_breadth import greedy_by_breadth
 from downset.arenas.greedy_by_size import greedy_by_size
 from downset.arenas.greedy_in_order import greedy_in_order
@@ -25,13 +27,27 @@ from downset.arenas.naive import naive, naive_objects
 from downset.arenas.objects_by_breadth import objects_by_breadth
 from downset.arenas.objects_by_size import objects_by_size
 from downset.arenas.objects_by_size_improved import objects_by_size_improved
+from downset.arenas.objects_fit import total_bytes
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.strip_packing import strip_packing
 from downset.arenas.tflm_greedy import tflm_greedy
+from downset.memory.bounds import objects_bound, offsets_bound
+from downset.memory.records import Record
 from downset.methods import Contract, Method
 from downset.plans import Found
 
 __all__ = ["ARENAS", "CONTRACT", "SHARED", "SHARED_CONTRACT", "ArenaOptions", "SharedOptions"]
+
+
+def _known_offsets(records: Sequence[Record], result: Found) -> tuple[int, int]:
+    check_placement(records, result.solution)
+    return height(records, result.solution), offsets_bound(records)
+
+
+def _known_objects(records: Sequence[Record], result: Found) -> tuple[int, int]:
+    check_objects(records, result.solution)
+    return total_bytes(records, result.solution), objects_bound(records)
+
 
 CONTRACT = Contract(
     "offsets",
@@ -39,8 +55,9 @@ CONTRACT = Contract(
     settings=("ties", "time_limit_s", "work_limit"),
     returns=Found,
     others=("memory", "capacity_bytes"),
+    known=_known_offsets,
 )
-SHARED_CONTRACT = replace(CONTRACT, plans="shared objects", others=("capacity_bytes",))
+SHARED_CONTRACT = replace(CONTRACT, plans="shared objects", others=("capacity_bytes",), known=_known_objects)
 
 
 class ArenaOptions(TypedDict, total=False):

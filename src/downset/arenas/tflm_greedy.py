@@ -12,12 +12,15 @@ Deviations: none known; measured heads of files without scratch buffers are equa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import TiesName, check_ties
+from downset.errors import UsageError
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
+from downset.text import brief
 
 __all__ = ["tflm_greedy"]
 
@@ -25,6 +28,10 @@ __all__ = ["tflm_greedy"]
 def tflm_greedy(records: Sequence[Record], *, ties: TiesName = "tflite", rank: Sequence[int] | None = None) -> Found:
     """Place records by decreasing size, each at the lowest free offset. `rank[i]`: the tensor index of record i."""
     check_ties(ties)
+    if rank is not None:
+        whole = isinstance(rank, Sequence) and all(isinstance(index, Integral) for index in rank)
+        if not whole or len(rank) != len(records):
+            raise UsageError(f"rank is {brief(repr(rank))}; give a whole number for each of the {len(records)} records")
     place = list(rank) if rank is not None else list(range(len(records)))
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, -place[index]))
     return Found(place_in_order(records, sequence, lowest=True), offsets_bound(records))

@@ -38,7 +38,7 @@ def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_li
         if peak_bytes(problem, steps) <= order.peak_bytes
     ]
     best = min(orders, key=lambda steps: largest_calls(held, steps, joined))
-    return judge_order(problem, best, memory="live", like=order.evidence)
+    return judge_order(problem, best, like=order.evidence)
 
 
 def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:

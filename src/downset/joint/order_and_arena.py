@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from downset.arenas.plan import plan_arena
+from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.joint.within_work import WithinWork
 from downset.memory.liveness import order_problem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import check_time_limit, check_work_limit
+from downset.methods import check_time_limit, check_whole, check_work_limit
 from downset.orders.alternatives import alternatives
 from downset.orders.plan import judge_order, plan_order
 from downset.plans import Arena, Evidence, StoppedBy, Together
@@ -40,6 +41,10 @@ def plan_together(
     """
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
+    check_whole("count", count)
+    check_whole("seed", seed)
+    if not isinstance(graph, Graph):
+        raise UsageError(f"give a Graph to plan its order and arena together, not a {type(graph).__name__}")
     model = memory_model(memory)
     deadline = time.perf_counter() + time_limit_s
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from downset.errors import LimitReached
+from downset.errors import LimitReached, UsageError
 from downset.graph.core import Graph
 from downset.isolation import machine_bytes
 from downset.memory.models import MemoryModel, memory_model
@@ -146,7 +146,10 @@ network."""
 
 
 def _check_size(graph: Graph) -> None:
-    """Raise LimitReached where planning would take more memory than the machine has, before any is taken."""
+    """Raise LimitReached where planning would take more memory than the machine has, before any is taken; UsageError
+    for anything but a graph."""
+    if not isinstance(graph, Graph):
+        raise UsageError(f"give a Graph, such as ds.load(path) returns, not a {type(graph).__name__}")
     needed, there = _OPERATOR_BYTES * len(graph.ops), machine_bytes()
     if needed > there:
         raise LimitReached(

@@ -11,7 +11,7 @@ from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
 from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 
-__all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model"]
+__all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model", "stated_model"]
 
 MemoryName = Literal[
     "live", "paper", "serenity", "tflm", "litert", "ort", "torch", "tflm-reference", "tflm-cmsis-nn-dsp",
@@ -142,10 +142,34 @@ MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in (*_MO
 
 
 def memory_model(memory: str | MemoryModel) -> MemoryModel:
-    """The memory model of that name. Raises UsageError, which lists the names, for an unknown one."""
+    """The memory model of that name, or the given one. Raises UsageError, which lists the names, for an unknown name,
+    and for a model that differs from the built-in one of its name: plans hold the name alone."""
     if isinstance(memory, MemoryModel):
+        if not memory.name:
+            raise UsageError("this memory model has no name; plans hold the name of theirs, so give it one")
+        if memory != MEMORY_MODELS.get(memory.name, memory):
+            raise UsageError(
+                f"this memory model differs from the built-in one of its name, {memory.name!r}; give it another name"
+            )
         return memory
     try:
         return MEMORY_MODELS[memory]
-    except KeyError:
+    except (KeyError, TypeError):
         raise UsageError(f"unknown memory model {memory!r}; choose one of {', '.join(MEMORY_MODELS)}") from None
+
+
+def stated_model(name: str, memory: str | MemoryModel | None, plan: str) -> MemoryModel:
+    """The model of a plan that states the model's name ("": none), where the caller may pass the model: `memory`.
+
+    `plan`: what it is, for messages. Raises UsageError where the name is that of no built-in model, or of none, and no
+    model is passed, and where the passed model has another name than the plan states."""
+    if memory is not None:
+        model = memory_model(memory)
+        if name and model.name != name:
+            raise UsageError(f"the {plan} was planned under memory model {name!r}, not {model.name!r}")
+        return model
+    if not name:
+        raise UsageError(f"the {plan} states no memory model: pass memory=, a name or the model")
+    if name not in MEMORY_MODELS:
+        raise UsageError(f"the {plan} was planned under memory model {name!r}, which is not built in: pass memory=")
+    return MEMORY_MODELS[name]

@@ -7,7 +7,7 @@ The term is that of the memory-management paper (section 3). Intervals here are 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from numbers import Integral
@@ -84,13 +84,9 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
     seen: dict[str, int] = {}
     pinned: list[int] = []
     for index, record in enumerate(records):
-        fractional = next((name for name in _WHOLE if not isinstance(getattr(record, name), Integral)), None)
-        if fractional is not None:
-            yield (
-                index,
-                fractional,
-                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is not a whole number",
-            )
+        wrong = _wrong_type(record)
+        if wrong is not None:
+            yield index, *wrong
             continue
         if record.id in seen:
             yield index, "id", f"id {record.id!r} is taken by record {seen[record.id]}"
@@ -125,6 +121,31 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
         )
 
 
+def _wrong_type(record: Record) -> tuple[str, str] | None:
+    """(field, reason) of the first field of a record that holds a value of another type."""
+    if not isinstance(record.id, str):
+        return "id", f"the id {brief(repr(record.id))} is not a text; give a str"
+    for name in _WHOLE:
+        value = getattr(record, name)
+        if not _is_integer(value):
+            return name, f"{brief(repr(value))} as {name} of {record.id!r} is not a whole number"
+    for name in ("offset", "hint"):
+        value = getattr(record, name)
+        if value is not None and not _is_integer(value):
+            return name, f"{brief(repr(value))} as {name} of {record.id!r} is not a whole number, or None"
+    if not isinstance(record.gaps, Sequence) or not all(
+        isinstance(gap, Sequence) and len(gap) == 2 and all(map(_is_integer, gap)) for gap in record.gaps
+    ):
+        return "gaps", (
+            f"the gaps {brief(repr(record.gaps))} of {record.id!r} are not intervals; give ((start, stop), ...)"
+        )
+    return None
+
+
+def _is_integer(value: object) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
 def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """(step, one record, another): the step at which the second record becomes live on bytes that the first holds.
 
@@ -155,10 +176,25 @@ def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tu
             insort(live, (begin, index))
 
 
-def check_records(records: Sequence[Record]) -> None:
-    """Raise UsageError that names the first record that cannot be planned, and why."""
-    for index, record in enumerate(records):
+def check_records(records: Iterable[Record]) -> tuple[Record, ...]:
+    """The records, which can all be planned, with whole numbers of other libraries as int. Raises UsageError that names
+    the first that cannot, and why, and for a value that is not a list of records."""
+    if isinstance(records, (str, bytes)) or not isinstance(records, Iterable):
+        raise UsageError(
+            f"{brief(repr(records))} is not a list of records; give some ds.Record(id, start, stop, nbytes)"
+        )
+    listed = tuple(records)
+    for index, record in enumerate(listed):
         if not isinstance(record, Record):
             raise UsageError(f"record {index} is {brief(repr(record))}; give a ds.Record(id, start, stop, nbytes)")
-    for index, _, reason in faults(records):
+    for index, _, reason in faults(listed):
         raise UsageError(f"record {index}: {reason}")
+    return tuple(map(_with_ints, listed))
+
+
+def _with_ints(record: Record) -> Record:
+    """The record with ints, which files of plans can hold, in place of numbers of other integer types."""
+    start, stop, nbytes, alignment = (int(getattr(record, name)) for name in _WHOLE)
+    gaps = tuple((int(low), int(high)) for low, high in record.gaps)
+    offset, hint = (None if value is None else int(value) for value in (record.offset, record.hint))
+    return Record(record.id, start, stop, nbytes, alignment, offset, gaps, hint)

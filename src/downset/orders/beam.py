@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from downset.memory.liveness import OrderProblem
-from downset.methods import EngineName
+from downset.methods import EngineName, check_whole
 from downset.orders.engines import MANY, engine_of
 from downset.plans import Found, StoppedBy
 
@@ -31,6 +31,7 @@ def beam(
 ) -> Found:
     """The best order that fronts of up to `width` states find. Narrow fronts come first, so that a short limit also
     gives an answer; the file's order is the first. `work_limit`: states expanded."""
+    check_whole("width", width, least=1)
     deadline = time.perf_counter() + time_limit_s
     parts = engine_of(problem, engine)
     best = tuple(range(len(problem.predecessors)))

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
-from downset.errors import InvalidPlan
+from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
-from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
+from downset.memory.models import MemoryModel, stated_model
+from downset.orders.problem import check_problem
 from downset.plans import Order
+from downset.text import brief
 
 __all__ = ["verify_order", "verify_steps"]
 
 
 def verify_steps(predecessors: Sequence[Sequence[int]], steps: Sequence[int]) -> None:
-    """Raise InvalidPlan unless `steps` runs every operator once, each after its predecessors."""
-    if sorted(steps) != list(range(len(predecessors))):
+    """Raise InvalidPlan unless `steps` runs every operator once, each after its predecessors; UsageError for anything
+    but a sequence of whole numbers. O(operators + predecessors)."""
+    try:
+        lawful = len(steps) == len(predecessors) and all(isinstance(operator, Integral) for operator in steps)
+    except TypeError:
+        raise UsageError(f"an order is a sequence of operators by number, not {brief(repr(steps))}") from None
+    if not lawful or sorted(steps) != list(range(len(predecessors))):
         raise InvalidPlan(f"the order has {len(steps)} steps that are not the {len(predecessors)} operators, each once")
     done = [False] * len(steps)
     for step, operator in enumerate(steps):
@@ -24,12 +33,18 @@ def verify_steps(predecessors: Sequence[Sequence[int]], steps: Sequence[int]) ->
         done[operator] = True
 
 
-def verify_order(graph: Graph, order: Order) -> None:
+def verify_order(problem: Graph | OrderProblem, order: Order, *, memory: str | MemoryModel | None = None) -> None:
     """Raise InvalidPlan unless the order keeps its laws: it runs every operator once and after its predecessors, its
-    stated peak is its peak under its memory model, and its bound does not contradict value or proof."""
-    verify_steps(graph.predecessors(), order.steps)
+    stated peak is its peak, and its bound does not contradict value or proof. Of a graph the peak is that under the
+    order's memory model, or under `memory`, where that is the caller's own. A bare problem must keep its own laws."""
+    if isinstance(problem, Graph):
+        verify_steps(problem.predecessors(), order.steps)
+        problem = order_problem(problem, stated_model(order.memory, memory, "order"))
+    else:
+        check_problem(problem)
+        verify_steps(problem.predecessors, order.steps)
     evidence = order.evidence
-    actual = peak_bytes(order_problem(graph, order.memory), order.steps)
+    actual = peak_bytes(problem, order.steps)
     if actual != evidence.value:
         raise InvalidPlan(f"the order states a peak of {evidence.value} bytes, but its peak is {actual}")
     if evidence.bound > evidence.value:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
+from downset.memory.liveness import OrderProblem, peak_bytes
 from downset.methods import Contract, Method
 from downset.orders.alternatives import alternatives
 from downset.orders.beam import beam
+from downset.orders.check import verify_steps
 from downset.orders.dfs import dfs
 from downset.orders.exhaustive import exhaustive
 from downset.orders.file_order import file_order
@@ -21,7 +23,20 @@ from downset.plans import Found
 
 __all__ = ["CONTRACT", "ORDERS", "OrderOptions", "alternatives"]
 
-CONTRACT = Contract("orders", problem=("problem",), settings=("time_limit_s", "work_limit", "engine"), returns=Found)
+
+def _known(problem: OrderProblem, result: Found) -> tuple[int, int]:
+    verify_steps(problem.predecessors, result.solution)
+    return peak_bytes(problem, result.solution), problem.floor_bytes
+
+
+CONTRACT = Contract(
+    "orders",
+    problem=("problem",),
+    settings=("time_limit_s", "work_limit", "engine"),
+    returns=Found,
+    others=("memory",),
+    known=_known,
+)
 
 
 class OrderOptions(TypedDict, total=False):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from downset.lattice import ancestors, bits, descendants
 from downset.memory.liveness import OrderProblem
+from downset.methods import check_time_limit
 from downset.orders.kahn import kahn
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found, StoppedBy
@@ -78,6 +79,7 @@ def serenity(
 ) -> Found:
     """The paper's scheduler. `divided=False` and `soft_budget=False` switch its two accelerations off, as in table 2.
     Under a `work_limit` (entries of the memo) T also counts entries, and `step_limit_s` is ignored."""
+    check_time_limit(step_limit_s, "step_limit_s")
     limits = _SerenityLimits(time.perf_counter() + time_limit_s, first_step=(step_limit_s, float("inf")))
     if work_limit is not None:
         limits = _SerenityLimits(limits.deadline, work_limit, first_step=(float("inf"), _STEP_STATES))

@@ -109,7 +109,7 @@ def partial_front(
     if pricing.model.kernels is not None:
         # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
         # worse.
-        apart = replace(pricing.model, kernels=None, in_place=frozenset())
+        apart = replace(pricing.model, name="apart", kernels=None, in_place=frozenset())
         search.explore(segments, least_peak(form, Pricing(graph, form, apart, engine=engine), segments), apart=True)
     search.explore(segments, bound)
     total = sum(op.macs for op in form.ops)

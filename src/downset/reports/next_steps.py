@@ -143,14 +143,16 @@ def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
     return kept
 
 
-def order_next_steps(order: Order, graph: Graph | None = None, *, longer: str = "") -> list[NextStep]:
+def order_next_steps(
+    order: Order, graph: Graph | None = None, *, longer: str = "", memory: MemoryModel | None = None
+) -> list[NextStep]:
     """Steps after an order: more search if its peak is not proven least, and smaller tensors at its peak. `longer`:
-    what searches longer where no command made the order."""
+    what searches longer where no command made the order. `memory`: its model, where that is not a built-in one."""
     evidence, least = order.evidence, "--method optimal"
     option = longer or search_option(evidence, least)
     steps = [] if evidence.proven else _more_search(order.peak_bytes, int(evidence.bound), option, what="peak")
     if graph is not None:
-        steps += _smaller_tensors(graph, order.steps, order.memory)
+        steps += _smaller_tensors(graph, order.steps, memory or order.memory)
     return ranked(steps)
 
 

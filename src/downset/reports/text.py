@@ -8,6 +8,7 @@ from downset.compiled import OrderReport, RecomputeReport
 from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
+from downset.memory.models import MemoryModel, MemoryName, stated_model
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
 from downset.reports.fit import fit_lines, verdict_lines
@@ -32,16 +33,27 @@ _NAME_WIDTH = 60
 """The most characters of a name in a line."""
 
 
-@overload
-def report(graph: Graph, plan: Order, arena: Arena | None = None, /) -> Report: ...
+_Memory = MemoryName | MemoryModel | None
 
 
 @overload
-def report(graph: Graph, plan: Together | StagePlan | Pipeline, /) -> Report: ...
+def report(graph: Graph, plan: Order, arena: Arena | None = None, /, *, memory: _Memory = ...) -> Report: ...
+
+
+@overload
+def report(graph: Graph, plan: Together, /, *, memory: _Memory = ...) -> Report: ...
+
+
+@overload
+def report(graph: Graph, plan: StagePlan | Pipeline, /) -> Report: ...
 
 
 @overload
 def report(problem: OrderProblem, plan: Order, /) -> Report: ...
+
+
+@overload
+def report(plan: Recomputation, /, *, memory: _Memory = ...) -> Report: ...
 
 
 @overload
@@ -53,6 +65,8 @@ def report(
     plan: Order | Together | StagePlan | Pipeline | None = None,
     arena: Arena | None = None,
     /,
+    *,
+    memory: _Memory = None,
 ) -> Report:
     """One screen of plain text on any plan: its figures, bounds and proofs, and its content. The result is also a page:
     `report(...).save("out.html")` writes it, and a notebook shows it.
@@ -60,11 +74,18 @@ def report(
     `report(plan)` takes any plan, a fit, a result of `tune_stages` or `plan_recompute`, or a report of `ds.inductor`.
     `report(graph, order)`, `report(graph, order, arena)` and `report(graph, together)` also name the operator at the
     peak and the tensors live then. `report(problem, order)` names the operator by its number and shows the live bytes.
-    Names from files are made printable, each on one line. Raises UsageError for anything that is not a plan,
-    InvalidPlan for an order of another network.
+    `memory`: the memory model of the order, where that is the caller's own. Names from files are made printable, each
+    on one line. Raises UsageError for anything that is not a plan, InvalidPlan for an order of another network.
     """
+    if memory is not None and not (isinstance(graph, Recomputation) or isinstance(plan, (Order, Together))):
+        raise UsageError("memory= is that of an order of a graph: report(graph, order, memory=...)")
     if isinstance(graph, OrderProblem):
+        if memory is not None:
+            raise UsageError("a bare problem has its storages already: leave memory= out")
         return _of_problem(graph, plan, arena)
+    if isinstance(graph, Recomputation) and plan is None and arena is None:
+        model = stated_model(graph.order.memory, memory, "order")
+        return _report(None, graph, None, _lines(graph), model)
     if not isinstance(graph, Graph):
         if plan is not None or arena is not None:
             raise UsageError("a plan is reported by itself, or behind its graph: report(graph, plan)")
@@ -77,8 +98,10 @@ def report(
                 f"{_shown(graph.name)} has {len(graph.ops)} operators; this order, "
                 f"of {len(plan.steps)} steps, belongs to another network"
             )
-        head = f"{_shown(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
-        return _report(graph, plan, arena, [head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
+        model = stated_model(plan.memory, memory, "order")
+        head = f"{_shown(graph.name)}: {len(graph.ops)} operators, memory model {model.name}"
+        lines = [head, *_order_lines(plan, arena), *_peak_lines(graph, plan, model)]
+        return _report(graph, plan, arena, lines, model)
     if arena is not None:
         raise UsageError("an arena is reported with its order: report(graph, order, arena)")
     return _report(graph, plan, None, [f"{_shown(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
@@ -105,21 +128,24 @@ def _of_problem(problem: OrderProblem, plan: object, arena: Arena | None) -> Rep
     return Report("\n".join(lines), markup)
 
 
-def _report(graph: Graph | None, plan: object, arena: Arena | None, lines: list[str]) -> Report:
+def _report(
+    graph: Graph | None, plan: object, arena: Arena | None, lines: list[str], memory: MemoryModel | None = None
+) -> Report:
     text = "\n".join(lines)
 
     def markup() -> str:
         from downset.reports.page.of import page_of
         from downset.reports.page.render import render
 
-        return render(page_of(graph, plan, arena, text))
+        return render(page_of(graph, plan, arena, text, memory=memory))
 
     return Report(text, markup)
 
 
 def _lines(plan: object) -> list[str]:
     if isinstance(plan, Order):
-        return [f"{len(plan.steps)} operators, memory model {plan.memory}", *_order_lines(plan, None)]
+        model = f", memory model {plan.memory}" if plan.memory else ""
+        return [f"{len(plan.steps)} operators{model}", *_order_lines(plan, None)]
     if isinstance(plan, Together):
         return [*_lines(plan.order)[:1], *_order_lines(plan.order, plan.arena)]
     if isinstance(plan, Arena):
@@ -172,8 +198,8 @@ def _placed(what: str, evidence: Evidence) -> str:
     )
 
 
-def _peak_lines(graph: Graph, order: Order) -> list[str]:
-    cause = peak_cause(graph, order.steps, order.memory)
+def _peak_lines(graph: Graph, order: Order, memory: MemoryModel) -> list[str]:
+    cause = peak_cause(graph, order.steps, memory)
     if cause is None:
         return []
     lines = [f"the peak is at step {cause.step}, {_shown(graph.ops[cause.operator].name)!r}, where these live:"]

@@ -88,7 +88,7 @@ class Target:
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
     # Without offsets in the file, TFLite Micro gives every tensor a separate place.
-    model = replace(memory_model("tflm"), rows_in_place=False)
+    model = replace(memory_model("tflm"), name="tflm, rows copied", rows_in_place=False)
     record_of = lifetimes(graph, steps, model).record_of
     rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
     return plan_arena(graph, steps, method="tflm_greedy", memory=model, rank=rank)

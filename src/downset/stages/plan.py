@@ -59,8 +59,8 @@ def plan_stages(
         stages: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
     seconds = time.perf_counter() - begin
     verify_schedule(problem, stages.stages)
-    bound = min(stages.bound_s, stages.cost_s)
-    proven = stages.proven or bound == stages.cost_s
+    proven = stages.proven or stages.bound_s >= stages.cost_s
+    bound = stages.cost_s if proven else stages.bound_s
     evidence = Evidence(planner.name, stages.cost_s, bound, proven, stages.timings, seconds)
     plan = StagePlan(
         units, stages.stages, barriers=True, device="", device_name="", versions="", dtype="",

@@ -11,12 +11,25 @@ from downset.stages.endings import EndingsName
 from downset.stages.greedy import greedy
 from downset.stages.ios import StrategyName, ios
 from downset.stages.lazy import lazy
-from downset.stages.problem import FoundStages, Stage
+from downset.stages.problem import FoundStages, Price, Stage, StageProblem
 from downset.stages.sequential import sequential
 
 __all__ = ["CONTRACT", "STAGERS", "StageOptions"]
 
-CONTRACT = Contract("stages", problem=("problem", "price"), settings=("time_limit_s", "engine"), returns=FoundStages)
+
+def _known(problem: StageProblem, price: Price, result: FoundStages) -> tuple[float, float]:
+    del problem, price
+    return result.cost_s, 0.0  # no stage takes less than no time
+
+
+CONTRACT = Contract(
+    "stages",
+    problem=("problem", "price"),
+    settings=("time_limit_s", "engine"),
+    returns=FoundStages,
+    known=_known,
+    bound="bound_s",
+)
 
 
 class StageOptions(TypedDict, total=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import Graph
+from downset.memory.models import MemoryModel
 from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.page.elements import Facts, Page, Section, Verdict
 from downset.reports.page.fit_page import fit_page
@@ -17,14 +18,17 @@ from downset.text import printable
 __all__ = ["page_of"]
 
 
-def page_of(graph: Graph | None, plan: object, arena: Arena | None, text: str) -> Page:
-    """The page of a plan. An order without its graph has no picture; its page shows the text."""
+def page_of(
+    graph: Graph | None, plan: object, arena: Arena | None, text: str, *, memory: MemoryModel | None = None
+) -> Page:
+    """The page of a plan. An order without its graph has no picture; its page shows the text. `memory`: the model of an
+    order, where that is not a built-in one."""
     if isinstance(plan, Fit):
         return fit_page(plan)
     if isinstance(plan, Together):
-        return arena_page(plan.arena) if graph is None else order_page(graph, plan.order, plan.arena)
+        return arena_page(plan.arena) if graph is None else order_page(graph, plan.order, plan.arena, memory=memory)
     if isinstance(plan, Order) and graph is not None:
-        return order_page(graph, plan, arena)
+        return order_page(graph, plan, arena, memory=memory)
     if isinstance(plan, Arena):
         return arena_page(plan)
     if isinstance(plan, SharedObjects):
@@ -36,7 +40,7 @@ def page_of(graph: Graph | None, plan: object, arena: Arena | None, text: str) -
     if isinstance(plan, RecomputeReport):
         return recompute_page(plan)
     if isinstance(plan, Recomputation):
-        return recomputation_page(plan)
+        return recomputation_page(plan, memory=memory)
     if isinstance(plan, Pipeline):
         return pipeline_page(plan, model=printable(graph.name) if graph is not None else "")
     head, *rest = text.split("\n")

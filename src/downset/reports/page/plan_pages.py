@@ -7,6 +7,7 @@ from typing import Literal
 
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
+from downset.memory.models import MemoryModel, stated_model
 from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view, unfilled_text
 from downset.reports.axes import Axis
@@ -25,16 +26,18 @@ from downset.text import counted, format_bytes, format_seconds, format_size, pri
 __all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_page"]
 
 
-def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
-    """The page of an order beside the file's order, with its arena if there is one."""
+def order_page(graph: Graph, order: Order, arena: Arena | None = None, *, memory: MemoryModel | None = None) -> Page:
+    """The page of an order beside the file's order, with its arena if there is one. `memory`: the order's model, where
+    that is not a built-in one."""
+    model = stated_model(order.memory, memory, "order")
     steps = tuple(range(len(graph.ops)))
-    file_operators = order_operators(graph, steps, order.memory)
-    planned = order_operators(graph, order.steps, order.memory)
+    file_operators = order_operators(graph, steps, model)
+    planned = order_operators(graph, order.steps, model)
     before = max((operator.live_bytes for operator in file_operators), default=0)
     after = order.peak_bytes
     if arena is not None:
         figure = memory_figure([
-            arena_view("of this order", graph, order.steps, arena, memory=order.memory,
+            arena_view("of this order", graph, order.steps, arena, memory=model,
                        bound_bytes=int(order.evidence.bound))])  # fmt: skip
     else:
         # An arena without records: there are no offsets, only operators and live bytes.
@@ -52,11 +55,11 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
         numbers.append(("arena", f"{format_bytes(arena.arena_bytes)} B", _known(arena.evidence)))
     sections = (
         Section("Order" if arena is None else "Memory", (figure,)),
-        next_section(order_next_steps(order, graph)),
+        next_section(order_next_steps(order, graph, memory=model)),
     )
     facts = (
         ("method", order.evidence.method),
-        ("memory model", order.memory),
+        ("memory model", model.name),
         ("states", f"{order.evidence.states:,}"),
     )
     verdict = Verdict("good" if order.evidence.proven else "plain", head, claim, tuple(numbers))

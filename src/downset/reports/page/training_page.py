@@ -7,6 +7,7 @@ from typing import Literal
 
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import ABSENT
+from downset.memory.models import MemoryModel
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.next_steps import order_next_steps, ranked
@@ -84,9 +85,10 @@ def recompute_page(report: RecomputeReport) -> Page:
                 Verdict("good" if within else "unknown", head, note, tuple(numbers)), tuple(sections))  # fmt: skip
 
 
-def recomputation_page(recomputation: Recomputation) -> Page:
-    """The page of the network with what runs twice, in its order, and the front of cost and peak."""
-    page = order_page(recomputation.graph, recomputation.order)
+def recomputation_page(recomputation: Recomputation, *, memory: MemoryModel | None = None) -> Page:
+    """The page of the network with what runs twice, in its order, and the front of cost and peak. `memory`: the order's
+    model, where that is not a built-in one."""
+    page = order_page(recomputation.graph, recomputation.order, memory=memory)
     choices = _traded(
         [(*point, "") for point in recomputation.front],
         (recomputation.cost, recomputation.order.peak_bytes),
