@@ -212,9 +212,12 @@ def test_wrong_options_of_orders_are_usage_errors(options):
 
 
 @pytest.mark.parametrize("given", [None, CHAIN, [ds.Record("a", 0, 1, 8)]])
-def test_together_takes_a_graph(given):
+def test_plans_of_networks_take_a_graph(given):
     with pytest.raises(UsageError, match="give a Graph"):
         ds.plan_together(given, memory="live")
+    for plan in (ds.inspect, lambda value: ds.plan_recompute(value, 8)):
+        with pytest.raises(UsageError, match="give a Graph"):
+            plan(given)
     with pytest.raises(UsageError, match="seed"):
         ds.plan_together(graph(), memory="live", seed="1")
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from downset.arenas.plan import plan_arena
-from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.joint.within_work import WithinWork
-from downset.memory.liveness import order_problem
+from downset.memory.liveness import check_graph, order_problem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import check_time_limit, check_whole, check_work_limit
 from downset.orders.alternatives import alternatives
@@ -43,8 +42,7 @@ def plan_together(
     check_work_limit(work_limit)
     check_whole("count", count)
     check_whole("seed", seed)
-    if not isinstance(graph, Graph):
-        raise UsageError(f"give a Graph to plan its order and arena together, not a {type(graph).__name__}")
+    check_graph(graph)
     model = memory_model(memory)
     deadline = time.perf_counter() + time_limit_s
 

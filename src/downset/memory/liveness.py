@@ -33,6 +33,7 @@ __all__ = [
     "Lifetimes",
     "OrderProblem",
     "Storage",
+    "check_graph",
     "lifetimes",
     "live_bytes",
     "order_problem",
@@ -145,11 +146,15 @@ _OPERATOR_BYTES = 6_000
 network."""
 
 
-def _check_size(graph: Graph) -> None:
-    """Raise LimitReached where planning would take more memory than the machine has, before any is taken; UsageError
-    for anything but a graph."""
+def check_graph(graph: object) -> None:
+    """Raise UsageError for anything but a graph."""
     if not isinstance(graph, Graph):
         raise UsageError(f"give a Graph, such as ds.load(path) returns, not a {type(graph).__name__}")
+
+
+def _check_size(graph: Graph) -> None:
+    """Raise LimitReached where planning would take more memory than the machine has, before any is taken."""
+    check_graph(graph)
     needed, there = _OPERATOR_BYTES * len(graph.ops), machine_bytes()
     if needed > there:
         raise LimitReached(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory import liveness
-from downset.memory.liveness import Lifetimes, OrderProblem
+from downset.memory.liveness import Lifetimes, OrderProblem, check_graph
 from downset.memory.models import MemoryModel, MemoryName
 from downset.orders.check import verify_steps
 from downset.orders.problem import check_problem
@@ -37,7 +37,6 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: MemoryName | MemoryMod
     The largest breadth of the records, less the bytes that overlap, equals the peak of the order. Where no operator
     reads some graph input, all inputs start at step -1, when they are filled in: that input needs room only then.
     Raises InvalidPlan for steps that do not run every operator once and after its predecessors."""
-    if not isinstance(graph, Graph):
-        raise UsageError(f"lifetimes are those of a Graph, not of a {type(graph).__name__}")
+    check_graph(graph)
     verify_steps(graph.predecessors(), steps)
     return liveness.lifetimes(graph, steps, memory)

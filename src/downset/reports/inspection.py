@@ -10,7 +10,7 @@ from downset.errors import LimitReached
 from downset.graph.core import Graph
 from downset.graph.width import width
 from downset.lattice import count_downsets, divided, estimate_downsets, masks
-from downset.memory.liveness import order_problem, profile
+from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.reports.naming import kind_name
 from downset.results import Inspection, StepNeed
@@ -35,6 +35,7 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
     downsets are counted; beyond, their number is estimated from seeded random walks. Raises UsageError for an unknown
     memory model.
     """
+    check_graph(graph)
     model = memory_model(_MEMORY.get(graph.source.format, "live") if memory is None else memory)
     problem = order_problem(graph, model)
     downsets, exact = _count(problem.predecessors)

@@ -19,7 +19,7 @@ from numbers import Integral
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.kinds import kind_of
-from downset.memory.liveness import order_problem, profile
+from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import check_choices
 from downset.orders.plan import plan_order
@@ -68,7 +68,8 @@ def plan_recompute(
     operator exceed the limit, so that no recomputation can meet it; LimitReached where no set that was tried meets it;
     UsageError for costs that do not fit the network, a limit that is not a whole number, and `choices` below 1.
     """
-    if not isinstance(limit_bytes, Integral):
+    check_graph(graph)
+    if not isinstance(limit_bytes, Integral) or isinstance(limit_bytes, bool):
         raise UsageError(f"limit_bytes is {limit_bytes!r}; give a whole number of bytes, such as 4_000_000")
     price = _prices(graph, costs)
     check_choices(choices)
