@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from downset.errors import LimitReached
+from downset.errors import LimitReached, UnsupportedError
 from downset.process import Stopped
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
@@ -56,20 +56,32 @@ def test_names_are_printed_as_they_are(written):
     assert written("order net.onnx --report [b]:warning:.html") == [f"written: [b]:warning:.html ({PAGE})"]
 
 
-def test_stage_and_run(written, monkeypatch):
+def test_stage_and_run(written, here, run, monkeypatch):
     from downset.tuning import ort_streams
+
+    def fails(*_, **__):
+        raise UnsupportedError("nodes without names")
 
     quick = "--threads 1 --budget-timings 1 --no-profiles"
     files = "-o s.json --report s.html --trace t.json"
     lines = expected(s__json="a plan of stages", s__html=PAGE, t__json=TRACE)
+    pages = lines[1:]
     assert written(f"stage net.onnx {quick} {files}") == lines
     assert written(f"stage net.onnx {quick} {files} -q") == []
     assert written("run net.onnx --plan s.json --runs 1 --output o.npz") == expected(o__npz="the outputs")
-    for kept in (True, False):
-        monkeypatch.setattr(ort_streams.StreamsTimed, "kept", property(lambda self, kept=kept: kept))
-        monkeypatch.setattr(ort_streams.StreamsTimed, "content", lambda self: b"{}")
-        lines = written(f"stage net.onnx {quick} --ort-streams streams.json")
-        assert lines == (expected(streams__json="streams for ONNX Runtime") if kept else [])
+    monkeypatch.setattr(ort_streams.StreamsTimed, "content", lambda self: b"{}")
+    streams = f"stage net.onnx {quick} --ort-streams streams.json"
+    for why_not in ("", "some reason"):
+        monkeypatch.setattr(ort_streams.StreamsTimed, "why_not", property(lambda self, why_not=why_not: why_not))
+        status, out, _ = run(*streams.split())
+        lines = [line for line in out.splitlines() if "written: " in line]
+        kept = expected(streams__json="streams for ONNX Runtime")
+        assert (status, lines) == (0, [f"not written: streams.json ({why_not})"] if why_not else kept)
+        (here / "streams.json").unlink(missing_ok=True)
+    assert written(f"{streams} -q") == written(f"{streams} --json") == []
+    monkeypatch.setattr(ort_streams, "time_streams", fails)
+    status, out, err = run(*streams.split(), *files.split())
+    assert (status, out) == (5, "") and set(err.splitlines()[1:]) == {*expected(s__json="a plan of stages"), *pages}
 
 
 def test_split_and_simulate(written):

@@ -137,9 +137,11 @@ def test_a_page_of_a_plan_on_one_device_says_so_first(tmp_path):
 def test_the_slowest_unit_is_named_by_its_operators():
     candidate = StageCandidate("sequential", (), barriers=False, seconds=(4.0,))
     plan = StagePlan(((0,), (1, 2)), (Stage(((0, 1),)),), True, "", "", "", "", 1, 0, "", Evidence("m", 1, 1, True))
-    result = StageResult(plan, (candidate,), 1, None, 1.0, "", unit_s=(1.0, 3.0), unit_names=("stem", "conv … relu"))
+    result = StageResult(plan, (candidate,), 1, 3.0, 1.0, "", unit_s=(1.0, 3.0), unit_names=("stem", "conv … relu"))
     (step,) = stage_next_steps(result)
-    assert step.text.startswith("Make 'conv … relu' cheaper: alone it takes 3 s, 75%")
+    assert step.text.startswith("Make 'conv … relu' cheaper: alone it takes 3 s, 75%") and step.gained_s == 1.5
+    (step,) = stage_next_steps(replace(result, bound_s=None))  # the units were measured too slow
+    assert step.text.startswith("Make 'conv … relu' cheaper: alone it takes 75%") and step.gained_s is None
     names = [piece.name for piece in stage_timeline(plan, result.unit_s, result.unit_names).slices]
     assert names == ["stage 0: unit 0 (stem)", "stage 0: unit 1 (conv … relu)"]
 

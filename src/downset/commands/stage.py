@@ -22,6 +22,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.pictures import (
+    Written,
     check_pictures,
     print_written,
     report_option,
@@ -157,7 +158,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         _write_pictures(result, pictures, model)
     if streams_path is not None:
         what = f"timing sessions of ONNX Runtime in {options['runs']} rounds"
-        with waiting(talk, what, limit_s=_streams_s(result, options["runs"])):
+        with waiting(talk, what, limit_s=_streams_s(result, options["runs"])), _named(output, pictures, quiet=quiet):
             said, why_not = _write_streams(streams_path, loaded, device.threads, options)
     if as_json:
         result = replace(result, notes=(*result.notes, said)) if said else result
@@ -229,6 +230,17 @@ def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str,
     if timed.kept:
         write_whole(path, timed.content())
     return str(timed), timed.why_not
+
+
+def _named(output: str | None, pictures: Mapping[str, str | None], *, quiet: bool) -> Written:
+    """A context that names the files written before it, where an error ends the command."""
+    written = Written(quiet=quiet)
+    if output is not None:
+        written.add(output, "a plan of stages")
+    for option, path in pictures.items():
+        if path is not None:
+            written.add_picture(option, path)
+    return written
 
 
 def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:

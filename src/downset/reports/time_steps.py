@@ -75,13 +75,19 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
         unit = max(range(len(result.unit_s)), key=result.unit_s.__getitem__)
         seconds, every = result.unit_s[unit], sum(result.unit_s)
         name = repr(printable(result.unit_names[unit])) if result.unit_names else f"unit {unit}"
-        steps.append(
-            NextStep(
-                f"Make {name} cheaper: alone it takes {format_seconds(seconds)}, {seconds / every:.0%} of all "
-                f"units one after another (measured); half of it is {format_seconds(seconds / 2)} less at most.",
+        share = f"{seconds / every:.0%} of all units one after another (measured)"
+        if result.bound_s is None:
+            step = NextStep(
+                f"Make {name} cheaper: alone it takes {share}, the most of any; what that gains is not known, because "
+                "the units were measured too slow."
+            )
+        else:
+            step = NextStep(
+                f"Make {name} cheaper: alone it takes {format_seconds(seconds)}, {share}; half of it is "
+                f"{format_seconds(seconds / 2)} less at most.",
                 gained_s=seconds / 2,
             )
-        )
+        steps.append(step)
     smaller = [one for one in result.candidates if chosen is not None and one.live_bytes < chosen.live_bytes]
     if chosen is not None and smaller:
         least = min(smaller, key=lambda one: (one.live_bytes, one.percentile(0.5)))
