@@ -67,7 +67,8 @@ class Comparison:
     `proof`: the result without running. `runs`: the number of inputs. `varies`: whether any output differed from one
     input to the next (None: there was one input). `inside`: the number of tensors inside both files that were compared;
     `inside_note`: how they differ, if they do. `placed`: the outputs are also equal in TFLite Micro with the offsets of
-    the second file."""
+    the second file. `unshown`: a difference of the files that the runs do not show although the outputs agree, such as
+    other values of a constant in a branch that no run took."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -82,6 +83,7 @@ class Comparison:
     inside: int = 0
     inside_note: str = ""
     placed: bool = False
+    unshown: str = ""
 
     @property
     def proven(self) -> bool:
@@ -90,8 +92,9 @@ class Comparison:
 
     @property
     def telling(self) -> bool:
-        """Whether the runs could have shown a difference: outputs that are the same for all inputs cannot."""
-        return self.varies is not False
+        """Whether the runs could have shown a difference: outputs that are the same for all inputs cannot, and a
+        difference that is known and not shown was not."""
+        return self.varies is not False and not self.unshown
 
     @property
     def exact(self) -> bool:

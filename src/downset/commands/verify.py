@@ -55,7 +55,7 @@ def verify(
     as_json: bool,
 ) -> None:
     """Prove that FIRST and SECOND hold the same network, and run both on the same inputs; exit 4 if they differ, 6 if
-    there is no proof and the outputs never change."""
+    there is no proof and the outputs never change, or do not show a difference that the files have."""
     from downset.errors import UsageError
     from downset.reports.comparisons import comparison_lines, difference
     from downset.reports.json_form import comparison_json
@@ -72,14 +72,21 @@ def verify(
     proof = comparison.proof
     if not agree:
         why = f" ({proof.reason})" if proof is not None and proof.reason else ""
+        where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
-            f"{first} and {second} differ in {comparison.runtime}: {difference(comparison)}{why}",
+            f"{first} and {second} differ{where}: {difference(comparison)}{why}",
             comparison_json(comparison),
         )
-    if not comparison.telling and not (proof is not None and proof.proven):
+    if comparison.varies is False and not (proof is not None and proof.proven):
         raise NotKnown(
             f"{first} and {second} are not proven the same ({proof.reason if proof else ''}). Their outputs are "
             "the same for every input tried, so comparing them says nothing; give your own data with --input",
+            comparison_json(comparison),
+        )
+    if comparison.unshown:
+        raise NotKnown(
+            f"{first} and {second} are not proven the same, and the runs do not show a difference that the files have: "
+            f"{comparison.unshown}; give data that takes this part with --input",
             comparison_json(comparison),
         )
     if as_json:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork
 
-__all__ = ["Bijection", "check_bijection", "find_bijection"]
+__all__ = ["Bijection", "check_bijection", "find_bijection", "graphs_difference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,23 @@ def check_bijection(first: FileNetwork, second: FileNetwork, bijection: Bijectio
     return check.whole() or order_difference(first, second, bijection.nodes, bijection.values)
 
 
+def graphs_difference(
+    first: FileNetwork, second: FileNetwork, bijection: Bijection, one: int, other: int
+) -> str | None:
+    """A message about the first difference of the graphs that two operators hold; None where they are the same, but for
+    rounding of constants."""
+    check = _Check(first, second, bijection, rounding=True)
+    ours, theirs = first.nodes[one], second.nodes[other]
+    return check.graphs(ours.bodies, theirs.bodies, _named(first, one))
+
+
 class _Check:
-    def __init__(self, first: FileNetwork, second: FileNetwork, bijection: Bijection) -> None:
-        self.first, self.second, self.found = first, second, bijection
+    """`rounding`: constants may differ by rounding."""
+
+    def __init__(
+        self, first: FileNetwork, second: FileNetwork, bijection: Bijection, *, rounding: bool = False
+    ) -> None:
+        self.first, self.second, self.found, self.rounding = first, second, bijection, rounding
         self.alike: set[tuple[int, int]] = set()
 
     def whole(self) -> str | None:
@@ -184,6 +198,19 @@ class _Check:
             or self._bodies(first.bodies, second.bodies, "the file")
             or next((said for index in range(len(first.nodes)) if (said := self._node(index))), None)
         )
+
+    def graphs(self, ours: tuple[Body, ...], theirs: tuple[Body, ...], where: str) -> str | None:
+        """The first difference of graphs, and of the graphs that their operators hold."""
+        inside = [index for body in ours for index in body.nodes]
+        lost = next((index for index in inside if index not in self.found.nodes), None)
+        if lost is not None:
+            return f"{_named(self.first, lost)} has no counterpart"
+        said = self._bodies(ours, theirs, where) or next((said for each in inside if (said := self._node(each))), None)
+        if said:
+            return said
+        pairs = ((self.first.nodes[each], self.second.nodes[self.found.nodes[each]], each) for each in inside)
+        deeper = (self.graphs(one.bodies, other.bodies, _named(self.first, each)) for one, other, each in pairs)
+        return next((said for said in deeper if said), None)
 
     def _named(self) -> str | None:
         for name, value in self.first.named.items():
@@ -235,7 +262,7 @@ class _Check:
         if ours.content is None or theirs.content is None:
             if self.found.values.get(one) != other:
                 return f"{where}: in the other file {theirs.label!r} takes the place of {ours.label!r}"
-        elif not ours.same_content(theirs):
+        elif not ours.same_content(theirs) and not (self.rounding and ours.rounds_to(theirs)):
             return f"{where}: the constant {ours.label!r} has other values"
         self.alike.add((one, other))
         return None

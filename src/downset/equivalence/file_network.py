@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue"]
+import numpy as np
+
+from downset.results import ROUNDING
+
+__all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue", "round_alike"]
 
 ABSENT = -1
 """The index in `FileNode.inputs` and `FileNode.outputs` of an optional value that is not given."""
@@ -44,6 +48,24 @@ class FileValue:
         if self.stored is not None and self.stored == other.stored:
             return True
         return self.content is not None and other.content is not None and self.content() == other.content()
+
+    def rounds_to(self, other: FileValue) -> bool:
+        """Whether two constants of one form are floats that differ by no more than rounding."""
+        if self.content is None or other.content is None or self.dtype != other.dtype:
+            return False
+        return round_alike(self.content(), other.content(), self.dtype)
+
+
+def round_alike(one: bytes, other: bytes, dtype: str) -> bool:
+    """Whether two arrays of numpy's type `dtype` are floats that differ by no more than rounding."""
+    if dtype not in ("float16", "float32", "float64") or len(one) != len(other):
+        return False
+    ours, theirs = (np.frombuffer(data, dtype).astype(np.float64) for data in (one, other))
+    finite = np.isfinite(ours)
+    if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True) or not np.isfinite(theirs[finite]).all():
+        return False
+    allowed = ROUNDING * max(float(np.abs(ours[finite]).max(initial=0.0)), 1e-6)
+    return bool((np.abs(ours[finite] - theirs[finite]) <= allowed).all())
 
 
 @dataclass(frozen=True, slots=True)

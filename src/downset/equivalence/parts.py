@@ -22,7 +22,7 @@ from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
 from downset.equivalence.windows import window
 from downset.graph.parts import Part
 
-__all__ = ["check_parts"]
+__all__ = ["check_parts", "without_main"]
 
 
 def check_parts(first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
@@ -90,7 +90,7 @@ class _PartsProof:
 
     def _other_bodies(self) -> None:
         """Prove that the graphs that operators call are equal in both files; rewrites do not change them."""
-        ours, theirs = _without_main(self.first), _without_main(self.second)
+        ours, theirs = without_main(self.first), without_main(self.second)
         said = check_bijection(ours, theirs, find_bijection(ours, theirs))
         if said:
             raise Unproven(said)
@@ -238,7 +238,7 @@ def _ends(network: FileNetwork) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return network.bodies[0].inputs, network.bodies[0].outputs
 
 
-def _without_main(network: FileNetwork) -> FileNetwork:
+def without_main(network: FileNetwork) -> FileNetwork:
     """The network without its main graph: the graphs that operators call by number."""
     kept = [index for body in network.bodies[1:] for index in body.nodes]
     new = {old: index for index, old in enumerate(kept)}

@@ -17,7 +17,9 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines.append(f"outputs: {_outputs(comparison)}")
     if comparison.placed:
         lines.append("outputs in tflm, with the offsets of the file in force: equal, too")
-    if not comparison.telling:
+    if comparison.unshown:
+        lines.append(f"the runs do not show a difference that the files have: {comparison.unshown}")
+    elif not comparison.telling:
         lines.append(
             "the outputs are the same for every input tried: runs say little about this network; downset verify with "
             "--input compares on your own data"

@@ -195,6 +195,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "tensors_inside": comparison.inside,
         "inside_note": comparison.inside_note,
         "equal_with_offsets": comparison.placed,
+        "unshown_difference": comparison.unshown,
         "proof": None if proof is None else _named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
     }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from downset.equivalence.prove import prove
+from downset.equivalence.unshown import OtherGraphs, unshown_differences
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
 from downset.formats.reading import load, refused
 from downset.graph.core import Graph
@@ -22,10 +23,12 @@ from downset.methods import check_choice
 from downset.results import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, vary
-from downset.runtimes.feeds import Feeds, made_feeds, read_feeds
+from downset.runtimes.feeds import Feeds, choices, made_feeds, read_feeds
+from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
 from downset.runtimes.outputs import Computed, in_litert, in_ort, in_tflm
+from downset.runtimes.taken import all_taken
 
 __all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_outputs", "prove_same", "with_offsets"]
 
@@ -65,6 +68,9 @@ def compare(
     run on several inputs drawn from `seed`, or on the arrays in the files `inputs` (.npy, or .npz by the inputs'
     names). A fitted .onnx file is run as its metadata say: in its order, or optimised by ONNX Runtime.
 
+    Files that take other inputs are not run; `note` then says how these differ. Where there is no proof and the outputs
+    agree, `unshown` says what the files differ in nevertheless, as far as that is known.
+
     `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes the shapes of inputs by name. A
     difference raises nothing: see `rounds_alike`, `within` and `telling` of the result. Raises LoadError for bad files;
     InvalidPlan for offsets that overwrite bytes still needed; UsageError for files of different formats, inputs that do
@@ -82,19 +88,45 @@ def compare(
     chosen = able[0] if runtime is None else runtime
     if chosen not in able:
         raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(able)}")
-    for path in (first, second):
-        load(path, shapes=shapes)  # so that a bad file is a one-line error, not a crash of the runtime
+    graphs = [load(path, shapes=shapes) for path in (first, second)]  # a bad file is an error here, not in the runtime
+    apart = inputs_difference(first, second, graphs)
+    if apart:
+        return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
     proof = prove_same(first, second, shapes=shapes)
     settings = named_settings(second) if suffix == ".onnx" else None
     ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
     comparison = compare_outputs(
         first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
     )
+    if not proof.proven:
+        comparison = replace(comparison, unshown=_unshown(first, second, graphs[0], comparison, seed, inputs))
     return (
         comparison
         if runtime is not None or shapes
         else with_offsets(first, second, comparison, seed=seed, inputs=inputs)
     )
+
+
+def _unshown(
+    first: Named, second: Named, graph: Graph, comparison: Comparison, seed: int, inputs: Sequence[Named]
+) -> str:
+    """A message about a difference of the files that the runs do not show; "" where none is known."""
+    differences = unshown_differences(first, second)
+    for graphs in differences.graphs:
+        if not _taken(first, second, graphs, read_feeds(graph, inputs) if inputs else made_feeds(graph, seed=seed)):
+            return f"{graphs.what}, inside a part (If, Loop) that no run may have taken"
+    return f"{differences.values}, and outputs agree" if differences.values and comparison.rounds_alike else ""
+
+
+def _taken(first: Named, second: Named, graphs: OtherGraphs, feeds: Feeds) -> bool:
+    """Whether the runs are known to take the graphs that differ, in each file that has them."""
+    if Path(first).suffix.lower() != ".onnx":
+        return False
+    places = [(path, place) for path, place in ((first, graphs.first), (second, graphs.second)) if place is not None]
+    try:
+        return bool(places) and all(all_taken(path, feeds, [place]) for path, place in places)
+    except UnsupportedError:
+        return False
 
 
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
@@ -130,6 +162,8 @@ def compare_outputs(
     follow one another in one session, so that states are compared, too. Tensors inside that both files have are
     compared where the runtime shows them.
 
+    Made inputs that choose what runs are made otherwise where the first file does not run with them.
+
     ONNX Runtime runs both files with its default optimisations, but with `ordered` the second one in the file's order
     with none. `proof`: what is known already, for the result. Raises UnsupportedError where the runtime cannot run
     them, UsageError for unknown runtimes and inputs that do not fit."""
@@ -138,7 +172,13 @@ def compare_outputs(
     graphs = [load(path, shapes=shapes) for path in (first, second)]
     feeds = read_feeds(graphs[0], inputs) if inputs else made_feeds(graphs[0], seed=seed)
     names = _common(*graphs) if row.looks_inside else []
-    ours = row.compute(first, feeds, inside=names)
+    try:
+        ours = row.compute(first, feeds, inside=names)
+    except UnsupportedError:
+        if inputs or not choices(graphs[0]):
+            raise
+        feeds = made_feeds(graphs[0], seed=seed, choosing=False)
+        ours = row.compute(first, feeds, inside=names)
     theirs = row.compute(second, feeds, inside=names, ordered=ordered)
     outputs = [[value for run in computed.outputs for value in run] for computed in (ours, theirs)]
     comparison = replace(

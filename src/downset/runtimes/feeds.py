@@ -17,11 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError, UnsupportedError, UsageError
-from downset.graph.core import Graph, Tensor
+from downset.graph.core import Graph, Op, Tensor
+from downset.graph.kinds import kind_of
 from downset.runtimes.inputs import random_array
 from downset.text import brief, format_bytes
 
-__all__ = ["RUNS", "Feeds", "made_feeds", "most_input_bytes", "read_array", "read_feeds", "saved", "unpacked"]
+__all__ = [
+    "RUNS",
+    "Feeds",
+    "choices",
+    "made_feeds",
+    "most_input_bytes",
+    "read_array",
+    "read_feeds",
+    "saved",
+    "unpacked",
+]
 
 _LONG = 2048
 _HEADERS_BYTES = 1 << 20
@@ -35,10 +46,15 @@ RUNS = 3
 """How many runs are generated: noise, smooth values, and noise within the range of the quantization."""
 
 
-def made_feeds(graph: Graph, *, seed: int) -> Feeds:
+def made_feeds(graph: Graph, *, seed: int, choosing: bool = True) -> Feeds:
     """`RUNS` runs of inputs drawn from the seed. The first are `random_array`'s; the second vary smoothly, as images
     and recordings do; the third are noise again. Where the network quantizes an input, the last two fill the range that
     the quantization keeps.
+
+    Booleans, and integers of more than 16 bits, take both of their values over the first two runs. An integer of one
+    element that the network only compares with constants is one of these in the last two runs, or the number above it.
+    Such inputs choose what runs: with `choosing=False` booleans are False, and integers 0 or 1. Not every network runs
+    with every choice.
 
     Raises UnsupportedError for an input whose values cannot be generated, UsageError for a negative seed.
     """
@@ -50,9 +66,66 @@ def made_feeds(graph: Graph, *, seed: int) -> Feeds:
         for place, tensor in enumerate(graph.inputs):
             meta = graph.tensors[tensor]
             position = zlib.crc32(meta.name.encode()) if graph.source.format == "onnx" else place
-            fed[meta.name] = _made(meta, _range(graph, tensor), run, seed, position)
+            value = _made(meta, _range(graph, tensor), run, seed, position)
+            if choosing:
+                value = _chosen(graph, tensor, value, runs, run)
+            elif value.dtype.kind == "b":
+                value = np.zeros_like(value)
+            fed[meta.name] = value
         runs.append(fed)
     return runs
+
+
+def choices(graph: Graph) -> bool:
+    """Whether `made_feeds` gives inputs values that may choose what runs."""
+    return any(np.dtype(_numpy_type(graph.tensors[tensor])).kind in "biu" for tensor in graph.inputs)
+
+
+def _chosen(graph: Graph, tensor: int, value: Array, before: Feeds, run: int) -> Array:
+    """The value of an input in a run, where it may choose what runs; else `value`."""
+    if run == 0 or value.dtype.kind not in "biu":
+        return value
+    compared = _compared_with(graph, tensor) if value.size == 1 and value.dtype.kind in "iu" else []
+    if compared:
+        limits = np.iinfo(value.dtype)
+        chosen = [*compared, compared[-1] + 1][run - 1]
+        return np.full_like(value, min(max(chosen, limits.min), limits.max))
+    if run == 1 and (value.dtype.kind == "b" or value.dtype.itemsize > 2):
+        return np.asarray(1 - before[0][graph.tensors[tensor].name].astype(value.dtype), value.dtype)
+    return value
+
+
+def _compared_with(graph: Graph, tensor: int) -> list[int]:
+    """The constants with which operators compare an input, in ascending order; none where another operator reads it, to
+    which they may be invalid: an index, or a length."""
+    constants: set[int] = set()
+    left, seen = [tensor], {tensor}
+    while left:
+        value = left.pop()
+        for op in graph.ops:
+            if value not in op.inputs:
+                continue
+            others = [other for other in op.inputs if other != value]
+            if _compares(graph, op) and len(others) == 1 and others[0] in graph.constants:
+                constant = np.asarray(graph.constants[others[0]]()).reshape(-1)
+                if constant.size != 1 or not np.isfinite(constant).all():
+                    return []
+                constants.add(int(constant[0]))
+            elif _keeps(op) and op.inputs[0] == value:
+                left += [result for result in op.outputs if result not in seen]
+                seen.update(op.outputs)
+            else:
+                return []
+    return sorted(constants)
+
+
+def _compares(graph: Graph, op: Op) -> bool:
+    return kind_of(op.kind).category == "binary" and graph.tensors[op.outputs[0]].dtype == "bool"
+
+
+def _keeps(op: Op) -> bool:
+    """Whether the result has the numbers of the first input."""
+    return kind_of(op.kind).category == "shape-only" or op.kind in ("Cast", "Identity")
 
 
 def _made(meta: Tensor, limits: tuple[float, float] | None, run: int, seed: int, position: int) -> Array:

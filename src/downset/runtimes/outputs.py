@@ -29,7 +29,7 @@ from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.sessions import DEFAULT, FILE_ORDER
 from downset.text import brief
 
-__all__ = ["Computed", "in_litert", "in_ort", "in_tflm"]
+__all__ = ["Computed", "in_litert", "in_ort", "in_tflm", "run_session", "with_outputs"]
 
 Array = npt.NDArray[Any]
 Named = str | os.PathLike[str]
@@ -132,18 +132,18 @@ def ort_here(path: str, feeds: str, names: list[list[str]], inside: list[str], o
     library.set_default_logger_severity(4)
     runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
     session = open_session(library, path, settings)
-    outputs = [_run(session, run, None) for run in runs]
+    outputs = [run_session(session, run, None) for run in runs]
     kept: dict[int, Array] = {}
     if inside:
         del session
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-            opened = _with_outputs(Path(path), Path(folder), inside)
-            values = _run(open_session(library, opened, settings), runs[0], inside)
+            opened = with_outputs(Path(path), Path(folder), inside)
+            values = run_session(open_session(library, opened, settings), runs[0], inside)
         kept = dict(enumerate(values))
     return _packed(outputs, kept)
 
 
-def _with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
+def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     """Write a copy of the file into `folder` in which the tensors of these names are outputs, too; ONNX Runtime infers
     their types."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
@@ -155,7 +155,8 @@ def _with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     return folder / path.name
 
 
-def _run(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+def run_session(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+    """The outputs of these names, or all outputs. Raises UnsupportedError where ONNX Runtime cannot run the file."""
     taken = {value.name for value in session.get_inputs()}
     asked = list(names) if names is not None else [value.name for value in session.get_outputs()]
     try:
