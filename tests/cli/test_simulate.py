@@ -85,9 +85,12 @@ def test_what_is_left_is_planned_anew(plan):
     assert said["replan"]["completed"] == 200
     assert said["replan"]["period_s"] == pytest.approx(anew.period_s, rel=0.01)
     assert said["replan"]["analytic_period_s"] == anew.period_s
+    step = "Plan without the dead devices"
+    assert not any(one["text"].startswith(step) for one in said["next_steps"])
+    assert step in output_of("simulate", "plan.json", "--fail", f"{dead}@0s")
     text = output_of("simulate", "plan.json", "--fail", f"{dead}@0s", "--replan", "net.onnx")
     assert "none of 1000 frames" in text
-    assert "planned again by pico without the dead devices:" in text
+    assert "planned again by pico without the dead devices:" in text and step not in text
 
 
 def test_what_cannot_be_planned_anew_is_one_line(plan, tmp_path):

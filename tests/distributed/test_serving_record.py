@@ -5,6 +5,10 @@ import pytest
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.record import ServeRecord
+from downset.pipeline_results import ServeEvent
+from downset.reports.page.pipeline_page import pipeline_page
+from downset.reports.serving import served_lines
+from downset.text import format_seconds
 from tests.models import branchy_model
 
 
@@ -23,3 +27,23 @@ def test_planned_shares_do_not_depend_on_how_fast_frames_leave(tmp_path):
     for one, other in zip(fast, slow, strict=True):
         assert one == pytest.approx(other) and max(one) <= 1 + 1e-9
     assert max(use[0] for use in fast) > 0.5
+
+
+def test_of_several_plans_it_is_said_which_one_a_figure_is_of(tmp_path):
+    graph = ds.load(branchy_model(tmp_path / "net.onnx"))
+    fast, slow = (
+        ds.plan_pipeline(graph, Cluster((Device("d0", rate),), Network("links", 1e7, overlap=True)), time_limit_s=2)
+        for rate in (2e6, 1e6)
+    )
+    record = ServeRecord(fast, 0.0)
+    rates = [f"{1 / plan.period_s:.4g}" for plan in (slow, fast)]
+    assert f"(planned {rates[1]} frames/s)" in served_lines(record.served(0, 1.0))[0]
+    record.planned(slow)
+    record.event(ServeEvent(1.0, "replanned", "", "a faster plan"))
+    record.event(ServeEvent(2.0, "replanned", "d1", "without it"))
+    lines = served_lines(record.served(0, 1.0))
+    assert f"(planned {rates[0]} frames/s by the last of 2 plans, {rates[1]} by the first)" in lines[0]
+    assert "planned again 1 time" in lines
+    assert "another plan in use (a faster plan); " in lines[-2] and "(d1 without it); " in lines[-1]
+    page = pipeline_page(fast, served=record.served(0, 1.0))
+    assert f"planned {format_seconds(slow.period_s)} by the last of 2 plans" in page.verdict.headline

@@ -113,8 +113,8 @@ def simulate(
         write_plan(output, anew)
     if ran is not None:
         with waiting(talk, "writing the pictures"):
-            _write_pictures(plan, simulation, ran, pictures, plan_file)
-    document = simulation_json(simulation, plan)
+            _write_pictures(plan, simulation, ran, pictures, plan_file, replanned=anew is not None)
+    document = simulation_json(simulation, plan, replanned=anew is not None)
     lines = simulation_lines(simulation, plan, arrives=options["arrival_s"] is not None)
     if anew is not None and found_anew is not None:
         document["replan"] = simulation_json(found_anew, anew)
@@ -127,7 +127,7 @@ def simulate(
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
     print_written(out, written_lines(pictures, (output, "a plan of a pipeline, without the dead devices")))
-    for line in step_lines(simulation_next_steps(simulation, plan)):
+    for line in step_lines(simulation_next_steps(simulation, plan, replanned=anew is not None)):
         out.print(line, markup=False, soft_wrap=True)
 
 
@@ -151,14 +151,17 @@ def _simulated(
 
 
 def _write_pictures(
-    plan: Pipeline, simulation: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str
-) -> None:
+    plan: Pipeline, simulation: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str, *,
+    replanned: bool,
+) -> None:  # fmt: skip
     from downset.reports.page.pipeline_page import pipeline_page
     from downset.reports.timeline import planned_timeline, simulated_timeline
 
     simulated = simulated_timeline(plan, ran.tasks) if ran.tasks else None
     if paths["--report"] is not None:
-        page = pipeline_page(plan, model=Path(source).name, simulation=simulation, simulated=simulated)
+        page = pipeline_page(
+            plan, model=Path(source).name, simulation=simulation, simulated=simulated, replanned=replanned
+        )
         write_page(paths["--report"], page, source=source)
     write_timelines(paths["--trace"], [planned_timeline(plan), simulated], source=source)
 

@@ -329,8 +329,9 @@ def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
     }
 
 
-def simulation_json(simulation: Simulation, plan: Pipeline) -> dict[str, Any]:
-    """docs/schemas/simulate.json. If no frame was completed, there is neither a period nor a latency."""
+def simulation_json(simulation: Simulation, plan: Pipeline, *, replanned: bool = False) -> dict[str, Any]:
+    """docs/schemas/simulate.json. If no frame was completed, there is neither a period nor a latency. `replanned`: a
+    plan without the dead devices was made."""
     names = [device.name for device in plan.cluster.devices]
     quantiles = ("p50", "p90", "p99", "max")
     latencies = simulation.latency_s or (None,) * 4
@@ -350,7 +351,7 @@ def simulation_json(simulation: Simulation, plan: Pipeline) -> dict[str, Any]:
         "buffer_bytes": dict(zip(names, simulation.buffer_bytes, strict=True)),
         "energy_j": simulation.energy_j,
         "stalled_at_s": simulation.stalled_at_s,
-        "next_steps": steps_json(simulation_next_steps(simulation, plan)),
+        "next_steps": steps_json(simulation_next_steps(simulation, plan, replanned=replanned)),
     }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from downset.pipeline_results import DeviceUse, Served, ServeEvent
-from downset.text import format_bytes, printable
+from downset.text import counted, format_bytes, printable
 
-__all__ = ["SLOWER", "busiest_use", "event_line", "rates_line", "served_lines", "slower_than_planned"]
+__all__ = ["SLOWER", "busiest_use", "event_line", "plan_in_use", "rates_line", "served_lines", "slower_than_planned"]
 
 SLOWER = 1.15
 """A measured period above this many times the planned one is not as planned."""
@@ -18,16 +18,24 @@ def served_lines(served: Served, *, rates_of: str = "") -> list[str]:
     its cores, the file with the rates of its plan, whose period does not hold there."""
     measured = "too few to tell a period" if not served.period_s else f"{1 / served.period_s:.4g} frames/s"
     planned = "-" if not served.planned_period_s else f"{1 / served.planned_period_s:.4g} frames/s"
+    whose = f" by {plan_in_use(served)}" if served.replans else ""
+    if served.replans and served.planned_period_s and served.first_planned_period_s:
+        planned += f"{whose}, {1 / served.first_planned_period_s:.4g} by the first"
     shared = ", on devices that share this machine's cores" if rates_of else ""
     lines = [f"measured: {served.completed} of {served.frames} frames, {measured} (planned {planned}){shared}"]
     if rates_of:
         lines.append(rates_line(rates_of))
     if served.latency_s is not None:
         each = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in zip(_QUANTILES, served.latency_s, strict=True))
-        lines.append(f"latency: {each} (planned, one frame alone: {served.planned_latency_s:.4g} s)")
+        lines.append(f"latency: {each} (planned{whose}, one frame alone: {served.planned_latency_s:.4g} s)")
     if served.replans:
-        lines.append(f"planned again {served.replans} times")
+        lines.append(f"planned again {counted(served.replans, 'time')}")
     return lines + [event_line(event) for event in served.events]
+
+
+def plan_in_use(served: Served) -> str:
+    """Which of several plans the planned period and latency are of."""
+    return f"the last of {served.replans + 1} plans"
 
 
 def slower_than_planned(served: Served) -> float | None:
@@ -63,8 +71,9 @@ def rates_line(rates_of: str) -> str:
 def event_line(event: ServeEvent) -> str:
     """One line on an event and its time."""
     if event.kind == "replanned":
+        why = " ".join(word for word in (printable(event.device), event.detail) if word)
         return (
-            f"{event.at_s:.1f} s: another plan in use ({printable(event.device)} {event.detail}); planning "
+            f"{event.at_s:.1f} s: another plan in use ({why}); planning "
             f"{event.plan_s:.2f} s, {format_bytes(event.moved_bytes)} bytes of shards moved and opened in "
             f"{event.move_s:.2f} s, {event.replayed} frames began again"
         )

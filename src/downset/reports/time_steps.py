@@ -196,10 +196,10 @@ def _leaves_room(bound_s: float, found_s: float) -> bool:
     return found_s - bound_s > _ROUNDING * found_s and format_seconds(bound_s) != format_seconds(found_s)
 
 
-def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextStep]:
-    """Steps after a simulation, and those of its plan."""
+def simulation_next_steps(simulation: Simulation, plan: Pipeline, *, replanned: bool = False) -> list[NextStep]:
+    """Steps after a simulation, and those of its plan. `replanned`: a plan without the dead devices was made."""
     steps = []
-    if simulation.stalled_at_s is not None:
+    if simulation.stalled_at_s is not None and not replanned:
         left = counted(simulation.frames - simulation.completed, "frame")
         steps.append(
             NextStep(

@@ -11,7 +11,7 @@ from downset.reports.page.elements import Choice, Facts, Page, Section, Table, V
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.pipelines import compared_lines, device_loads, message_bytes, one_device_line, period_line
-from downset.reports.serving import busiest_use, rates_line, served_lines, slower_than_planned
+from downset.reports.serving import busiest_use, plan_in_use, rates_line, served_lines, slower_than_planned
 from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
@@ -32,9 +32,11 @@ def pipeline_page(
     served: Served | None = None,
     measured: Timeline | None = None,
     rates_of: str = "",
+    replanned: bool = False,
 ) -> Page:
     """The page of a plan. It shows results of a simulation or a run beside the planned figures. `compared`: plans of
-    other methods. `upgraded`: plans for upgraded clusters, by what is added. `rates_of`: as in `served_lines`."""
+    other methods. `upgraded`: plans for upgraded clusters, by what is added. `rates_of`: as in `served_lines`.
+    `replanned`: as in `simulation_next_steps`."""
     timelines = [planned_timeline(plan), *(timeline for timeline in (simulated, measured) if timeline is not None)]
     busiest = busiest_resource(plan)
     sections = [
@@ -49,7 +51,7 @@ def pipeline_page(
         Section("Devices", (_devices(plan, simulation, served),)),
         Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),
         Section("Stages", (_stages(plan),)),
-        next_section(_next_steps(plan, upgraded, compared, simulation, served, rates_of)),
+        next_section(_next_steps(plan, upgraded, compared, simulation, served, rates_of, replanned)),
     ]
     lines = [] if plan.note == "" else [f"note: {plan.note}"]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
@@ -72,12 +74,13 @@ def _next_steps(
     simulation: Simulation | None,
     served: Served | None,
     rates_of: str,
+    replanned: bool,
 ) -> list[NextStep]:
     """The steps that the command prints which writes the page."""
     if served is not None:
         return served_next_steps(served, plan, local=bool(rates_of))
     if simulation is not None:
-        return simulation_next_steps(simulation, plan)
+        return simulation_next_steps(simulation, plan, replanned=replanned)
     return pipeline_next_steps(plan, upgraded, compared)
 
 
@@ -85,8 +88,9 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     evidence = plan.evidence
     gap = format_gap(evidence.value, evidence.bound)
     claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, {gap}"
-    numbers = [("period, planned (analytic)", format_seconds(plan.period_s), claim),
-               ("latency, one frame alone (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
+    first = " by the first plan" if served is not None and served.replans else ""
+    numbers = [(f"period, planned{first} (analytic)", format_seconds(plan.period_s), claim),
+               (f"latency, one frame alone{first} (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
     state: Literal["good", "bad", "plain"] = "good" if evidence.proven else "plain"
     head = f"A frame every {format_seconds(plan.period_s)}, {plan.throughput_per_s:.3g} frames a second"
     if simulation is not None:
@@ -99,7 +103,8 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         measured = f"a frame every {format_seconds(served.period_s)}, measured; " if served.period_s else ""
         ratio = slower_than_planned(served)
         slower = "" if ratio is None else f" ({ratio:.2f}x the planned)"
-        head = f"{frames}: {measured}planned {format_seconds(plan.period_s)}{slower}"
+        whose = f" by {plan_in_use(served)}" if served.replans else ""
+        head = f"{frames}: {measured}planned {format_seconds(served.planned_period_s)}{whose}{slower}"
         state = "bad" if served.completed != served.frames else "good" if ratio is None else "plain"
     alone = one_device_line(plan) if simulation is None and served is None else None
     said = (f"{alone}. " if alone else "") + period_line(plan) + (f"; {rates_line(rates_of)}" if rates_of else "")
@@ -149,14 +154,16 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         if served is not None:
             row.append("-" if use is None else format_size(use.rss_bytes))
         rows.append(tuple(row))
+    first = ", by the first plan" if served is not None and served.replans else ""
     return Table(tuple(columns), tuple(rows), numeric=frozenset(range(1, len(columns))),
-                 caption="Shares of a period (planned: analytic) or of the time, and memory")  # fmt: skip
+                 caption=f"Shares of a period (planned: analytic{first}) or of the time, and memory")  # fmt: skip
 
 
 def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
     """A table of period and latency: planned, simulated and measured."""
+    first = " by the first plan" if served is not None and served.replans else ""
     rows: list[tuple[str, ...]] = [
-        ("planned (analytic)", format_seconds(plan.period_s), format_seconds(plan.latency_s), "", "")
+        (f"planned{first} (analytic)", format_seconds(plan.period_s), format_seconds(plan.latency_s), "", "")
     ]
     for name, times in (("simulated", simulation), ("measured", served)):
         if times is not None:
