@@ -111,19 +111,47 @@ _CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal
 
 
 def explain_end(ended: Ended) -> int:
-    """Print the message of a command that a signal ended before it could print one; return the exit code."""
+    """Print the message of a command that ended before it could print one, by a signal or because a library ended it;
+    return the exit code. What it had finished is written."""
     with settled_streams():
         if ended.stopped:
             status = 128 + ended.stopped
             if not ended.leaving:
                 print("downset: stopped", file=sys.stderr)
-            return status if ended.answering else _print_failure("stopped", status, "stopped")
-        name = signal.Signals(ended.signal).name
-        if ended.signal in _CRASHES:
-            place = f" in {ended.where}" if ended.where else ""
-            return _fail("unsupported", 5, f"native code crashed ({name}){place}; this input makes a library fail")
-        why = ", as it does where memory runs out" if ended.signal == signal.SIGKILL else ""
-        return _fail("limit", 6, f"the system ended the command ({name}){why}")
+            if ended.answering:
+                return status
+            details, lines = _written_after(ended)
+            _print_failure("stopped", status, "stopped", details)
+            _print_below(lines)
+            return status
+        code, status, message = _ended_by(ended)
+        details, lines = _written_after(ended)
+        return _fail(code, status, message, details, lines=[message, *lines])
+
+
+def _ended_by(ended: Ended) -> tuple[str, int, str]:
+    """(the name of the error, the exit code, the message) of a command that did not end by itself."""
+    if not ended.signal:
+        why = ended.ending or f"a library ended the command (exit code {ended.status}); this input makes it do so"
+        return "unsupported", 5, why
+    name = signal.Signals(ended.signal).name
+    if ended.signal in _CRASHES:
+        place = f" in {ended.where}" if ended.where else ""
+        return "unsupported", 5, f"native code crashed ({name}){place}; this input makes a library fail"
+    why = ", as it does where memory runs out" if ended.signal == signal.SIGKILL else ""
+    return "limit", 6, f"the system ended the command ({name}){why}"
+
+
+def _written_after(ended: Ended) -> tuple[Mapping[str, Any], list[str]]:
+    """Write the results that the command had finished. Returns keys of its JSON, and lines to print."""
+    if not ended.unfinished:
+        return _NOTHING, []
+    from downset.commands.frames import finish_after
+
+    try:
+        return finish_after(ended.unfinished)
+    except DownsetError as error:
+        return _NOTHING, [str(error)]
 
 
 def _explain(error: BaseException) -> int:

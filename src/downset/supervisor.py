@@ -37,15 +37,19 @@ _LEAVES_S = 3.0
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How the working process ended before it had printed everything. `signal`: the signal that ended it, 0 where it
-    ended by itself. `stopped`: the signal that asked the command to stop, 0 where none did. `leaving`: whether it had
-    handled that signal. `answering`: whether it had begun to print a failure. `where`: file and line of the Python code
-    that ran, if known."""
+    ended by itself, with the exit status `status`. `stopped`: the signal that asked the command to stop, 0 where none
+    did. `leaving`: whether it had handled that signal. `answering`: whether it had begun to print a failure. `where`:
+    file and line of the Python code that ran, if known. `ending`: why a library ends it, if that is known.
+    `unfinished`: the file that names what it was writing, if there is one."""
 
     signal: int
     stopped: int
     leaving: bool
     answering: bool
     where: str
+    status: int = 0
+    ending: str = ""
+    unfinished: str = ""
 
 
 _watcher: int | None = None
@@ -55,7 +59,9 @@ _watcher: int | None = None
 def tell(word: str, value: object = "") -> None:
     """Send a word to the watching process, if there is one. `folder` PATH: the folder of temporary files. `leaving`: a
     signal was handled. `grace` SECONDS: how long stopping may take from now on (no value: the default). `answering`: a
-    failure is being printed. `ended` STATUS: everything is printed."""
+    failure is being printed. `ending` WHY: the reason if a library ends this process from now on (no value: none is
+    known). `unfinished` PATH: the file that names what is being written (no value: nothing). `ended` STATUS: everything
+    is printed."""
     if _watcher is not None:
         with contextlib.suppress(OSError):
             os.write(_watcher, os.fsencode(f"{word} {value}\n"))
@@ -167,11 +173,13 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
         signal.signal(number, signal.SIG_IGN)
     if (printed := said.value("ended")) is not None:  # whatever a library did while Python ended
         return int(printed), said
-    if status >= 0 and not asked:
+    leaving, answering = (said.value(word) is not None for word in ("leaving", "answering"))
+    if status >= 0 and not asked and (status == 0 or answering):
         return status, said
     stopped = asked[0] if asked else -status if -status in STOPS else 0
-    leaving, answering = (said.value(word) is not None for word in ("leaving", "answering"))
-    return Ended(max(-status, 0), stopped, leaving, answering, _innermost(traces.text())), said
+    ending, unfinished = (said.value(word) or "" for word in ("ending", "unfinished"))
+    where = _innermost(traces.text())
+    return Ended(max(-status, 0), stopped, leaving, answering, where, max(status, 0), ending, unfinished), said
 
 
 def _innermost(trace: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from downset import cli
@@ -156,6 +157,13 @@ CRASHES = [
     ("os.abort()", 5, "unsupported", "native code crashed (SIGABRT) in "),
     ("os.kill(os.getpid(), 8)", 5, "unsupported", "native code crashed (SIGFPE) in "),
     ("os.kill(os.getpid(), 24)", 6, "limit", "the system ended the command (SIGXCPU)"),
+    ("os._exit(1)", 5, "unsupported", "a library ended the command (exit code 1); this input"),
+    (
+        "from downset.supervisor import tell; tell('ending', 'Ray ended it'); os._exit(1)",
+        5,
+        "unsupported",
+        "Ray ended it",
+    ),
     ("os.kill(os.getpid(), 9)", 6, "limit", "the system ended the command (SIGKILL)"),
 ]
 
@@ -170,6 +178,38 @@ def test_a_crash_in_the_commands_own_process_is_one_line(tmp_path, crash, code, 
     error = json.loads(out)["error"]
     assert (error["code"], error["exit_code"], f"downset: error: {error['message']}\n") == (kind, code, err)
     assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize(("path", "outputs"), [("out.npy", 1), ("out.npz", 2)])
+@pytest.mark.parametrize("finished", [0, 2, 3])
+def test_finished_results_are_written_where_a_library_ends_the_command(tmp_path, path, outputs, finished, end):
+    program = f"""
+import os
+from types import SimpleNamespace
+import numpy as np
+from downset.commands.frames import Results
+
+def busy(**_):
+    metas = [SimpleNamespace(name=f"y{{n}}", dtype="float32", shape=(1, 2), nbytes=8) for n in range({outputs})]
+    with Results({path!r}, SimpleNamespace(tensors=metas, outputs=range({outputs})), 3) as results:
+        for row in range({finished}):
+            results.add({{meta.name: np.full((1, 2), row) for meta in metas}})
+        {end}
+"""
+    (tmp_path / "here").mkdir()
+    with _as_command(program, tmp_path, "serve", "--json", cwd=tmp_path / "here") as running:
+        out, err = running.communicate(timeout=240)
+    assert running.returncode in (5, 6) and err.count("downset: error") == 1
+    written = [f"written: {path} (the results, a row for each frame)"] if finished else []
+    assert err.splitlines()[1:] == [f"{finished} of 3 frames finished", *written]
+    assert json.loads(out)["files"] == ([path] if finished else [])
+    assert [entry.name for entry in (tmp_path / "here").iterdir()] == ([path] if finished else [])
+    assert not list((tmp_path / "scratch").iterdir())
+    if finished:
+        found = np.load(tmp_path / "here" / path)
+        for array in [found] if outputs == 1 else [found["y0"], found["y1"]]:
+            np.testing.assert_array_equal(array, np.broadcast_to(np.arange(finished)[:, None, None], (finished, 1, 2)))
 
 
 def test_a_crash_after_all_is_printed_changes_nothing(tmp_path):

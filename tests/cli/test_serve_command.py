@@ -93,21 +93,26 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     assert [session_processes(guard) for guard in guards] == [[], [], []]
 
 
-def test_a_device_under_keys(here, run):
-    """The page's way from keys to results, with a board that is an address of loopback. The worker outlives the driver,
-    and leaves nothing behind when it is stopped."""
-    assert run("keys", "init", "--authority", "boards")[0] == 0
-    for name, host in (("driver", "127.0.0.2"), ("board", "127.0.0.3")):
-        assert run("keys", "issue", name, "--host", host, "--authority", "boards")[0] == 0
+@pytest.mark.parametrize(
+    ("driver", "board", "address"),
+    [("127.0.0.2", "127.0.0.3", ["--address", "127.0.0.3"]), ("127.0.0.1", "127.0.0.1", [])],
+)
+def test_a_device_under_keys(here, run, driver, board, address):
+    """The page's way from keys to results, with a board that is an address of loopback, also the one that Ray replaces.
+    The worker outlives the driver, and leaves nothing behind when it is stopped."""
+    boards = f"boards-{board}"
+    assert run("keys", "init", "--authority", boards)[0] == 0
+    for name, host in (("driver", driver), ("board", board)):
+        assert run("keys", "issue", name, "--host", host, "--authority", boards)[0] == 0
     Path("board.toml").write_text(cluster_toml({"board": 1e6}, rate_mbps=800, overlap=True))
-    head = f"127.0.0.2:{free_port('127.0.0.2')}"
+    head = f"{driver}:{free_port('127.0.0.2')}"
     downset = [sys.executable, "-m", "downset"]
     worker = subprocess.Popen(
-        [*downset, "worker", "--head", head, "--name", "board", "--keys", "boards/board", "--address", "127.0.0.3"],
+        [*downset, "worker", "--head", head, "--name", "board", "--keys", f"{boards}/board", *address],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        given = ("--cluster", "board.toml", "--head", head, "--keys", "boards/driver", "--input", "frames.npy")
+        given = ("--cluster", "board.toml", "--head", head, "--keys", f"{boards}/driver", "--input", "frames.npy")
         served = subprocess.run(
             [*downset, "serve", "net.onnx", *given, "-o", "keyed.npz", "--no-ahead"], capture_output=True, text=True,
             check=False, timeout=600,
@@ -126,6 +131,38 @@ def test_a_device_under_keys(here, run):
     with np.load("keyed.npz") as found:
         for one, other in zip(found["flat"], expected, strict=True):
             np.testing.assert_allclose(one, other["flat"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("process", ["raylet", "gcs_server", "ray::DashboardA"])
+def test_a_lost_process_of_the_head_is_one_line_and_keeps_what_is_finished(process, here):
+    """Ray ends the driver's process at once where it finds its node gone, or the driver finds it first."""
+    command = ["serve", "net.onnx", "--cluster", "home.toml", "--input", "many.npy", "-o", "part.npz", "-v"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "downset", *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    for line in driver.stderr:
+        if "frame 40," in line:
+            break
+    sessions = [
+        session_processes(guard)
+        for guard in _guards(driver.pid)
+        if b"--head" in Path(f"/proc/{guard}/cmdline").read_bytes()
+    ]
+    named = [pid for pid in sessions[0] if Path(f"/proc/{pid}/comm").read_text().strip() == process]
+    os.kill(named[0], signal.SIGKILL)
+    _, said = driver.communicate(timeout=240)
+    assert driver.returncode == 5 and "Traceback" not in said, said
+    (error,) = (line for line in said.splitlines() if line.startswith("downset: error: "))
+    assert error.startswith("downset: error: Ray") and "start the command again" in error
+    finished = int(re.search(r"^(\d+) of 20,000 frames finished$", said, re.MULTILINE)[1])
+    assert "written: part.npz (the results, a row for each frame)" in said
+    frame = np.load("many.npy", mmap_mode="r")[0]
+    (expected,) = unsplit(here / "net.onnx", [{"x": frame[None]}])
+    with np.load("part.npz") as found:
+        assert found["flat"].shape[0] == finished > 0
+        for one in found["flat"]:
+            np.testing.assert_allclose(one, expected["flat"], rtol=1e-3, atol=1e-4)
+    assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]
 
 
 def _guards(command):

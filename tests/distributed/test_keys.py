@@ -91,6 +91,32 @@ def test_devices_of_one_authority_meet_under_their_hosts(authority, device):
         handshake(device, second, host="10.0.0.7")
 
 
+def test_keys_of_one_machine_hold_for_the_other_name_of_loopback(authority):
+    """Ray's nodes use it where the head is on 127.0.0.1."""
+    alone = issue_keys(authority, "alone", hosts=["127.0.0.1"])
+    assert handshake(alone, alone, host="127.0.0.2") == b"hello"
+    open_keys(alone).check_host("127.0.0.2")
+
+
+def test_keys_say_whose_they_are_and_where(device):
+    keys = open_keys(device)
+    for host in (HOST, "d0.local", "D0.local.", "127.0.0.1"):
+        keys.check_host(host)
+    with pytest.raises(
+        UsageError, match=r"'d0' for 127\.0\.0\.2, d0\.local.* at 10\.0\.0\.9: issue keys with --host 10"
+    ):
+        keys.check_host("10.0.0.9")
+    keys.check_name("d0")
+    keys.check_name("living room")  # no keys can have this name
+    with pytest.raises(UsageError, match="the keys of 'd0', and --name is 'd9': give --name d0, or the keys of 'd9'"):
+        keys.check_name("d9")
+
+
+def test_addresses_have_one_spelling(authority):
+    keys = open_keys(issue_keys(authority, "six", hosts=["fd00:0::1"]))
+    keys.check_host("[fd00::1]")
+
+
 def test_devices_of_two_authorities_do_not_meet(tmp_path, device):
     stranger = issue_keys(make_authority(tmp_path / "other"), "d0", hosts=[HOST])
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from downset.distributed.keys import issue_keys, make_authority
 from downset.distributed.serving import nodes
-from downset.distributed.serving.nodes import NodeOptions, host_and_port, start_node
+from downset.distributed.serving.nodes import (
+    NodeOptions,
+    NodeProcess,
+    free_port,
+    head_address,
+    host_and_port,
+    start_node,
+)
 from downset.errors import UsageError
 
 LONG = "a" * 64
@@ -33,6 +41,44 @@ def test_heads_are_read(text):
     assert f"{host}:{port}" == text
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_head_on_loopback_has_a_name_that_ray_keeps(host):
+    assert head_address(f"{host}:6379") == ("127.0.0.2", 6379)
+    assert head_address("10.0.0.1:6379") == ("10.0.0.1", 6379)
+
+
+@pytest.mark.parametrize("port", [10_002, 16_379, 19_999])
+def test_a_head_on_a_port_of_rays_workers_is_refused(port):
+    with pytest.raises(UsageError, match=f"cannot listen on port {port}: Ray keeps ports 10002 to 19999"):
+        head_address(f"10.0.0.1:{port}")
+    assert [head_address(f"10.0.0.1:{near}")[1] for near in (10_001, 20_000)] == [10_001, 20_000]
+
+
+def test_a_free_port_is_none_of_rays_workers(monkeypatch):
+    found = iter([12_000, 19_999, 20_000])
+    monkeypatch.setattr(nodes, "_bound_port", lambda *_: next(found))
+    assert free_port("127.0.0.2") == 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it wrote no reason"),
+        ("ValueError: in use\nPort information: 1\n", "ValueError: in use"),
+        ("[2026-11-25 07:07:53,777 C 52 52] (raylet) node_manager.cc:524: an error\n", "an error"),
+    ],
+)
+def test_what_a_node_said_is_known_when_its_folder_is_gone(tmp_path, text, said):
+    file = tmp_path / "node.log"
+    file.write_text(text)
+    log = os.open(file, os.O_RDONLY)
+    file.unlink()
+    try:
+        assert NodeProcess(SimpleNamespace(), NodeOptions("127.0.0.2", tmp_path), log).said() == said
+    finally:
+        os.close(log)
+
+
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     authority = tmp_path_factory.mktemp("keys") / "authority"
@@ -51,6 +97,9 @@ def keys(tmp_path_factory):
         (("--head", "a..b:1"), "is not HOST:PORT"),
         (("--address", f"{LONG}.example"), "is not an address"),
         (("--address", ""), "is not an address"),
+        (("--address", "10.9.9.9"), "issue keys with --host 10.9.9.9"),
+        (("--name", "other"), "holds the keys of 'board', and --name is 'other'"),
+        (("--head", "127.0.0.2:16379"), "Ray keeps ports 10002 to 19999 for its workers"),
     ],
 )
 def test_worker_refuses_what_cannot_be(keys, tmp_path, fails, changed, says):

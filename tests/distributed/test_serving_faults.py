@@ -372,3 +372,16 @@ def test_two_threads_submit_and_take(model, tmp_path):
             found += list(pipeline)
         feeder.join()
     assert_same(found, unsplit(model, given))
+
+
+def test_a_cluster_that_cannot_go_on_ends_the_pipeline_with_its_reason(model, tmp_path):
+    found = []
+
+    def disturb(fleet, count, pipeline):
+        found.append(count)
+        if count == 20:
+            fleet.broken = UnsupportedError("the head is gone")
+
+    with pytest.raises(UnsupportedError, match="the head is gone"):
+        _served(model, tmp_path, disturb, frames=2_000)
+    assert found[:20] == list(range(1, 21))

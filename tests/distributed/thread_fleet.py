@@ -47,6 +47,11 @@ class ThreadFleet:
         self.processes, self.kept, self.calls = {}, [], []
         self.computed = {}
         self.lock = threading.Lock()
+        self.broken = None
+
+    def check(self):
+        if self.broken is not None:
+            raise self.broken
 
     def present(self):
         return set(self.names)

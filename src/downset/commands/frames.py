@@ -4,7 +4,9 @@ whole."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,10 +18,11 @@ import numpy.typing as npt
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.runtimes.feeds import most_input_bytes, read_array
+from downset.supervisor import tell
 from downset.text import counted, format_bytes
 from downset.whole_files import check_output, copy_whole, part_name
 
-__all__ = ["Frames", "Results", "check_names", "read_frames"]
+__all__ = ["Frames", "Results", "check_names", "finish_after", "read_frames"]
 
 Array = npt.NDArray[Any]
 
@@ -83,11 +86,18 @@ def check_names(path: str, names: Iterable[str]) -> None:
             )
 
 
+_COUNT_BYTES = 8
+
+
 class Results:
     """Collects results for a file, which is written completely or not at all when the context ends.
 
     A .npy file holds the only output of all frames, [frames, *output]; a .npz file one such array for each output.
-    After a failure of the pipeline the file holds the results that were finished."""
+    After a failure of the pipeline the file holds the results that were finished, also where a library ends this
+    process: a note names the files with the results, and begins with the number of those that were finished."""
+
+    what = "the results, a row for each frame"
+    """The content of the file, in words."""
 
     def __init__(self, path: str, graph: Graph, frames: int) -> None:
         check_output(path)
@@ -101,6 +111,7 @@ class Results:
             )
         check_names(path, (meta.name for meta in self._metas))
         self._parts: dict[str, tuple[Path, Array]] = {}
+        self._note: tuple[int, Path] | None = None
 
     def __enter__(self) -> Results:
         part = Path()
@@ -110,6 +121,7 @@ class Results:
                 held = np.lib.format.open_memmap(part, "w+", meta.dtype, (self._frames, *meta.shape))
                 self._parts[meta.name] = (part, held)
                 _reserve(part)
+            self._write_note()
         except OSError as error:
             self.__exit__()
             with contextlib.suppress(OSError):  # only the beginning of the array was written
@@ -118,7 +130,21 @@ class Results:
             raise UsageError(f"cannot write {self._path}: {error.strerror or error}; it takes {sizes} bytes") from None
         return self
 
+    def _write_note(self) -> None:
+        number, name = tempfile.mkstemp(prefix="results-")
+        self._note = number, Path(name)
+        parts = {name: str(part) for name, (part, _) in self._parts.items()}
+        told = {"path": str(self._path.absolute()), "named": self.path, "frames": self._frames, "parts": parts}
+        os.write(number, bytes(_COUNT_BYTES) + json.dumps(told).encode())
+        tell("unfinished", name)
+
     def __exit__(self, *_: object) -> None:
+        if self._note is not None:
+            (number, note), self._note = self._note, None
+            tell("unfinished")
+            os.close(number)
+            with contextlib.suppress(OSError):
+                note.unlink()
         for part, _held in self._parts.values():
             with contextlib.suppress(OSError):
                 part.unlink()
@@ -129,6 +155,8 @@ class Results:
         for name, (_, held) in self._parts.items():
             held[self._count] = outputs[name]
         self._count += 1
+        if self._note is not None:
+            os.pwrite(self._note[0], self._count.to_bytes(_COUNT_BYTES, "little"), 0)
 
     def finish(self) -> bool:
         """Write the file, and return whether it was: not if no frame was finished. Raises UsageError if the disk is
@@ -140,27 +168,55 @@ class Results:
             _flush(held)
             copy_whole(part, self._path)
             return True
-        beside = self._path.absolute().with_name(part_name())
-        try:
-            self._pack(beside)
-            copy_whole(beside, self._path)
-        except OSError as error:
-            raise UsageError(f"cannot write {self._path}: {error.strerror or error}") from None
-        finally:
-            with contextlib.suppress(OSError):
-                beside.unlink()
+        _pack(self._path, {name: held[: self._count] for name, (_, held) in self._parts.items()})
         return True
 
-    def _pack(self, beside: Path) -> None:
-        if self._path.suffix == ".npy":
-            ((_, held),) = self._parts.values()
-            with beside.open("wb") as file:
-                np.save(file, held[: self._count], allow_pickle=False)
-            return
-        with zipfile.ZipFile(beside, "w") as archive:
-            for name, (_, held) in self._parts.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, held[: self._count], allow_pickle=False)
+
+def finish_after(note: str) -> tuple[dict[str, Any], list[str]]:
+    """Write the results that an ended process had finished, by its note, and remove its files. Returns keys of the
+    command's JSON, and lines that say what was written. Raises UsageError if the disk is full."""
+    try:
+        data = Path(note).read_bytes()
+        count, told = int.from_bytes(data[:_COUNT_BYTES], "little"), json.loads(data[_COUNT_BYTES:])
+        parts = {name: Path(part) for name, part in told["parts"].items()}
+        held = {name: np.load(part, mmap_mode="r")[:count] for name, part in parts.items()}
+    except (OSError, ValueError):  # the process had ended before it wrote them, or had removed them
+        return {}, []
+    try:
+        if count:
+            _pack(Path(told["path"]), held)
+    finally:
+        for part in (*parts.values(), Path(note)):
+            part.unlink(missing_ok=True)
+    lines = [f"{count:,} of {counted(told['frames'], 'frame')} finished"]
+    if not count:
+        return {"files": []}, lines
+    return {"files": [told["named"]]}, [*lines, f"written: {told['named']} ({Results.what})"]
+
+
+def _pack(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write the file with these arrays in one step. Raises UsageError if it cannot be written."""
+    beside = path.absolute().with_name(part_name())
+    try:
+        _write_arrays(beside, path.suffix, arrays)
+        copy_whole(beside, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _write_arrays(beside: Path, suffix: str, arrays: Mapping[str, Array]) -> None:
+    if suffix == ".npy":
+        (array,) = arrays.values()
+        with beside.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        return
+    with zipfile.ZipFile(beside, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
 
 
 def _reserve(part: Path) -> None:

@@ -231,7 +231,7 @@ def _run(pipeline: RunningPipeline, frames: Frames, results: Results | None, wri
 def _finish(results: Results | None, written: Written) -> None:
     """Write the finished results, if they are wanted and there are any."""
     if results is not None and results.finish():
-        written.add(results.path, "the results, a row for each frame")
+        written.add(results.path, results.what)
 
 
 def _rate(served: Served, room: int) -> str:
@@ -252,9 +252,9 @@ def _print_table(served: Served, out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        "device", "computing", "sending", "receiving", "frames", "memory", caption="shares of the time (planned)"
-    )
+    several = f", over the frames of all {served.replans + 1} plans" if served.replans else ""
+    caption = f"shares of the time (planned{several})"
+    table = Table("device", "computing", "sending", "receiving", "frames", "memory", caption=caption)
     for use in served.devices:
         measured = (use.computing, use.sending, use.receiving)
         planned = (use.planned_computing, use.planned_sending, use.planned_receiving)

@@ -39,16 +39,15 @@ __all__ = ["worker"]
 @click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **options: Any) -> None:
     """Serve as device NAME until stopped: join the head whenever one is there."""
-    from downset.distributed.keys import open_keys, ray_environment
+    from downset.distributed.keys import open_keys
     from downset.distributed.serving.worker import WorkerOptions, work
     from downset.tuning.profiles import cache_folder
 
     talk = console(stderr=True, quiet=quiet)
     shards = options["shards"]
-    environment = ray_environment(open_keys(keys))
     joined = work(
         WorkerOptions(
-            head, name, environment, options["address"], options["object_store"], options["threads"],
+            head, name, open_keys(keys), options["address"], options["object_store"], options["threads"],
             Path(shards) if shards is not None else cache_folder("keeping shards", extra="cluster") / "shards",
             options["shards_limit"], wait_s=options["wait_s"],
         ),

@@ -38,8 +38,9 @@ _CERTIFICATE, _KEY = "authority.crt", "authority.key"
 _DEVICE_CERTIFICATE, _DEVICE_KEY = "device.crt", "device.key"
 _TOKEN = "token"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_LOOPBACK = ("localhost", "127.0.0.1")
-"""Additional names in every certificate: Ray's processes on one machine also connect by them."""
+_LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.2")
+"""Additional names in every certificate: Ray's processes on one machine also connect by them, and so do all nodes where
+the head is on loopback."""
 _BEFORE = timedelta(days=1)
 """Certificates are valid from a day before, because the clock of a board may be behind until it has asked for the time.
 """
@@ -49,15 +50,34 @@ _FOREIGN = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_USE_TLS")
 
 @dataclass(frozen=True, slots=True)
 class DeviceKeys:
-    """The folder of one device after its files were checked, and the name in its certificate."""
+    """The folder of one device after its files were checked, and what its certificate names: the device, and `hosts`,
+    the addresses and host names under which TLS accepts it."""
 
     folder: Path
     name: str
     expires: datetime
+    hosts: tuple[str, ...]
 
     @property
     def token(self) -> Path:
         return self.folder / _TOKEN
+
+    def check_name(self, name: str) -> None:
+        """Raise UsageError if these are the keys of a device with another name. A name that no keys can have, such as
+        one with spaces, is not checked."""
+        if name != self.name and _NAME.fullmatch(name):
+            raise UsageError(
+                f"{self.folder} holds the keys of {self.name!r}, and --name is {name!r}: give --name {self.name}, or "
+                f"the keys of {name!r}"
+            )
+
+    def check_host(self, host: str) -> None:
+        """Raise UsageError if TLS would refuse this device under that address or host name."""
+        if _normal(host) not in map(_normal, self.hosts):
+            raise UsageError(
+                f"{self.folder} holds keys of {self.name!r} for {', '.join(self.hosts)}, so that others would refuse "
+                f"it at {host}: issue keys with --host {host}"
+            )
 
 
 def make_authority(folder: str | os.PathLike[str], *, days: int = 3650) -> Path:
@@ -175,7 +195,7 @@ def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
         raise LoadError(f"{place / _TOKEN} holds no token of downset keys")
     _, _, oid = _cryptography()
     name = certificate.subject.get_attributes_for_oid(oid.COMMON_NAME)[0].value
-    return DeviceKeys(place.absolute(), str(name), certificate.not_valid_after_utc)
+    return DeviceKeys(place.absolute(), str(name), certificate.not_valid_after_utc, _hosts(certificate))
 
 
 def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -313,6 +333,27 @@ def _host(host: str) -> Any:
     if not re.fullmatch(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)*", host):
         raise UsageError(f"{host!r} is neither an address nor a host name") from None
     return x509.DNSName(host)
+
+
+def _hosts(certificate: Any) -> tuple[str, ...]:
+    """The addresses and host names in a certificate."""
+    x509, _, _ = _cryptography()
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(name.value) for name in names)
+
+
+def _normal(host: str) -> str:
+    """One spelling of each address and host name."""
+    from ipaddress import ip_address
+
+    bare = host.strip("[]")
+    try:
+        return str(ip_address(bare))
+    except ValueError:
+        return bare.rstrip(".").lower()
 
 
 def _signed(certificate: Any, key: Any) -> bytes:

@@ -15,7 +15,7 @@ from downset.distributed.serving.nodes import (
     NodeOptions,
     NodeProcess,
     free_port,
-    host_and_port,
+    head_address,
     start_node,
     working_folder,
 )
@@ -39,8 +39,8 @@ def cluster(
     issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
     made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
-    Raises UsageError if the port is in use, there is no memory for an object store of `store_bytes`, or a head has no
-    keys; LoadError for keys that `open_keys` refuses."""
+    Raises UsageError if the port is in use or one of Ray's own, there is no memory for an object store of
+    `store_bytes`, or a head has no keys or those of another address; LoadError for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
         raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
@@ -49,11 +49,11 @@ def cluster(
             f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
             "are started here; with --head more can join"
         )
-    address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
+    address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        environment = _environment(folder, keys)
+        environment = _environment(folder, keys, address)
         port = free_port(address, port)
         node = start_node(
             NodeOptions(
@@ -76,8 +76,10 @@ def cluster(
         yield fleet
 
 
-def _environment(folder: Path, keys: str | os.PathLike[str] | None) -> Mapping[str, str]:
+def _environment(folder: Path, keys: str | os.PathLike[str] | None, address: str) -> Mapping[str, str]:
     if keys is not None:
-        return ray_environment(open_keys(keys))
+        opened = open_keys(keys)
+        opened.check_host(address)
+        return ray_environment(opened)
     write_token(folder / "token")
     return token_environment(folder / "token")

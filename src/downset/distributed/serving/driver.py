@@ -186,6 +186,7 @@ class Driver:
         self.record.memory(device, int(value["most_rss_bytes"]))
 
     def _tick(self, now: float) -> None:
+        self._fleet.check()
         for device, reason in self._health.lost(now) + ([] if self._run is None else self._run.overdue(now)):
             self._lose(device, reason)
         absent = set() if self._move is None else self._move.waits - self._members.alive

@@ -26,6 +26,9 @@ class DeviceLost(Exception):
 class Fleet(Protocol):
     """Devices by name. If a device is to blame, the exception passed to `then` is a DeviceLost."""
 
+    def check(self) -> None:
+        """Raise if the cluster cannot go on. Returns at once."""
+
     def present(self) -> Collection[str]:
         """The devices that can be started, because their nodes are in the cluster."""
 

@@ -33,8 +33,10 @@ __all__ = [
     "common_environment",
     "device_resource",
     "free_port",
+    "head_address",
     "host_and_port",
     "is_host",
+    "ray_host",
     "start_node",
     "working_folder",
 ]  # fmt: skip
@@ -43,6 +45,12 @@ LOCAL_ADDRESS = "127.0.0.2"
 """The name of loopback: Ray replaces the address 127.0.0.1 by the machine's address, and hangs."""
 LEAST_STORE_BYTES = 80 << 20
 """The least bytes of an object store: Ray refuses stores below 75 MiB."""
+_LOG_HEAD = re.compile(r"^\[[^\]]*\] (?:\(\w+\) )?\S+:\d+: ")
+_RAYS_PORTS = range(10_002, 20_000)
+"""The ports that Ray gives to its workers; it refuses a head on one of them."""
+_PORTS_TRIED = 100
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""The names of loopback that Ray replaces."""
 _SOCKET_ROOM = 16
 """The most characters of a folder for temporary files: longer names leave no room for Ray's sockets, limited to 107."""
 
@@ -66,7 +74,8 @@ class NodeOptions:
 class NodeProcess:
     """A running node. The starter should call `stop`; if it ends before, the guard stops the node."""
 
-    def __init__(self, process: subprocess.Popen[bytes], options: NodeOptions, log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], options: NodeOptions, log: int) -> None:
+        """`log`: the open file of what Ray writes. The guard may have removed its name when somebody asks for it."""
         self._process, self.options, self._log = process, options, log
 
     @property
@@ -79,13 +88,11 @@ class NodeProcess:
         return self._process.poll() is None
 
     def said(self) -> str:
-        """The last line that Ray wrote about an error, or its last line if there is none."""
-        try:
-            lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        except OSError:
-            return ""
+        """The last line that Ray wrote about an error, or its last line if there is none, without time and source."""
+        text = b"" if self._log < 0 else os.pread(self._log, os.fstat(self._log).st_size, 0)
+        lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if "error" in line.lower() or "unable" in line.lower()]
-        return (errors or lines or [""])[-1][-300:]
+        return _LOG_HEAD.sub("", (errors or lines or ["it wrote no reason"])[-1])[-300:]
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the node has ended within the time."""
@@ -104,6 +111,9 @@ class NodeProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
 
 
 def device_resource(name: str) -> str:
@@ -129,7 +139,17 @@ def working_folder() -> Path:
 
 
 def free_port(address: str, port: int = 0) -> int:
-    """`port`, or a free port if it is 0. Raises UsageError if the address or port cannot be listened on."""
+    """`port`, or if it is 0, a free port that Ray takes for a head. Raises UsageError if the address or port cannot be
+    listened on."""
+    bound = _bound_port(address, port)
+    for _ in range(_PORTS_TRIED):
+        if port != 0 or bound not in _RAYS_PORTS:
+            break
+        bound = _bound_port(address, port)
+    return bound
+
+
+def _bound_port(address: str, port: int) -> int:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -148,6 +168,23 @@ def host_and_port(text: str) -> tuple[str, int]:
     if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536 or not is_host(host):
         raise UsageError(f"{text!r} is not HOST:PORT")
     return host, int(port)
+
+
+def head_address(text: str) -> tuple[str, int]:
+    """The host, as Ray takes it, and the port of a head at HOST:PORT. Raises UsageError for other text, and for a port
+    that Ray uses for its workers."""
+    host, port = host_and_port(text)
+    if port in _RAYS_PORTS:
+        raise UsageError(
+            f"a head cannot listen on port {port}: Ray keeps ports {_RAYS_PORTS[0]} to {_RAYS_PORTS[-1]} for its "
+            "workers; give another port, such as 6379"
+        )
+    return ray_host(host), port
+
+
+def ray_host(host: str) -> str:
+    """The host, or for the names of loopback that Ray replaces by the machine's address, another one."""
+    return LOCAL_ADDRESS if host.strip("[]").lower() in _LOOPBACK else host
 
 
 def is_host(text: str) -> bool:
@@ -182,15 +219,18 @@ def start_node(options: NodeOptions) -> NodeProcess:
     else:
         command += ["--address", options.head]
     command += ["--temp-dir", str(options.folder / "r")]
-    log = options.folder / "node.log"  # names of devices come from other users
+    log = os.open(options.folder / "node.log", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     guard = str(Path(__file__).with_name("node_guard.py"))
     removed = str(options.folder) if options.remove_folder else ""
-    with log.open("wb") as output:
+    try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", guard, removed, *command],
-            stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, cwd=options.folder,
+            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd=options.folder,
             env={**os.environ, **common_environment(), **options.environment},
         )  # fmt: skip
+    except BaseException:
+        os.close(log)
+        raise
     return NodeProcess(process, options, log)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from downset.distributed.serving.fleet import DeviceLost, Then
 from downset.distributed.serving.nodes import NodeProcess, answers, common_environment, device_resource, host_and_port
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import optional_library
-from downset.text import brief
+from downset.supervisor import tell
+from downset.text import brief, printable
 
 __all__ = ["RayDevice", "RayFleet"]
 
@@ -28,6 +30,10 @@ _GROUP_OF = {
 _log = logging.getLogger("downset.serving")
 _CONNECTS_S = 60.0
 _RESOURCE = device_resource("")
+_OWNER_DIED = "its owner has died"
+"""Ray's words for a device whose driver, or the driver's node, has ended."""
+_PROCESS_GONE = "a process of it is gone"
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
@@ -36,11 +42,22 @@ def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
         _log.info("Ray: %s", line)
 
 
+def _ended(reason: str) -> UnsupportedError:
+    return UnsupportedError(f"Ray's head node ended: {reason}; start the command again")
+
+
 class _NoPaths(list[str]):
     """A list of folders that stays empty, for the import path of a job's processes."""
 
     def extend(self, folders: Iterable[str]) -> None:
         del folders
+
+
+def _last_line(error: BaseException) -> str:
+    """The last line of an error without escape codes of terminals. Ray puts the traceback of the other process before
+    it."""
+    lines = [line for line in _ESCAPE.sub("", str(error)).splitlines() if line.strip()]
+    return printable(brief(lines[-1], 600)) if lines else type(error).__name__
 
 
 class RayDevice(ServingDevice):
@@ -69,6 +86,8 @@ class RayFleet:
         if self._ray.is_initialized():
             raise UsageError("Ray is in use in this process already; end that pipeline first")
         self._head, self._address = head, address
+        self._node: NodeProcess | None = None
+        self._own_node = ""
 
     @staticmethod
     def _read_settings() -> None:
@@ -93,7 +112,12 @@ class RayFleet:
     def connect(self, node: NodeProcess | None = None) -> None:
         """Connect to the head. Raises UnsupportedError if the head does not answer, or if `node`, the head's node, has
         ended."""
-        until = time.monotonic() + _CONNECTS_S
+        self._node, until = node, time.monotonic() + _CONNECTS_S
+        tell(
+            "ending",
+            f"Ray ended this process, as it does where its head node at {self._head} has ended or cannot be reached; "
+            "start the command again",
+        )
         host, port = host_and_port(self._head)
         # While it waits, Ray's client writes to stderr whatever its settings.
         while not answers(host, port):
@@ -105,6 +129,7 @@ class RayFleet:
                     address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
                     configure_logging=False, logging_level=logging.ERROR, job_config=self._without_paths(),
                 )  # fmt: skip
+                self._own_node = self._ray.get_runtime_context().get_node_id()
                 self._quieten()
                 return
             except (ConnectionError, RuntimeError, OSError, TimeoutError) as error:
@@ -116,7 +141,7 @@ class RayFleet:
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
         """Raise UnsupportedError if the head's node has ended, or the time is over."""
         if node is not None and not node.running:
-            raise UnsupportedError(f"Ray's head node ended: {node.said()}") from None
+            raise _ended(node.said()) from None
         if time.monotonic() > until:
             raise UnsupportedError(f"no answer from Ray's head at {self._head}: {reason}") from None
 
@@ -124,6 +149,7 @@ class RayFleet:
         """Disconnect; the actors of this driver end with it."""
         with contextlib.suppress(Exception):  # the head may be gone
             self._ray.shutdown()
+        tell("ending")
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -134,11 +160,21 @@ class RayFleet:
         """Ray's nodes that are alive."""
         return [node for node in self._ray.nodes() if node["Alive"]]
 
+    def check(self) -> None:
+        """Raise UnsupportedError if the head's node has ended. Ray notices it later, and then ends this process."""
+        if self._node is not None and not self._node.running:
+            raise _ended(self._node.said())
+
     def present(self) -> Collection[str]:
-        """The devices whose nodes are in the cluster. Raises UsageError if two nodes have one name."""
+        """The devices whose nodes are in the cluster. Raises UsageError if two nodes have one name, and
+        UnsupportedError if the head's node is not there any more."""
+        self.check()
+        nodes = self.nodes()
+        if self._own_node not in [node["NodeID"] for node in nodes]:
+            raise _ended(_PROCESS_GONE)
         names = [
             resource.removeprefix(_RESOURCE)
-            for node in self.nodes()
+            for node in nodes
             for resource in node["Resources"]
             if resource.startswith(_RESOURCE)
         ]
@@ -204,15 +240,17 @@ class RayFleet:
             if isinstance(failure, DownsetError):
                 return failure
         if device in self._actors:
-            _log.info("device %s: %s", device, brief(" ".join(str(error).split()), 600))
+            _log.info("device %s: %s", device, _last_line(error))
         if isinstance(error, exceptions.RayTaskError):  # tested before its cause's type, of which it is an instance too
             if isinstance(cause, MemoryError):
                 return DeviceLost(device, "it is out of memory")
             if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):
                 return DeviceLost("", "what it sent is gone")
-            return UnsupportedError(f"device {device!r} failed: {brief(cause or error)}")
+            return UnsupportedError(f"device {device!r} failed: {_last_line(error) if cause is None else brief(cause)}")
         if isinstance(error, exceptions.ActorUnavailableError):
             return DeviceLost(device, "its connection broke")
         if isinstance(error, exceptions.RayActorError):
+            if _OWNER_DIED in str(error):  # the owner is this process, whose node is dead to Ray
+                return _ended(_PROCESS_GONE)
             return DeviceLost(device, "its process has ended")
-        return DeviceLost(device, brief(error))
+        return DeviceLost(device, _last_line(error))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from downset.clusters.model import check_device_name
+from downset.distributed.keys import DeviceKeys, ray_environment
 from downset.distributed.serving.nodes import (
     NodeOptions,
     NodeProcess,
     answers,
-    host_and_port,
+    head_address,
     is_host,
+    ray_host,
     start_node,
     working_folder,
 )
@@ -30,13 +32,13 @@ _EARLY_ENDS = 5
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """`environment`: certificates and token. `address`: of this machine; None: the address of its route to the head.
+    """`keys`: of this device. `address`: of this machine; None: the address of its route to the head.
     `shards`: the folder that keeps shards, at most `shards_bytes` of them. `wait_s`: end if no head answered for this
     long; None: never."""
 
     head: str
     name: str
-    environment: Mapping[str, str]
+    keys: DeviceKeys
     address: str | None
     object_store_bytes: int
     threads: int
@@ -49,16 +51,18 @@ def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
     """Serve until stopped, or until no head answers for `wait_s`. Returns how many heads were joined. `told` is called
     with messages about what happens.
 
-    Raises UsageError for a head that is not HOST:PORT or has no address, or for an invalid name or address;
-    UnsupportedError if the node ends again and again soon after its start."""
-    host, port = host_and_port(options.head)
+    Raises UsageError for a head that is not HOST:PORT or has no address, for an invalid name or address, and for one
+    that the keys do not hold; UnsupportedError if the node ends again and again soon after its start."""
+    host, port = head_address(options.head)
     check_device_name(options.name)
+    options.keys.check_name(options.name)
     if options.address is not None and not is_host(options.address):
         raise UsageError(f"{options.address!r} is not an address of a machine")
     early = joined = 0
     since_s: float | None = None
     while True:
-        address = options.address or _own_address(host, port)
+        address = ray_host(options.address or _own_address(host, port))
+        options.keys.check_host(address)
         if not answers(host, port):
             if since_s is None:
                 since_s = time.monotonic()
@@ -80,6 +84,7 @@ def _serve_once(
     """Run the node until it ends; returns the last line that Ray wrote."""
     folder = working_folder()
     own = {
+        **ray_environment(options.keys),
         "DOWNSET_THREADS": str(options.threads),
         "DOWNSET_SHARDS": str(options.shards.absolute()),
         "DOWNSET_SHARDS_LIMIT": str(options.shards_bytes),
@@ -88,7 +93,7 @@ def _serve_once(
     try:
         node = start_node(
             NodeOptions(
-                address, folder, head=f"{host}:{port}", device=options.name, environment={**options.environment, **own},
+                address, folder, head=f"{host}:{port}", device=options.name, environment=own,
                 object_store_bytes=options.object_store_bytes, remove_folder=True,
             )
         )  # fmt: skip
