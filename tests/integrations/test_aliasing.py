@@ -90,11 +90,11 @@ def called(function):
 
 def ordered(function, *, dynamic=None):
     """Inputs and outputs after a call that is compiled in our order, and whether that differs from the given one."""
-    (option,) = ds.inductor.options().items()
-    watched = Watched(option[1], stop=False)
+    options = ds.inductor.options()
+    options["_post_fusion_custom_pass"] = watched = Watched(options["_post_fusion_custom_pass"], stop=False)
     torch._dynamo.reset()
     with torch._inductor.config.patch(force_disable_caches=True, reorder_for_peak_memory=False):
-        seen = called(COMPILE(function, fullgraph=True, dynamic=dynamic, options={option[0]: watched}))
+        seen = called(COMPILE(function, fullgraph=True, dynamic=dynamic, options=options))
     ((before, after),) = watched.seen
     return seen, before != after
 

@@ -20,8 +20,8 @@ def source_line(traces: Iterable[str]) -> str:
 
 
 def part_of_step(traces: Iterable[str], origins: Iterable[Any]) -> str:
-    """What an operator computes that comes from no line of the model: "the optimiser's update" or "a gradient" in a
-    whole step; "" elsewhere."""
+    """The part of a whole step that an operator without a line of the model computes: "the optimiser's update" or "a
+    gradient"; "" elsewhere."""
     if any(f"{Path(__file__).with_name('optimizer_update.py')}" in trace for trace in traces):
         return "the optimiser's update"
     return "a gradient" if any(origin.meta.get("autograd_backward") for origin in origins) else ""
