@@ -50,8 +50,8 @@ class Contract:
     the type of the result. `others`: further arguments of that function, proposed where an option is misspelt.
 
     `known`: from the problem and the result of a callable, its value, and a bound on every value that holds whatever
-    the callable says; it raises InvalidPlan for a result that breaks a law. `bound`: the field of the result that states a
-    bound, beside its field `proven`. Without `known` the family's public function judges both."""
+    the callable says; it raises InvalidPlan for a result that breaks a law. `bound`: the field of the result that holds
+    a bound, beside its field `proven`. Without `known` the family's public function judges both."""
 
     plans: str
     problem: tuple[str, ...]

@@ -203,9 +203,10 @@ class RamVerdict:
     """Whether a network fits a memory limit.
 
     `needed_bytes`: what the shipped file takes. If it was measured, this includes what the runtime keeps beside the
-    arena, and `scratch_bytes`, what the kernels named need beside those that were run (analytic). `least_bytes`: a lower bound in the same terms. `least_of` says for what it holds: every order of the
-    network, or its inputs or outputs alone where segments may be computed in strips. "does not fit" is proven:
-    `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted."""
+    arena, and `scratch_bytes`, what the kernels named need beside those that were run (analytic). `least_bytes`: a
+    lower bound in the same terms. `least_of` says for what it holds: every order of the network, or its inputs or
+    outputs alone where segments may be computed in strips. "does not fit" is proven: `least_bytes` is above the limit.
+    `remedies`: ways to make it fit, unsorted."""
 
     state: Literal["fits", "does not fit", "not known"]
     limit_bytes: int

@@ -228,7 +228,8 @@ def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path):
     assert "its inputs or outputs alone take 31,632 B" in done.stderr.splitlines()[0]
     assert "note:" not in done.stderr and " B live" not in done.stderr
     said = (
-        r"\nthe least found takes [\d,]{7} B, [\d,]{7} B above the limit(; in strips .*)?\n(.*\n)*peak at step \d+ of \d+: .* live are\n"
+        r"\nthe least found takes [\d,]{7} B, [\d,]{7} B above the limit(; in strips .*)?\n"
+        r"(.*\n)*peak at step \d+ of \d+: .* live are\n"
     )
     assert re.search(said, done.stderr)
     assert not list(tmp_path.iterdir())

@@ -52,7 +52,7 @@ def branching(path, weight=WEIGHT, above=None, then=("Sin",)):
     return saved(path, nodes, [constant("above", np.float32(above))])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 16, 17, 39])  # of these, all but the first draw False three times
 def test_made_inputs_take_both_branches_of_a_boolean_input(tmp_path, fails, seed):
     one, other = branching(tmp_path / "a.onnx"), branching(tmp_path / "b.onnx", weight=2 * WEIGHT)
     fails(4, "verify", one, other, "--seed", seed, says="the constant 'w' has other values")
@@ -214,7 +214,8 @@ def test_a_number_that_is_only_compared_takes_the_constant(tmp_path, kind):
     graph = load(rated(tmp_path / "m.onnx", kind=kind))
     rates = [int(run["rate"]) for run in made_feeds(graph, seed=0)]
     assert rates[0] in (0, 1) and rates[1:] == [16000, 16001]
-    assert all(int(run["rate"]) in (0, 1) for run in made_feeds(graph, seed=0, choosing=False))
+    assert all(int(run["rate"]) in (0, 1) for run in made_feeds(graph, seed=0, choice="low"))
+    assert [int(run["rate"]) for run in made_feeds(graph, seed=0, choice="high")] == [16000] * 3
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -235,28 +236,30 @@ def test_every_boolean_takes_both_values(tmp_path):
     assert (masks[0] != masks[1]).all() and masks[0].dtype == masks[1].dtype == bool
 
 
-def test_choices_that_a_network_does_not_run_with_are_left_out(tmp_path):
-    """A branch for another size of x: as of a rate that goes with another length."""
-    branches = [
-        helper.make_graph(
-            [helper.make_node("Add", ["x", weight], [f"out {weight}"])], weight, [],
-            [helper.make_tensor_value_info(f"out {weight}", TensorProto.FLOAT, None)],
-        )
-        for weight in ("three", "four")
-    ]  # fmt: skip
-    node = helper.make_node("If", ["chosen"], ["y"], then_branch=branches[0], else_branch=branches[1])
-    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+@pytest.mark.parametrize("runs", ["then", "else"])
+@pytest.mark.parametrize("rate", [True, False])
+def test_choices_that_a_network_does_not_run_with_are_left_out(tmp_path, fails, runs, rate):
+    """One of two branches is for a larger x, as of a rate that goes with another length."""
+    branches = {}
+    for name in ("then", "else"):
+        node = helper.make_node("Gather", ["x", f"{name} places"], [name], axis=1)
+        shown = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        places = constant(f"{name} places", np.asarray([0, 1, 2, 3 if name == runs else 9]))
+        branches[name] = helper.make_graph([node], name, [], [shown], [places])
+    chosen = "same" if rate else "chosen"
+    node = helper.make_node("If", [chosen], ["y"], then_branch=branches["then"], else_branch=branches["else"])
+    compared = helper.make_node("Equal", ["chosen", "expected"], ["same"])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     given = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4]),
-        helper.make_tensor_value_info("chosen", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("three", TensorProto.FLOAT, [1, 4]),
+        helper.make_tensor_value_info("chosen", TensorProto.INT64 if rate else TensorProto.BOOL, []),
     ]
-    three = helper.make_node("Reshape", ["x", "sizes"], ["r"])
-    branches[0].node.insert(0, three)
-    branches[0].node[1].input[0] = "r"
-    weights = [constant("four", WEIGHT), constant("sizes", np.asarray([1, 3]))]
-    graph = helper.make_graph([node], "g", given, made, weights)
+    weights = [constant("expected", np.int64(16000))] if rate else []
+    graph = helper.make_graph([compared, node] if rate else [node], "g", given, [made], weights)
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
     found = compare(path, path)
     assert found.equal and found.runs == 3
+    value = np.asarray(16000 if rate else True) if runs == "else" else np.asarray(0 if rate else False)
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 4), np.float32), chosen=value)
+    fails(5, "verify", path, path, "--input", tmp_path / "x.npz", says="ONNX Runtime cannot run it")

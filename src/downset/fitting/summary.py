@@ -176,7 +176,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
 
 
 def _beyond(result: Fit) -> str:
-    """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that is needed."""
+    """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that it needs."""
     if result.not_measured:
         return f" for its tensors alone; {result.target} takes more, which is not known"
     # TFLite Micro gives the tensors of all bodies their places before it runs anything.

@@ -23,7 +23,7 @@ from downset.methods import check_choice
 from downset.results import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, vary
-from downset.runtimes.feeds import Feeds, choices, made_feeds, read_feeds
+from downset.runtimes.feeds import CHOICES, Feeds, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
@@ -170,15 +170,8 @@ def compare_outputs(
     check_choice("runtime", runtime, RUNTIMES)
     row = RUNTIMES[runtime]
     graphs = [load(path, shapes=shapes) for path in (first, second)]
-    feeds = read_feeds(graphs[0], inputs) if inputs else made_feeds(graphs[0], seed=seed)
     names = _common(*graphs) if row.looks_inside else []
-    try:
-        ours = row.compute(first, feeds, inside=names)
-    except UnsupportedError:
-        if inputs or not choices(graphs[0]):
-            raise
-        feeds = made_feeds(graphs[0], seed=seed, choosing=False)
-        ours = row.compute(first, feeds, inside=names)
+    feeds, ours = _first_computed(row, first, graphs[0], names, seed, inputs)
     theirs = row.compute(second, feeds, inside=names, ordered=ordered)
     outputs = [[value for run in computed.outputs for value in run] for computed in (ours, theirs)]
     comparison = replace(
@@ -189,6 +182,24 @@ def compare_outputs(
     inside = [name for name in ours.inside if name in theirs.inside]
     note = first_difference(ours.inside, theirs.inside, exact=comparison.exact)
     return replace(comparison, inside=len(inside), inside_note=note)
+
+
+def _first_computed(
+    row: Runtime, path: Named, graph: Graph, names: Sequence[str], seed: int, inputs: Sequence[Named]
+) -> tuple[Feeds, Computed]:
+    """The inputs of the runs, and what the first file computes: the user's inputs, else the first made ones with which
+    it runs."""
+    if inputs or not choices(graph):
+        feeds = read_feeds(graph, inputs) if inputs else made_feeds(graph, seed=seed)
+        return feeds, row.compute(path, feeds, inside=names)
+    errors: list[UnsupportedError] = []
+    for choice in CHOICES:
+        feeds = made_feeds(graph, seed=seed, choice=choice)
+        try:
+            return feeds, row.compute(path, feeds, inside=names)
+        except UnsupportedError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comparison: Comparison) -> Comparison:

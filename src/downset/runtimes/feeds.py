@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ from downset.runtimes.inputs import random_array
 from downset.text import brief, format_bytes
 
 __all__ = [
+    "CHOICES",
     "RUNS",
+    "Choice",
     "Feeds",
     "choices",
     "made_feeds",
@@ -42,19 +44,22 @@ Array = npt.NDArray[Any]
 Feeds = Sequence[Mapping[str, Array]]
 """By run: the input arrays by name."""
 
+Choice = Literal["varied", "low", "high"]
+CHOICES: tuple[Choice, ...] = ("varied", "low", "high")
+
 RUNS = 3
 """How many runs are generated: noise, smooth values, and noise within the range of the quantization."""
 
 
-def made_feeds(graph: Graph, *, seed: int, choosing: bool = True) -> Feeds:
+def made_feeds(graph: Graph, *, seed: int, choice: Choice = "varied") -> Feeds:
     """`RUNS` runs of inputs drawn from the seed. The first are `random_array`'s; the second vary smoothly, as images
     and recordings do; the third are noise again. Where the network quantizes an input, the last two fill the range that
     the quantization keeps.
 
     Booleans, and integers of more than 16 bits, take both of their values over the first two runs. An integer of one
     element that the network only compares with constants is one of these in the last two runs, or the number above it.
-    Such inputs choose what runs: with `choosing=False` booleans are False, and integers 0 or 1. Not every network runs
-    with every choice.
+    Such inputs choose what runs, and not every network runs with every choice: with `choice="low"` booleans are False
+    and integers 0 or 1 in all runs; with "high" booleans are True, and a compared integer is the first constant.
 
     Raises UnsupportedError for an input whose values cannot be generated, UsageError for a negative seed.
     """
@@ -67,11 +72,7 @@ def made_feeds(graph: Graph, *, seed: int, choosing: bool = True) -> Feeds:
             meta = graph.tensors[tensor]
             position = zlib.crc32(meta.name.encode()) if graph.source.format == "onnx" else place
             value = _made(meta, _range(graph, tensor), run, seed, position)
-            if choosing:
-                value = _chosen(graph, tensor, value, runs, run)
-            elif value.dtype.kind == "b":
-                value = np.zeros_like(value)
-            fed[meta.name] = value
+            fed[meta.name] = _chosen(graph, tensor, value, runs, choice)
         runs.append(fed)
     return runs
 
@@ -81,16 +82,21 @@ def choices(graph: Graph) -> bool:
     return any(np.dtype(_numpy_type(graph.tensors[tensor])).kind in "biu" for tensor in graph.inputs)
 
 
-def _chosen(graph: Graph, tensor: int, value: Array, before: Feeds, run: int) -> Array:
-    """The value of an input in a run, where it may choose what runs; else `value`."""
-    if run == 0 or value.dtype.kind not in "biu":
+def _chosen(graph: Graph, tensor: int, value: Array, before: Feeds, choice: Choice) -> Array:
+    """The value of an input in the run after those `before`, where it may choose what runs; else `value`."""
+    run = len(before)
+    if value.dtype.kind not in "biu" or (choice == "varied" and run == 0):
+        return value
+    if choice != "varied" and value.dtype.kind == "b":
+        return np.full_like(value, choice == "high")
+    if choice == "low":
         return value
     compared = _compared_with(graph, tensor) if value.size == 1 and value.dtype.kind in "iu" else []
     if compared:
         limits = np.iinfo(value.dtype)
-        chosen = [*compared, compared[-1] + 1][run - 1]
+        chosen = compared[0] if choice == "high" else [*compared, compared[-1] + 1][run - 1]
         return np.full_like(value, min(max(chosen, limits.min), limits.max))
-    if run == 1 and (value.dtype.kind == "b" or value.dtype.itemsize > 2):
+    if choice == "varied" and run == 1 and (value.dtype.kind == "b" or value.dtype.itemsize > 2):
         return np.asarray(1 - before[0][graph.tensors[tensor].name].astype(value.dtype), value.dtype)
     return value
 
