@@ -215,10 +215,13 @@ def fit(
         progress("writing the pictures")
         _write_pictures(result, pictures)
         unmade = _write_firmware(result, *firmware_files)
-    document = fit_json(result) | {"versions": versions_of_target(result.target)}
-    if as_json and unmade is None:
-        print_json("fit", document)
-    elif not as_json:
+    if as_json:
+        document = fit_json(result) | {"versions": versions_of_target(result.target)}
+        if unmade is None:
+            print_json("fit", document)
+        else:
+            unmade.found = document
+    else:
         firmware = ((file, "C++ for firmware") for file in firmware_files if unmade is None)
         program = (result.session_path or None, "a Python program that opens it")
         written = [] if quiet else written_lines(pictures, program, *firmware)
@@ -226,7 +229,6 @@ def fit(
     for note in result.notes:
         _print_note(talk, note)
     if unmade is not None:
-        unmade.found = document
         raise unmade
 
 

@@ -62,6 +62,8 @@ class StripSearch:
     persistent: Persistent | None
     placing: OrderPlacing
     left_s: float
+    kept_bytes: int
+    """Bytes that the runtime keeps beside the arena for `graph`."""
 
     @property
     def in_strips(self) -> list[PartialPlan]:
@@ -90,7 +92,7 @@ class StripSearch:
 
     def more_kept_bytes(self, plan: PartialPlan) -> int:
         """Bytes that the runtime keeps beside the arena for a plan that was looked at, beyond those without strips."""
-        return self.placing.beside[plan] - self.placing.kept(self.graph)
+        return self.placing.beside[plan] - self.kept_bytes
 
 
 def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
@@ -126,7 +128,8 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
     left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
     placing = OrderPlacing(graph, form_of, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
-    return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, left_s)
+    memory = job.target.memory
+    return StripSearch(graph, forms[0], front, limits, memory, persistent, placing, left_s, kept(graph))
 
 
 def _nothing(graph: Graph) -> int:
