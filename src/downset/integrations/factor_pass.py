@@ -54,9 +54,10 @@ def _write_products(graph: Any) -> None:
         if isinstance(factor, int | float) and factor == 1:
             continue
         first, second = node.args
+        if not isinstance(second, torch.fx.Node):  # a number
+            continue
         with graph.inserting_before(node):
             product = graph.call_function(aten.mul.Tensor, (second, factor))
-        value = second.meta.get("val") if isinstance(second, torch.fx.Node) else None
-        if value is not None:
-            product.meta = {**second.meta, "val": value * factor}
+        if "val" in second.meta:
+            product.meta = {**second.meta, "val": second.meta["val"] * factor}
         node.args, node.kwargs = (first, product), {}
