@@ -2,8 +2,8 @@
 
 import random
 
+from downset.pipeline_plans import Turn
 from downset.pipelines.scheduling.events import Schedule, TimedTask
-from downset.plans import Turn
 
 TWO_BLOCKS = (
     TimedTask(3, (0,)),

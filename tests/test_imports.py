@@ -26,7 +26,7 @@ LEVELS = (
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},
-    {"pipeline_results", "results", "stage_results"},
+    {"pipeline_plans", "pipeline_results", "results", "stage_results"},
     {"compiled"},
     {"orders", "reports"},
     {"arenas", "rewrites"},

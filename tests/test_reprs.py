@@ -9,25 +9,22 @@ import downset as ds
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
-from downset.pipeline_results import DeviceUse, Served, ServeEvent, Simulation
-from downset.plans import (
+from downset.pipeline_plans import (
     Block,
     Buffer,
     DeviceMemory,
-    Evidence,
-    Found,
     PipelineSchedule,
     PipelineStage,
     Resource,
     ResourceOrder,
     Rows,
-    Stage,
-    StagePlan,
     Strip,
     Task,
     Transfer,
     Turn,
 )
+from downset.pipeline_results import DeviceUse, Served, ServeEvent, Simulation
+from downset.plans import Evidence, Found, Stage, StagePlan
 from downset.reports.document import Report
 from downset.results import Comparison, Figure, Measured
 from downset.sessions import Latency, SessionSettings, SessionTaken

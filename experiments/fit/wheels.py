@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from downset import DownsetError, fit
-from downset.reports.json_form import fit_json
+from downset.reports.json_forms.fit import fit_json
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
 from experiments.frame import Experiment, fields, run

@@ -28,7 +28,7 @@ from typing import Any
 import onnx
 
 from downset import DownsetError, fit
-from downset.reports.json_form import fit_json
+from downset.reports.json_forms.fit import fit_json
 from experiments.fit.models import SHAPES, downloaded, installed
 from experiments.frame import Experiment, line_of, run
 from experiments.rows import Row

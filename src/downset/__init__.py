@@ -29,7 +29,7 @@ _HOME = {
     "Op": "graph.core",
     "Order": "plans",
     "OrderProblem": "memory.liveness",
-    "Pipeline": "plans",
+    "Pipeline": "pipeline_plans",
     "Plan": "formats.plan_json",
     "Profiles": "tuning.profiles",
     "Recomputation": "results",

@@ -46,6 +46,7 @@ from downset.methods import Method as Method
 from downset.orders.lawful import lifetimes as lifetimes
 from downset.orders.lawful import peak_bytes as peak_bytes
 from downset.orders.plan import plan_order as plan_order
+from downset.pipeline_plans import Pipeline as Pipeline
 from downset.pipeline_results import DeviceUse as DeviceUse
 from downset.pipeline_results import Served as Served
 from downset.pipeline_results import ServeEvent as ServeEvent
@@ -55,7 +56,6 @@ from downset.pipelines.plan import plan_pipeline as plan_pipeline
 from downset.plans import Arena as Arena
 from downset.plans import Evidence as Evidence
 from downset.plans import Order as Order
-from downset.plans import Pipeline as Pipeline
 from downset.plans import SharedObjects as SharedObjects
 from downset.plans import Stage as Stage
 from downset.plans import StagePlan as StagePlan

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.plans import (
+from downset.pipeline_plans import (
     Block,
     Buffer,
-    Evidence,
     Pipeline,
     PipelineSchedule,
     PipelineStage,
@@ -16,6 +15,7 @@ from downset.plans import (
     Task,
     Transfer,
 )
+from downset.plans import Evidence
 
 
 def plan_of(tasks, orders, window, *, buffers=(), period_s=1.0, latency_s=1.0):

@@ -14,7 +14,7 @@ from downset.formats.firmware import firmware
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.reports.fit import fit_lines
-from downset.reports.json_form import fit_json
+from downset.reports.json_forms.fit import fit_json
 from downset.reports.page.fit_page import fit_page
 from tests.tflite_net import TfliteNet
 

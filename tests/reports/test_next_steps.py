@@ -13,7 +13,7 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.pipeline_results import DeviceUse, Served
 from downset.pipelines.upgrades import plan_upgraded, upgrades
 from downset.plans import Arena, Evidence
-from downset.reports.json_form import served_json
+from downset.reports.json_forms.pipelines import served_json
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,

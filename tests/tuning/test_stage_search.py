@@ -18,7 +18,7 @@ from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.plans import Evidence, StagePlan
-from downset.reports.json_form import stage_result_json
+from downset.reports.json_forms.stages import stage_result_json
 from downset.reports.stages import peer_lines
 from downset.reports.time_steps import stage_next_steps
 from downset.stage_results import StageCandidate, StageResult

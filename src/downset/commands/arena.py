@@ -97,7 +97,7 @@ def arena(
     from downset.memory.records import aligned
     from downset.plans import Arena
     from downset.reports.arena_view import unfilled_text
-    from downset.reports.json_form import placement_json
+    from downset.reports.json_forms.memory import placement_json
     from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
     from downset.text import printable
     from downset.whole_files import check_output, write_whole

@@ -38,7 +38,7 @@ from downset.commands.pictures import (
 from downset.commands.versions import versions_of_target
 from downset.commands.waiting import reading
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells, verdict_lines
-from downset.reports.json_form import fit_json
+from downset.reports.json_forms.fit import fit_json
 from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken

@@ -9,7 +9,8 @@ from downset.errors import LoadError, UsageError
 
 if TYPE_CHECKING:
     from downset.clusters.model import Cluster
-    from downset.plans import Pipeline, StagePlan
+    from downset.pipeline_plans import Pipeline
+    from downset.plans import StagePlan
 
 __all__ = ["given_cluster", "pipeline_of", "stages_of"]
 
@@ -21,7 +22,7 @@ _STAGE = "downset stage {model} -o plan.json"
 def pipeline_of(path: str) -> Pipeline:
     """The pipeline in a plan file. Raises LoadError for a model in its place, UsageError for another plan, both with
     the command that makes one."""
-    from downset.plans import Pipeline
+    from downset.pipeline_plans import Pipeline
 
     return _plan_of(path, Pipeline, "a pipeline plan", _SPLIT)
 

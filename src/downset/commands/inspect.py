@@ -40,7 +40,7 @@ def inspect(
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
     from downset.formats.reading import load
     from downset.reports.inspection import inspect as look_into
-    from downset.reports.json_form import inspection_json
+    from downset.reports.json_forms.memory import inspection_json
 
     with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
         loaded = load(model, shapes=parse_shapes(shapes), trust=trust)

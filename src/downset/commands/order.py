@@ -85,7 +85,7 @@ def order(
     memory."""
     from downset.formats.reading import load, load_stdin
     from downset.orders.plan import plan_order
-    from downset.reports.json_form import order_json
+    from downset.reports.json_forms.memory import order_json
     from downset.reports.next_steps import order_next_steps, step_lines
     from downset.reports.peak import peak_cause
     from downset.reports.text import LISTED, report

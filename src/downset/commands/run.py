@@ -62,7 +62,7 @@ def run(
     from downset.executor.stage_engine import run_stages
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
-    from downset.reports.json_form import stage_run_json
+    from downset.reports.json_forms.stages import stage_run_json
     from downset.rewrites.rebatch import batch_or_one
     from downset.text import printable
     from downset.whole_files import check_output

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from downset.commands.frames import Frames, Results
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
+    from downset.pipeline_plans import Pipeline
     from downset.pipeline_results import RanTask, Served
-    from downset.plans import Pipeline
 
 __all__ = ["serve"]
 
@@ -101,7 +101,7 @@ def serve(
     from downset.distributed.serving.serve import serve as run
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
-    from downset.reports.json_form import served_json
+    from downset.reports.json_forms.pipelines import served_json
     from downset.reports.next_steps import step_lines
     from downset.reports.serving import served_lines
     from downset.reports.time_steps import served_next_steps

@@ -31,8 +31,8 @@ from downset.text import parse_seconds
 if TYPE_CHECKING:
     from downset.distributed.simulator import Disturbance
     from downset.graph.core import Graph
+    from downset.pipeline_plans import Pipeline
     from downset.pipeline_results import Simulation
-    from downset.plans import Pipeline
 
 __all__ = ["simulate"]
 
@@ -79,7 +79,7 @@ def simulate(
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
-    from downset.reports.json_form import simulation_json
+    from downset.reports.json_forms.pipelines import simulation_json
     from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
     from downset.reports.time_steps import simulation_next_steps

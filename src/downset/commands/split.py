@@ -35,7 +35,7 @@ from downset.commands.waiting import reading, waiting
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
-    from downset.plans import DeviceMemory, Pipeline
+    from downset.pipeline_plans import DeviceMemory, Pipeline
 
 __all__ = ["split"]
 
@@ -104,7 +104,7 @@ def split(
     from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
     from downset.pipelines.upgrades import plan_upgraded
-    from downset.reports.json_form import pipeline_json
+    from downset.reports.json_forms.pipelines import pipeline_json
     from downset.reports.next_steps import step_lines
     from downset.reports.pipelines import longest_computing
     from downset.reports.time_steps import pipeline_next_steps

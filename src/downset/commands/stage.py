@@ -111,7 +111,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
-    from downset.reports.json_form import stage_result_json
+    from downset.reports.json_forms.stages import stage_result_json
     from downset.reports.next_steps import step_lines
     from downset.reports.time_steps import stage_next_steps
     from downset.tuning.profiles import Profiles

@@ -58,7 +58,7 @@ def verify(
     there is no proof and the outputs never change, or do not show a difference that the files have."""
     from downset.errors import UsageError
     from downset.reports.comparisons import comparison_lines, difference
-    from downset.reports.json_form import comparison_json
+    from downset.reports.json_forms.fit import comparison_json
 
     if tolerance is not None and not math.isfinite(tolerance):
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from downset.clusters.model import ProcessorCost
 from downset.errors import InvalidPlan
-from downset.plans import Pipeline, Resource, Strip, Task
+from downset.pipeline_plans import Pipeline, Resource, Strip, Task
 
 __all__ = [
     "FrameSeconds",

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from downset.errors import LoadError, UsageError
-from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.pipeline_plans import Pipeline
+from downset.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
 from downset.whole_files import write_whole
 

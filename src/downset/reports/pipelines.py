@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from downset.plans import Pipeline, PipelineStage, Task
+from downset.pipeline_plans import Pipeline, PipelineStage, Task
 from downset.text import counted, format_gap, printable
 
 __all__ = [

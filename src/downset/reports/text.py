@@ -9,7 +9,8 @@ from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.memory.models import MemoryModel, MemoryName, stated_model
-from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.pipeline_plans import Pipeline
+from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
 from downset.reports.fit import fit_lines, verdict_lines
 from downset.reports.next_steps import next_steps, step_lines

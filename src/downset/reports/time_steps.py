@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from shlex import quote
 from statistics import median
 
+from downset.pipeline_plans import Pipeline, PipelineSchedule, Resource
 from downset.pipeline_results import Served, Simulation
-from downset.plans import Pipeline, PipelineSchedule, Resource
 from downset.reports.more_search import search_option, time_option
 from downset.reports.next_steps import ranked
 from downset.reports.pipelines import occupied_seconds

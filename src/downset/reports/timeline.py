@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from downset.pipeline_plans import Pipeline, PipelineSchedule, Resource, Task
 from downset.pipeline_results import RanTask
-from downset.plans import Pipeline, PipelineSchedule, Resource, StagePlan, Task
+from downset.plans import StagePlan
 from downset.reports.pipelines import occupied_seconds, plan_seconds
 from downset.text import format_bytes, printable
 

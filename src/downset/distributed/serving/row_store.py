@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from downset.distributed.serving.device_program import TensorForm
 from downset.errors import InvalidPlan
-from downset.plans import Rows
+from downset.pipeline_plans import Rows
 
 __all__ = ["RowStore"]
 

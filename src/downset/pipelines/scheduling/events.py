@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from downset import clock, native
 from downset.errors import UnsupportedError
-from downset.plans import Turn
+from downset.pipeline_plans import Turn
 
 __all__ = [
     "Arc",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import Graph
 from downset.memory.models import MemoryModel
-from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.pipeline_plans import Pipeline
+from downset.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.reports.page.elements import Facts, Page, Section, Verdict
 from downset.reports.page.fit_page import fit_page
 from downset.reports.page.pipeline_page import pipeline_page

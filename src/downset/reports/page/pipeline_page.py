@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from downset.pipeline_plans import Pipeline
 from downset.pipeline_results import Served, Simulation
-from downset.plans import Pipeline
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.plans import Pipeline
+from downset.pipeline_plans import Pipeline
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Label, Mark
 from downset.reports.page.elements import ChartGroup, Table
