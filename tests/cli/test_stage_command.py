@@ -113,8 +113,9 @@ def test_a_batch_fixes_a_first_axis_that_is_open(staged, tmp_path, fails):
         output_of("stage", tmp_path / "open.onnx", *options, "--batch", "3", "-o", tmp_path / "p.json")
     )
     assert printed["batch"] == 3 and not any("ONNX Runtime was not timed" in note for note in printed["notes"])
-    sizes = ("--shape", "x=3,6,9,9")
-    output_of("run", tmp_path / "open.onnx", "--plan", tmp_path / "p.json", *sizes, "--check")
+    for sizes in ((), ("--shape", "x=3,6,9,9")):  # the plan states the batch
+        output_of("run", tmp_path / "open.onnx", "--plan", tmp_path / "p.json", *sizes, "--check")
+    fails(4, "run", tmp_path / "open.onnx", "--plan", tmp_path / "p.json", "--shape", "x=2,6,9,9", says="batch 3")
     # What --shape gives stands, and other open axes are still asked for.
     printed = json.loads(output_of("stage", tmp_path / "open.onnx", *options, "--shape", "x=2,6,9,9", "--batch", "3"))
     assert printed["batch"] == 3

@@ -124,6 +124,13 @@ def test_the_five_largest_tensors_are_named():
         assert below[-1][1] < float(root.get("height")) and all(7 * len(text) < width_px for text, _ in below)
 
 
+def test_a_map_says_what_it_takes():
+    arena = ds.plan_arena([ds.Record("a", 0, 2, 100)])
+    for wrong in (arena, [arena], [("after", ds)], [(arena, "after")], ["after"], {"after": arena}, None):
+        with pytest.raises(ds.UsageError, match="takes a list of"):
+            ds.memory_map(wrong)
+
+
 def test_a_thousand_operators_make_less_than_a_megabyte():
     graph = random_graph(random.Random(4), 1000)
     order = ds.plan_order(graph, method="greedy")

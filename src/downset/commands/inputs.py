@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from downset.pipeline_plans import Pipeline
     from downset.plans import StagePlan
 
-__all__ = ["given_cluster", "pipeline_of", "stages_of"]
+__all__ = ["given_cluster", "pipeline_of", "shapes_at_batch", "stages_of"]
 
 _Plan = TypeVar("_Plan")
 _SPLIT = "downset split {model} --cluster CLUSTER -o plan.json"
@@ -47,6 +48,17 @@ def _plan_of(path: str, kind: type[_Plan], what: str, command: str) -> _Plan:
     if not isinstance(plan, kind):
         raise UsageError(f"{path} is not {what}; make one with `{command.format(model='MODEL')}`")
     return plan
+
+
+def shapes_at_batch(model: str, shapes: Mapping[str, tuple[int, ...]], batch: int) -> dict[str, tuple[int, ...]]:
+    """`shapes`, and `batch` samples for each other input of an .onnx file whose first axis alone is open."""
+    if Path(model).suffix.lower() != ".onnx":
+        return dict(shapes)
+    from downset.formats.onnx.model_file import batch_shapes
+    from downset.formats.reading import check_readable
+
+    check_readable(Path(model))
+    return {**batch_shapes(model, batch), **shapes}
 
 
 def given_cluster(path: str | None, *, otherwise: str = "") -> Cluster:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
-from downset.commands.inputs import stages_of
+from downset.commands.inputs import shapes_at_batch, stages_of
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
 from downset.commands.pictures import print_written, written_lines
 from downset.commands.waiting import reading, waiting
@@ -39,7 +39,13 @@ _STARTING_S = 2.0
     help="Number of timed runs, after one untimed run.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=1,3,224,224",
+    help="Fix an input's shape; repeatable. The batch of the plan fixes an open first axis.",
+)
 @time_limit_option("Time for reading and running.", given=False)
 @worker_memory_option
 @trust_option
@@ -74,7 +80,7 @@ def run(
     plan = stages_of(plan_path)
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
-    fixed = parse_shapes(shapes)
+    fixed = shapes_at_batch(model, parse_shapes(shapes), plan.batch)
     talk = console(stderr=True)
     with reading(talk, model):
         loaded = load(model, shapes=fixed, trust=trust)

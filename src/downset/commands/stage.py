@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.inputs import shapes_at_batch
 from downset.commands.options import (
     console,
     parse_shapes,
@@ -182,13 +183,7 @@ def _shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]
     """The shapes of inputs that --shape gives, and those that --batch completes."""
     shapes = parse_shapes(options["shapes"])
     batch = options["batch"]
-    if batch is None or batch < 1 or Path(model).suffix.lower() != ".onnx":
-        return shapes
-    from downset.formats.onnx.model_file import batch_shapes
-    from downset.formats.reading import check_readable
-
-    check_readable(Path(model))
-    return {**batch_shapes(model, batch), **shapes}
+    return shapes if batch is None or batch < 1 else shapes_at_batch(model, shapes, batch)
 
 
 def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:

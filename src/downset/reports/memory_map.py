@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from downset.errors import UsageError
 from downset.plans import Arena
 from downset.reports.arena_view import ArenaView, Operator, kind_styles, record_view
 from downset.reports.axes import Axis
@@ -41,8 +42,8 @@ def memory_map(
 
     `arenas`: (heading, arena), or views that also know operators and tensors. `limit_bytes`: drawn as a horizontal
     line. Hovering over a record shows its name. A kind of operator has one colour in all arenas; the legend names the
-    kinds."""
-    views = [item if isinstance(item, ArenaView) else record_view(*item) for item in arenas]
+    kinds. Raises UsageError for `arenas` of another form."""
+    views = _views(arenas)
     styles = kind_styles(views)
     tallest = scale_bytes(views, limit_bytes)
     charts: list[tuple[str, Chart]] = []
@@ -207,6 +208,19 @@ def _sizes(view: ArenaView) -> str:
     if view.proven:
         parts.append(view.proven)
     return ", ".join(parts)
+
+
+def _views(arenas: object) -> list[ArenaView]:
+    views = []
+    for item in arenas if isinstance(arenas, Sequence) else (arenas,):
+        match item:
+            case ArenaView():
+                views.append(item)
+            case (str(heading), Arena() as arena):
+                views.append(record_view(heading, arena))
+            case _:
+                raise UsageError(f'memory_map takes a list of (heading, arena), as [("after", arena)], not {item!r}')
+    return views
 
 
 def _named(styles: Mapping[str, str]) -> dict[str, str]:
