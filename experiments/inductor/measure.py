@@ -131,11 +131,10 @@ def measured(network: str, way: str) -> dict[str, Any]:
     }
     row.update(step_s=round(statistics.median(seconds), 5), first_step_s=round(first_s, 2))
     row.update(first_step_cpu_s=round(first_cpu_s, 2))
-    if limit is not None:
-        again = next(told for told in reports if isinstance(told, ds.inductor.RecomputeReport))
+    chosen = [told for told in reports if isinstance(told, ds.inductor.RecomputeReport)]
+    for again in chosen:  # none if the compiled graph came from PyTorch's cache, as with --again
         row.update(limit=limit, none_estimate=again.none_bytes, estimate=again.peak_bytes, again=len(again.operators))
-    if reports:
-        (report,) = (told for told in reports if isinstance(told, ds.inductor.OrderReport))
+    for report in (told for told in reports if isinstance(told, ds.inductor.OrderReport)):
         evidence = report.order.evidence
         row.update(nodes=report.nodes, inductor_estimate=report.inductor_bytes, our_estimate=report.order.peak_bytes)
         row.update(bound=evidence.bound, proven=evidence.proven, planning_s=round(evidence.seconds, 4))
