@@ -73,14 +73,14 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def leaves() -> list[tuple[str, click.Command]]:
     """Every command by its full name, subcommands instead of their groups."""
-    found: list[tuple[str, click.Command]] = []
+    commands: list[tuple[str, click.Command]] = []
     for name, module in cli._COMMANDS.items():
         command = getattr(importlib.import_module(f"downset.commands.{module}"), name.replace("-", "_"))
         if isinstance(command, click.Group):
-            found += [(f"{name} {sub}", one) for sub, one in sorted(command.commands.items())]
+            commands += [(f"{name} {sub}", one) for sub, one in sorted(command.commands.items())]
         else:
-            found.append((name, command))
-    return found
+            commands.append((name, command))
+    return commands
 
 
 def options_page() -> str:

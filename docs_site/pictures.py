@@ -134,14 +134,14 @@ def convolutions() -> Graph:
     ops, constants, read, channels, rows = [], {}, 0, 3, 64
     for number in range(6):
         stride = 1 + number % 2
-        made, rows = 16 * 2 ** (number // 2 + number % 2), rows // stride
-        weights = np.ones((made, channels, 3, 3), np.float32)
+        filters, rows = 16 * 2 ** (number // 2 + number % 2), rows // stride
+        weights = np.ones((filters, channels, 3, 3), np.float32)
         constants[len(tensors)] = lambda weights=weights: weights
         tensors.append(Tensor(f"weights{number}", weights.shape, "float32", weights.nbytes, "constant"))
-        tensors.append(Tensor(f"made{number}", (1, made, rows, rows), "float32", 4 * made * rows * rows))
+        tensors.append(Tensor(f"made{number}", (1, filters, rows, rows), "float32", 4 * filters * rows * rows))
         attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [stride, stride]}
         inputs = (read, len(tensors) - 2)
-        read, channels = len(tensors) - 1, made
+        read, channels = len(tensors) - 1, filters
         ops.append(Op(f"conv{number}", "Conv", inputs, (read,), attributes))
     return Graph("convolutions", tuple(tensors), tuple(ops), (0,), (read,), constants, Source("built")).check()
 
@@ -212,8 +212,8 @@ class _Builder:
 
     def conv(self, name: str, read: int, channels: int) -> int:
         """A convolution of 1 x 1."""
-        _, made, *rows = self.tensors[read].shape
-        weights = np.ones((channels, made, 1, 1), np.float32)
+        _, depth, *rows = self.tensors[read].shape
+        weights = np.ones((channels, depth, 1, 1), np.float32)
         self.constants[len(self.tensors)] = lambda: weights
         self.tensors.append(Tensor(f"{name}/weights", weights.shape, "float32", weights.nbytes, "constant"))
         result = self.tensor(name, 1, channels, *rows)
@@ -226,9 +226,9 @@ class _Builder:
         self.ops.append(Op(name, kind, tuple(reads), (result,), attributes))
         return result
 
-    def graph(self, name: str, made: int) -> Graph:
+    def graph(self, name: str, output: int) -> Graph:
         source = Source("built")
-        return Graph(name, tuple(self.tensors), tuple(self.ops), (0,), (made,), self.constants, source).check()
+        return Graph(name, tuple(self.tensors), tuple(self.ops), (0,), (output,), self.constants, source).check()
 
 
 def rewriting() -> str:
@@ -365,7 +365,9 @@ def training() -> str:
     for heading, steps in (("all gradients, then the update", tuple(range(3 * layers))),
                            ("in the order of least peak (proven)", ds.plan_order(problem).steps)):  # fmt: skip
         live = profile(problem, steps)
-        operators = tuple(Operator(f"{kinds[op]} {op % layers}", kinds[op], live[at]) for at, op in enumerate(steps))
+        operators = tuple(
+            Operator(f"{kinds[op]} {op % layers}", kinds[op], live[step]) for step, op in enumerate(steps)
+        )
         views.append(ArenaView(heading, none, operators))
     figure = order_figure(views)
     legend = dict(figure.legend)

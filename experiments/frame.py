@@ -76,14 +76,14 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> None:
         print("written:", save_rows(experiment.name, fresh, by=experiment.key))
 
 
-def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+def names_of(choices: Collection[str]) -> Callable[[str], list[str]]:
     """The type of an option that takes some of these names, with commas between them."""
 
     def read(text: str) -> list[str]:
         names = text.split(",")
         for name in names:
-            if name not in known:
-                raise ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
+            if name not in choices:
+                raise ArgumentTypeError(f"{name!r} is not one of {', '.join(choices)}")
         return names
 
     return read
@@ -173,10 +173,10 @@ class Printed:
 
     def figure(self, column: str = "figure", /, **fields: Any) -> Any:
         """The figure in a column of the one row that has these fields; None where the paper prints none."""
-        found = [row for row in self.rows if all(row.get(name) == value for name, value in fields.items())]
-        if len(found) > 1:
-            raise ValueError(f"{self.paper}, {self.where}: {len(found)} rows have {fields}")
-        return found[0].get(column) if found else None
+        matches = [row for row in self.rows if all(row.get(name) == value for name, value in fields.items())]
+        if len(matches) > 1:
+            raise ValueError(f"{self.paper}, {self.where}: {len(matches)} rows have {fields}")
+        return matches[0].get(column) if matches else None
 
     def of(self, column: str, *names: str) -> Callable[[Row], Any]:
         """The figure that stands beside a row of ours: of the same fields of these names."""

@@ -44,10 +44,10 @@ def main() -> None:
     if arguments.list:
         print(f"{'network':20} {'operators':>9} {'MACs':>10} {'weights':>9}   paper: MACs, weights")
         for name, build in ZOO.items():
-            found = counts(build(**options, weights=False))
-            macs, weights = found["macs"] / 1e6, found["weights"] / 1e6
+            numbers = counts(build(**options, weights=False))
+            macs, weights = numbers["macs"] / 1e6, numbers["weights"] / 1e6
             paper = "{:.1f}M, {}M".format(*_PRINTED[name]) if name in _PRINTED else ""
-            print(f"{name:20} {found['ops']:9} {macs:9.1f}M {weights:8.3f}M   {paper}".rstrip())
+            print(f"{name:20} {numbers['ops']:9} {macs:9.1f}M {weights:8.3f}M   {paper}".rstrip())
         print(_WHY)
         return
     if arguments.name is None:

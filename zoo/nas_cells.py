@@ -132,8 +132,8 @@ def _stacked(
     for number, (width, reduces) in enumerate(plan):
         with net.scope(f"cell{number}"):
             cells = genotype.reduction if reduces else genotype.normal
-            made = _cell(net, before, x, width, cells, reduces)
-        before, x = before if skip and reduces and number > 1 else x, made
+            output = _cell(net, before, x, width, cells, reduces)
+        before, x = before if skip and reduces and number > 1 else x, output
     return net.model(net.linear(net.flatten(net.global_avg_pool(net.relu(x))), 1000))
 
 

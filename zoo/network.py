@@ -187,10 +187,13 @@ class Network:
 
     def crop(self, x: Value, top: int, left: int) -> Value:
         """The tensor without its first rows and columns."""
-        at = [self._shared(f"at_{top}_{left}", np.array([top, left])), self._shared("to_end", np.array([1 << 31] * 2)),
-              self._shared("rows_columns", np.array([2, 3]))]  # fmt: skip
+        bounds = [
+            self._shared(f"at_{top}_{left}", np.array([top, left])),
+            self._shared("to_end", np.array([1 << 31] * 2)),
+            self._shared("rows_columns", np.array([2, 3])),
+        ]
         shape = (1, x.channels, x.shape[2] - top, x.shape[3] - left)
-        return self._append("Slice", [x.name, *at], shape, x.square)
+        return self._append("Slice", [x.name, *bounds], shape, x.square)
 
     def pad(self, x: Value, pads: Sequence[int]) -> Value:
         """ONNX's pads, all begins and then all ends; negative ones crop."""
@@ -298,8 +301,8 @@ def _extents(
     size: Sequence[int], kernel: tuple[int, int], stride: int, pads: Sequence[int], dilation: int = 1,
     *, ceil: bool = False,
 ) -> tuple[int, ...]:  # fmt: skip
-    found = []
+    extents = []
     for axis in range(2):
         room = size[axis] + pads[axis] + pads[axis + 2] - (kernel[axis] - 1) * dilation - 1
-        found.append((-(-room // stride) if ceil else room // stride) + 1)
-    return tuple(found)
+        extents.append((-(-room // stride) if ceil else room // stride) + 1)
+    return tuple(extents)

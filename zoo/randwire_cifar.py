@@ -19,40 +19,40 @@ def watts_strogatz(nodes: int, degree: int, chance: float, random: Random) -> li
     """By node its earlier neighbours, in a connected small-world graph: a ring in which each node knows degree / 2
     neighbours to each side, each edge rewired with that chance; edges go from the lower to the higher node."""
     while True:
-        known = [{(node + step) % nodes for step in range(1, degree // 2 + 1)} for node in range(nodes)]
-        for node, others in enumerate(known):
+        neighbours = [{(node + step) % nodes for step in range(1, degree // 2 + 1)} for node in range(nodes)]
+        for node, others in enumerate(neighbours):
             for other in others:
-                known[other].add(node)
+                neighbours[other].add(node)
         for step in range(1, degree // 2 + 1):
             for node in range(nodes):
                 old = (node + step) % nodes
-                if random.random() < chance and old in known[node] and len(known[node]) < nodes - 1:
-                    new = random.choice([n for n in range(nodes) if n != node and n not in known[node]])
-                    known[node].remove(old)
-                    known[old].remove(node)
-                    known[node].add(new)
-                    known[new].add(node)
+                if random.random() < chance and old in neighbours[node] and len(neighbours[node]) < nodes - 1:
+                    new = random.choice([n for n in range(nodes) if n != node and n not in neighbours[node]])
+                    neighbours[node].remove(old)
+                    neighbours[old].remove(node)
+                    neighbours[node].add(new)
+                    neighbours[new].add(node)
         reached = {0}
         frontier = [0]
         while frontier:
-            fresh = known[frontier.pop()] - reached
+            fresh = neighbours[frontier.pop()] - reached
             reached |= fresh
             frontier += fresh
         if len(reached) == nodes:
-            return [sorted(other for other in others if other < node) for node, others in enumerate(known)]
+            return [sorted(other for other in others if other < node) for node, others in enumerate(neighbours)]
 
 
 def _stage(net: Network, x: Value, channels: int, random: Random) -> Value:
     earlier = watts_strogatz(32, 4, 0.75, random)
-    made: list[Value] = []
+    values: list[Value] = []
     for number, sources in enumerate(earlier):
         with net.scope(f"n{number}"):
             # a node weighs its inputs in the paper; seeded convolutions in front of the sum do that already
-            total = net.add(*[made[source] for source in sources]) if sources else x
+            total = net.add(*[values[source] for source in sources]) if sources else x
             y = net.depthwise(net.relu(total), 3, 1 if sources else 2, bias=False)
-            made.append(net.conv(y, channels, 1))
+            values.append(net.conv(y, channels, 1))
     read = {source for sources in earlier for source in sources}
-    return net.mean(*[value for number, value in enumerate(made) if number not in read])
+    return net.mean(*[value for number, value in enumerate(values) if number not in read])
 
 
 def build(

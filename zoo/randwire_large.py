@@ -31,11 +31,11 @@ def build(seed: int = 0, *, image: int = 224, channels: int = 154, **options: bo
     for number, stage in enumerate(_STAGES):
         *nodes, last = stage.split()
         with units.block():
-            made = []
+            values = []
             for word in nodes:
-                parts = [x] if word == "x" else [made[int(node)] for node in word.split(",")]
-                made.append(units.relu_sep_conv(parts, channels << number, 3, 2 if word == "x" else 1))
-            x = units.sum(*[made[int(node)] for node in last.split(",")])
+                parts = [x] if word == "x" else [values[int(node)] for node in word.split(",")]
+                values.append(units.relu_sep_conv(parts, channels << number, 3, 2 if word == "x" else 1))
+            x = units.sum(*[values[int(node)] for node in last.split(",")])
     with units.block():
         with units.unit():
             x = net.relu(x)

@@ -28,21 +28,21 @@ _CELLS = {"a": (_A, 32, 48), "b": (_B, 48, 80), "c": (_C, 64, 76)}
 
 def _cell(net: Network, x: Value, name: str) -> Value:
     words, channels, out = _CELLS[name]
-    made = {"x": x}
+    values = {"x": x}
     with net.scope(f"cell_{name}"):
         for word in words.split():
             result, kind, read = word.replace("=", ":").split(":")
-            parts = [made[item] for item in read.split(",")]
+            parts = [values[item] for item in read.split(",")]
             if kind == "j":
-                made[result] = net.concat(*parts)
+                values[result] = net.concat(*parts)
             elif kind == "p":
-                made[result] = net.conv(parts[0], out, 1)
+                values[result] = net.conv(parts[0], out, 1)
             elif kind == "d":
-                made[result] = net.depthwise(parts[0], 3, act="relu")
+                values[result] = net.depthwise(parts[0], 3, act="relu")
             else:
-                made[result] = net.conv(parts[0], channels, 1, act="relu")
-        skip = made["skip"] if "skip" in made else net.conv(x, out, 1)
-        return net.add(skip, net.conv(made["out"], out, 1))
+                values[result] = net.conv(parts[0], channels, 1, act="relu")
+        skip = values["skip"] if "skip" in values else net.conv(x, out, 1)
+        return net.add(skip, net.conv(values["out"], out, 1))
 
 
 def build(seed: int = 0, *, image: int = 224, **options: bool) -> onnx.ModelProto:

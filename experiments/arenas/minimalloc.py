@@ -30,10 +30,10 @@ TIGHTER = {"C": 1_039_360, "J": 989_184}  # their bounds, below the capacity
 def fitted(records: Sequence[Record], capacity: int) -> tuple[float, bool]:
     """CPU seconds, and whether a checked placement at or below the capacity came of them."""
     begin = time.process_time()
-    found = exact(records, capacity=capacity, time_limit_s=15.0)
+    result = exact(records, capacity=capacity, time_limit_s=15.0)
     seconds = time.process_time() - begin
-    check_placement(records, found.solution)
-    return seconds, height(records, found.solution) <= capacity
+    check_placement(records, result.solution)
+    return seconds, height(records, result.solution) <= capacity
 
 
 def after_a_second(records: Sequence[Record]) -> tuple[float, float]:
@@ -41,13 +41,13 @@ def after_a_second(records: Sequence[Record]) -> tuple[float, float]:
     limit = 1.0
     for _ in range(4):
         begin = time.process_time()
-        found = exact(records, time_limit_s=limit)
+        result = exact(records, time_limit_s=limit)
         seconds = time.process_time() - begin
-        if found.proven or seconds > 0.9:
+        if result.proven or seconds > 0.9:
             break
         limit *= 0.95 / max(seconds, 0.1)
-    check_placement(records, found.solution)
-    return height(records, found.solution) / offsets_bound(records), seconds
+    check_placement(records, result.solution)
+    return height(records, result.solution) / offsets_bound(records), seconds
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -37,15 +37,15 @@ HEURISTICS = {"litert": ("tflite", (*_BOTH, "equality")), "paper": ("paper", (*_
 
 def instances() -> dict[str, Sequence[Record]]:
     files = sorted(SHARED_RECORDS.glob("*.csv")) if SHARED_RECORDS.is_dir() else []
-    found: dict[str, Sequence[Record]] = {path.stem: read_records(path) for path in files}
-    return found | {f"zoo: {name}": usage_records(name) for name in NETWORKS}
+    from_files: dict[str, Sequence[Record]] = {path.stem: read_records(path) for path in files}
+    return from_files | {f"zoo: {name}": usage_records(name) for name in NETWORKS}
 
 
 def row_of(name: str, records: Sequence[Record], cp_sat_limit_s: float | None) -> Row:
     row: Row = {"records": name, "count": len(records), "bound": objects_bound(records)}
     for column, (ties, methods) in HEURISTICS.items():
-        found = [SHARED[method](records, ties=ties).solution for method in methods]
-        row[column] = min(total_bytes(records, solution) for solution in found)
+        solutions = [SHARED[method](records, ties=ties).solution for method in methods]
+        row[column] = min(total_bytes(records, solution) for solution in solutions)
     best = SHARED["best"](records).solution
     row["best"] = total_bytes(records, best)
     seconds = []
@@ -67,7 +67,7 @@ def cp_sat(records: Sequence[Record], start: Sequence[int], time_limit_s: float)
 
     model = cp_model.CpModel()
     order = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
-    rank = {index: at for at, index in enumerate(order)}
+    rank = {index: place for place, index in enumerate(order)}
     joins = {(i, j): model.new_bool_var("") for i in order for j in order if rank[j] <= rank[i]}
     for i in order:
         model.add_exactly_one(joins[i, j] for j in order if (i, j) in joins)

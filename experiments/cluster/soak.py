@@ -97,12 +97,12 @@ class Clock:
 
     def unprovoked(self, events: Sequence[ServeEvent], begun_s: float) -> list[str]:
         """Losses of devices that had no fault shortly before; `begun_s`: when the events' time begins."""
-        found = []
+        faults = []
         for event in (event for event in events if event.kind == "lost"):
             since_s = [begun_s + event.at_s - at_s for at_s, number in self.faults if _NAMES[number] == event.device]
             if not any(-1 < one < _BLAMED_S for one in since_s):
-                found.append(f"{event.at_s:.1f} s: {event.device}: {event.detail}")
-        return found
+                faults.append(f"{event.at_s:.1f} s: {event.device}: {event.detail}")
+        return faults
 
 
 def served(fleet: RayFleet, folder: Path, clock: Clock) -> dict[str, Any]:

@@ -30,16 +30,16 @@ KEPT = ("target", "peak_bytes", "arena_bytes", "shipped", "outputs", "rewrites",
 
 def models(*, quick: bool, scratch: Path) -> list[Model]:
     # The networks in the package onnx are stubs with constant weights: their outputs do not depend on the input.
-    found = [model for model in installed() if model.source != "onnx"]
+    subjects = [model for model in installed() if model.source != "onnx"]
     if not quick:
-        found += [*downloaded(fetch=True), *shared()]
-        swiftnet = next((model for model in found if model.path.name.startswith("swiftnet")), None)
+        subjects += [*downloaded(fetch=True), *shared()]
+        swiftnet = next((model for model in subjects if model.path.name.startswith("swiftnet")), None)
         if swiftnet is not None:
             # TFLite Micro has no uint8 convolution: the int8 cast is good for arena figures, its numbers mean nothing.
             cast = scratch / "swiftnet_as_int8.tflite"
             cast_to_int8(swiftnet.path, cast)
-            found.append(Model("shared", cast))
-    return found
+            subjects.append(Model("shared", cast))
+    return subjects
 
 
 def row_of(model: Model, time_limit_s: float, scratch: Path) -> Row:

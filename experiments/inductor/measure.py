@@ -44,8 +44,8 @@ def limit_of(network: str) -> int:
     """A share of the estimated peak of a whole step without recomputation."""
     told: list[int] = []
 
-    def report(known: Any) -> None:
-        told.append(known.none_bytes)
+    def report(outcome: Any) -> None:
+        told.append(outcome.none_bytes)
         raise Enough
 
     case = NETWORKS[network]()
@@ -98,7 +98,7 @@ def peak_bytes(step: Callable[[], torch.Tensor]) -> int:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    memory = sorted((e["ts"], at, e["args"]["Bytes"]) for at, e in enumerate(events) if e["name"] == "[memory]")
+    memory = sorted((e["ts"], index, e["args"]["Bytes"]) for index, e in enumerate(events) if e["name"] == "[memory]")
     held = peak = 0
     for _, _, nbytes in memory:
         held += nbytes

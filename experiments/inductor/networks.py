@@ -59,7 +59,7 @@ class Mixture(nn.Module):
         scores = self.score(x)
         least = scores.topk(2, dim=-1).values[..., -1:]
         shares = torch.where(scores >= least, scores, float("-inf")).softmax(dim=-1)
-        return sum(shares[..., at : at + 1] * expert(x) for at, expert in enumerate(self.experts))
+        return sum(shares[..., index : index + 1] * expert(x) for index, expert in enumerate(self.experts))
 
 
 class GPT(nn.Module):
@@ -87,7 +87,7 @@ class DLRM(nn.Module):
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
         low = self.bottom(dense)
-        every = torch.stack([low, *(table(sparse[:, at]) for at, table in enumerate(self.tables))], dim=1)
+        every = torch.stack([low, *(table(sparse[:, column]) for column, table in enumerate(self.tables))], dim=1)
         products = torch.bmm(every, every.transpose(1, 2))
         return self.top(torch.cat([low, products[:, self.pairs[0], self.pairs[1]]], dim=1)).squeeze(1)
 
@@ -148,12 +148,16 @@ class RandWire(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
-        made: list[Tensor] = []
+        outputs: list[Tensor] = []
         for sources, shares, layer in zip(self.sources, self.shares, self.layers, strict=True):
             weights = shares.sigmoid()
-            read = sum(weights[at] * made[source] for at, source in enumerate(sources)) if sources else weights[0] * x
-            made.append(layer(functional.relu(read)))
-        return self.head((sum(made[node] for node in self.unread) / len(self.unread)).mean(dim=(2, 3)))
+            read = (
+                sum(weights[index] * outputs[source] for index, source in enumerate(sources))
+                if sources
+                else weights[0] * x
+            )
+            outputs.append(layer(functional.relu(read)))
+        return self.head((sum(outputs[node] for node in self.unread) / len(self.unread)).mean(dim=(2, 3)))
 
 
 class Bottleneck(nn.Module):
@@ -180,8 +184,8 @@ def resnet50(classes: int) -> nn.Module:
     layers: list[nn.Module] = [convolution(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
     inside = 64
     for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for at in range(count):
-            layers.append(Bottleneck(inside, width, stride if at == 0 else 1))
+        for number in range(count):
+            layers.append(Bottleneck(inside, width, stride if number == 0 else 1))
             inside = 4 * width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes))
 

@@ -73,12 +73,12 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
     """All ways of one network: compiled one after another, then timed in turns, so that all meet the same machine."""
     torch.manual_seed(0)
     case = NETWORKS[name]()
-    found: list[Row] = []
+    rows: list[Row] = []
     steps = []
     for budget in budgets:
         with torch._functorch.config.patch(activation_memory_budget=budget):
             steps.append(compiled(case))
-            found.append({"network": name, "way": "pytorch", "setting": budget, **first_step(steps[-1])})
+            rows.append({"network": name, "way": "pytorch", "setting": budget, **first_step(steps[-1])})
     whole = 0
     for share in (1.0, *shares):
         reports: list[Any] = []
@@ -88,7 +88,7 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
             row = {"network": name, "way": "downset", "setting": share, **first_step(steps[-1])}
         (report,) = (told for told in reports if isinstance(told, ds.inductor.RecomputeReport))
         whole = whole or report.none_bytes
-        found.append(
+        rows.append(
             {
                 **row,
                 "estimate": report.peak_bytes,
@@ -97,10 +97,10 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
                 "planning_s": round(sum(spent), 2),
             }
         )
-    for row in found:
-        if abs(row["loss"] - found[0]["loss"]) > 1e-3 * abs(row["loss"]):
-            raise SystemExit(f"{name}: losses differ: {row}, {found[0]}")
-    for row, step in zip(found, steps, strict=True):
+    for row in rows:
+        if abs(row["loss"] - rows[0]["loss"]) > 1e-3 * abs(row["loss"]):
+            raise SystemExit(f"{name}: losses differ: {row}, {rows[0]}")
+    for row, step in zip(rows, steps, strict=True):
         case.model.zero_grad(set_to_none=True)
         row["peak_bytes"] = peak_bytes(step)
     seconds: list[list[float]] = [[] for _ in steps]
@@ -109,10 +109,10 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
             begin = time.perf_counter()
             step()
             times.append(time.perf_counter() - begin)
-    for row, times in zip(found, seconds, strict=True):
+    for row, times in zip(rows, seconds, strict=True):
         ratios = [mine / base for mine, base in zip(times, seconds[0], strict=True)]
         row.update(step_s=round(statistics.median(times), 5), of_first=round(statistics.median(ratios), 3))
-    return found
+    return rows
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def duels(graph: Graph, result: StageResult, device: TorchDevice, rounds: int) -
     """Greedy, and the best other schedule, against sequential in fresh rounds: the median ratio with its interval."""
     others = [candidate for candidate in result.candidates if candidate.name != "sequential"]
     best = min(others, key=lambda candidate: candidate.percentile(0.5), default=None)
-    found = []
+    results = []
     for candidate in others:
         if candidate is not best and candidate.name != "greedy":
             continue
@@ -83,9 +83,9 @@ def duels(graph: Graph, result: StageResult, device: TorchDevice, rounds: int) -
         one, other = taking_turns(graph, (sequential_plan(graph, result.plan), plan), device, rounds)
         ratios = sorted(before / after for before, after in zip(one, other, strict=True))
         low, high = median_interval(ratios)
-        found.append({"name": candidate.name, "ratio": median(ratios), "low": low, "high": high,
+        results.append({"name": candidate.name, "ratio": median(ratios), "low": low, "high": high,
                       "rounds": len(ratios), "faster_rounds": sum(ratio > 1.0 for ratio in ratios)})  # fmt: skip
-    return found
+    return results
 
 
 def median_interval(ordered: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -126,12 +126,12 @@ def judgement(sequential_s: Sequence[float], chosen_s: Sequence[float], *, itsel
 
 
 def goal_line(row: Row) -> str:
-    found = row.get("judged")
-    if found is None:
+    judgement = row.get("judged")
+    if judgement is None:
         return f"goal {GOAL}x: not judged in this row"
-    verdict = "met" if found["met"] else "missed"
-    said = f"afresh {found['ratio']:.3f}x in the median of {found['rounds']} rounds"
-    if found["against_itself"]:
+    verdict = "met" if judgement["met"] else "missed"
+    said = f"afresh {judgement['ratio']:.3f}x in the median of {judgement['rounds']} rounds"
+    if judgement["against_itself"]:
         return f"goal {GOAL}x met: sequential is what runs; against itself {said}, which is the machine's noise"
     return f"goal {GOAL}x {verdict}: {row['chosen']} against sequential {said}"
 
@@ -187,8 +187,8 @@ def lines(row: Row, mark: str) -> Iterator[str]:
             f"{duel['rounds']} rounds, 95 % interval {duel['low']:.3f} to {duel['high']:.3f}, faster in "
             f"{duel['faster_rounds']} (load of the machine {row['load']:.1f})"
         )
-    found = row.get("judged")
-    gain = found["ratio"] if found and not found["against_itself"] else row["speedup"]
+    judgement = row.get("judged")
+    gain = judgement["ratio"] if judgement and not judgement["against_itself"] else row["speedup"]
     if row["network"] == "resnet50":
         paper = SPEEDUPS.figure(of="ResNet-50")
         yield "  " + against("ResNet-50, chosen over sequential", paper, gain, "measured, CPU")

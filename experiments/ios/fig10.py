@@ -55,20 +55,20 @@ def cost_at(batch: int, stages: tuple[Stage, ...]) -> float:
 def row_of(batch: int) -> tuple[Row, tuple[Stage, ...]]:
     graph, units, block, local = local_price(batch)
     problem = block_problem(units, merge_families(graph, units), block)
-    found = ios(problem, local)
+    result = ios(problem, local)
     alone = sum(local(Stage(((unit,),))) for unit in range(len(block)))
     shown = [
         ("merged " if stage.merged else "")
         + " || ".join(" > ".join(label(graph, units, block, unit) for unit in group) for group in stage.groups)
-        for stage in found.stages
+        for stage in result.stages
     ]
-    return {"batch": batch, "sequential_s": alone, "cost_s": found.cost_s, "stages": shown}, found.stages
+    return {"batch": batch, "sequential_s": alone, "cost_s": result.cost_s, "stages": shown}, result.stages
 
 
 def rows(_options: Namespace) -> Iterator[Row]:
-    made = {batch: row_of(batch) for batch in (1, 32)}
+    plans = {batch: row_of(batch) for batch in (1, 32)}
     for batch, other in ((1, 32), (32, 1)):
-        yield made[batch][0] | {"other_plan_s": cost_at(batch, made[other][1])}
+        yield plans[batch][0] | {"other_plan_s": cost_at(batch, plans[other][1])}
 
 
 def lines(row: Row, mark: str) -> Iterator[str]:

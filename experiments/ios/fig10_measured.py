@@ -48,12 +48,12 @@ def last_block() -> Graph:
     graph = zoo_graph("inception_v3")
     blocks = sorted({op.name.split("/")[0] for op in graph.ops}, key=lambda block: int(block[1:]))
     ops = tuple(op for op in graph.ops if op.name.startswith(f"{blocks[-2]}/"))  # behind it comes the head
-    made = {tensor for op in ops for tensor in op.outputs}
+    produced = {tensor for op in ops for tensor in op.outputs}
     read = {tensor for op in ops for tensor in op.inputs if tensor != ABSENT and tensor not in graph.constants}
     outside = {tensor for op in graph.ops if op not in ops for tensor in op.inputs}
     return replace(
-        graph, name="inception_v3_last_block", ops=ops, inputs=tuple(sorted(read - made)),
-        outputs=tuple(sorted(made & (outside | set(graph.outputs)))), source=Source("built"),
+        graph, name="inception_v3_last_block", ops=ops, inputs=tuple(sorted(read - produced)),
+        outputs=tuple(sorted(produced & (outside | set(graph.outputs)))), source=Source("built"),
     ).check()  # fmt: skip
 
 
@@ -90,16 +90,16 @@ def with_forks(units: UnitGraph, pairs: Sequence[int], way: str) -> tuple[Stage,
 def rows_of(block: Graph, batches: Sequence[int], search: Search, times: Times, about: str) -> list[dict[str, Any]]:
     graphs = {batch: rebatch(block, batch) for batch in batches}
     units = paper_units(block)
-    found = {batch: search(graph, units) for batch, graph in graphs.items()}
-    schedules = {f"found for {batch}": result.stages for batch, result in found.items()}
+    results = {batch: search(graph, units) for batch, graph in graphs.items()}
+    schedules = {f"found for {batch}": result.stages for batch, result in results.items()}
     schedules |= {way: with_forks(units, forks(block, units), way) for way in WAYS}
     return [
         {
             "batch": batch,
             "about": about,
             "load_average": os.getloadavg()[0],
-            "stages": len(found[batch].stages),
-            "schedule": described(graph, units, found[batch].stages),
+            "stages": len(results[batch].stages),
+            "schedule": described(graph, units, results[batch].stages),
             "seconds": times(graph, units, schedules),
         }
         for batch, graph in graphs.items()

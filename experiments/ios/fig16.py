@@ -39,18 +39,18 @@ def measured(rounds: int, timings: int, wanted: int | None) -> list[Row]:
     blocks = list(enumerate(blocks_of(graph, units)))[1:-1]  # the paper's eleven: without stem and head
     for number, block in blocks[:wanted]:
         problem = block_problem(units, families, block)
-        found = lazy(problem, lambda stage, block=block: timer(renamed([stage], block)[0]), budget=timings)
+        result = lazy(problem, lambda stage, block=block: timer(renamed([stage], block)[0]), budget=timings)
         plans = {
             "sequential": [Stage(((unit,),)) for unit in block],
-            "stages": renamed(found.stages, block),
+            "stages": renamed(result.stages, block),
         }
         inside = {op for unit in block for op in units.units[unit]}
-        made = {tensor for op in inside for tensor in graph.ops[op].outputs}
+        produced = {tensor for op in inside for tensor in graph.ops[op].outputs}
         inputs = sorted(
-            {t for op in inside for t in graph.ops[op].inputs if t not in made and t not in graph.constants}
+            {t for op in inside for t in graph.ops[op].inputs if t not in produced and t not in graph.constants}
         )
         readers = graph.consumers()
-        outputs = sorted(t for t in made if t in graph.outputs or any(op not in inside for op in readers[t]))
+        outputs = sorted(t for t in produced if t in graph.outputs or any(op not in inside for op in readers[t]))
         values = [device.random(binder, tensor) for tensor in inputs]
         engines = {
             name: device.engine(
@@ -62,21 +62,21 @@ def measured(rounds: int, timings: int, wanted: int | None) -> list[Row]:
         samples = device.time_whole(engines, [binder.place(value) for value in values], runs=rounds)
         for engine in engines.values():
             engine.close()
-        times = {name: sorted(found)[len(found) // 2] for name, found in samples.items()}
+        times = {name: sorted(seconds)[len(seconds) // 2] for name, seconds in samples.items()}
         rows.append({"block": number, "units": len(block), "measured_s": times})
     return rows
 
 
 def rows(options: Namespace) -> list[Row]:
-    found = measured(*((3, 5, 1) if options.quick else (15, 40, None)))
+    measured_rows = measured(*((3, 5, 1) if options.quick else (15, 40, None)))
     priced = Priced("inception_v3")
-    for row in found:
+    for row in measured_rows:
         block = priced.blocks[row["block"]]
         problem = block_problem(priced.units, priced.families, block)
         planned = ios(problem, lambda stage, block=block: priced(renamed([stage], block)[0]))
         alone = sum(priced.alone(unit) for unit in block)
         row["simulated_s"] = {"sequential": alone, "stages": planned.cost_s}
-    return found
+    return measured_rows
 
 
 def gain(row: Row, how: str) -> float:

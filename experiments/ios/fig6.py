@@ -49,7 +49,7 @@ def statements(name: str, costs: Mapping[str, float]) -> list[Statement]:
     def holds(wanted: Sequence[str], told: Callable[..., bool]) -> bool | None:
         return told(*(costs[method] for method in wanted)) if all(method in costs for method in wanted) else None
 
-    found: list[Statement] = [
+    pairs: list[Statement] = [
         (
             "IOS-Both is the fastest of the five schedules, or as fast",
             holds(
@@ -59,16 +59,16 @@ def statements(name: str, costs: Mapping[str, float]) -> list[Statement]:
         )
     ]
     if name == "squeezenet":
-        found.append(
+        pairs.append(
             ("greedy is slower than sequential", holds(("greedy", "sequential"), lambda greedy, alone: greedy > alone))
         )
     if name in ("randwire_large", "nasnet_large"):
-        found += [
+        pairs += [
             ("greedy does well (faster than sequential)", holds(("greedy", "sequential"), lambda g, alone: g < alone)),
             ("IOS-Merge is sequential", holds(("merge", "sequential"), _equal)),
             ("IOS-Both is IOS-Parallel", holds(("both", "parallel"), _equal)),
         ]
-    return found
+    return pairs
 
 
 def _equal(one: float, other: float) -> bool:
@@ -81,7 +81,7 @@ def beside_paper(row: Row, gain: float, how: str) -> Iterator[str]:
     if name not in NETWORKS or row["batch"] != 1:
         return
     seconds = {candidate["name"]: candidate["p50_s"] for candidate in row["candidates"]}
-    known = {
+    medians = {
         method: next(seconds[ours] for ours in names if ours in seconds)
         for method, names in MEASURED.items()
         if any(ours in seconds for ours in names)
@@ -90,7 +90,7 @@ def beside_paper(row: Row, gain: float, how: str) -> Iterator[str]:
     yield "  " + against("Figure 14, the same", BOTH_OVER_SEQUENTIAL, gain, how, where=RTX_2080TI)
     if name == "inception_v3":
         yield "  " + against("Appendix C, the same", APPENDIX_C, gain, how)
-    yield from ("  " + agreement(statement, ours, how) for statement, ours in statements(name, known))
+    yield from ("  " + agreement(statement, ours, how) for statement, ours in statements(name, medians))
 
 
 def candidates(row: Row) -> Iterator[str]:

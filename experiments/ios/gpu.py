@@ -181,9 +181,11 @@ def milestones(name: str, batch: int, dtype: str, *, peers: bool, timings: int, 
         torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 4
         eager, compiled = peer_calls(graph, device)
         for name, call in (("eager", eager), ("compile", compiled)):
-            found = attempt(lambda name=name, call=call: timed({**calls, name: call}, _ROUNDS))
+            timing = attempt(lambda name=name, call=call: timed({**calls, name: call}, _ROUNDS))
             row |= (
-                {f"{one}_s": taken for one, taken in found.items()} if isinstance(found, dict) else {f"{name}_s": found}
+                {f"{one}_s": taken for one, taken in timing.items()}
+                if isinstance(timing, dict)
+                else {f"{name}_s": timing}
             )
             yield row
     row["seconds"] = time.perf_counter() - begin
@@ -291,10 +293,10 @@ def rows(options: Namespace) -> Iterator[Row]:
     todo = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
     ends = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as folder:
-        for at, (name, batch) in enumerate(todo):
-            weights = [SHARES.get(later, 1.0) for later, _ in todo[at:]]
+        for index, (name, batch) in enumerate(todo):
+            weights = [SHARES.get(later, 1.0) for later, _ in todo[index:]]
             seconds = (ends - time.monotonic()) * weights[0] / sum(weights)
-            path = Path(folder) / f"{at}.json"
+            path = Path(folder) / f"{index}.json"
             command = [sys.executable, "-m", "experiments.ios.gpu", "--one", str(path), "--networks", name]
             command += ["--batches", str(batch), "--dtype", options.dtype, "--timings", str(options.timings)]
             command += ["--seconds", f"{seconds:.1f}", *(["--no-peers"] if options.no_peers else [])]

@@ -36,15 +36,15 @@ def paper_units(graph: Graph) -> UnitGraph:
 
 def blocks_of(graph: Graph, units: UnitGraph) -> tuple[tuple[int, ...], ...]:
     """The paper's blocks, as units."""
-    found: dict[str, list[int]] = {}
+    blocks: dict[str, list[int]] = {}
     for unit, ops in enumerate(units.units):
-        found.setdefault(graph.ops[ops[0]].name.split("/")[0], []).append(unit)
-    return tuple(tuple(block) for _, block in sorted(found.items(), key=lambda item: int(item[0][1:])))
+        blocks.setdefault(graph.ops[ops[0]].name.split("/")[0], []).append(unit)
+    return tuple(tuple(block) for _, block in sorted(blocks.items(), key=lambda item: int(item[0][1:])))
 
 
 def block_predecessors(units: UnitGraph, block: tuple[int, ...]) -> tuple[int, ...]:
     """The predecessors inside one block, its units renumbered from 0."""
-    number = {unit: at for at, unit in enumerate(block)}
+    number = {unit: place for place, unit in enumerate(block)}
     return tuple(
         sum(1 << number[earlier] for earlier in bits(units.predecessors[unit]) if earlier in number) for unit in block
     )

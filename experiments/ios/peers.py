@@ -120,7 +120,7 @@ def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: boo
                 if turn >= 0:
                     samples[peer].append(time.perf_counter() - begin)
         engine.close()
-    row |= {"chosen": result.plan.evidence.method, "p50_s": {peer: median(found) for peer, found in samples.items()}}
+    row |= {"chosen": result.plan.evidence.method, "p50_s": {peer: median(times) for peer, times in samples.items()}}
     return row
 
 

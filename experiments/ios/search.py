@@ -78,15 +78,15 @@ def full(name: str, max_ops: int, max_groups: int, strategy: str) -> tuple[float
     cost, asked = 0.0, 0
     for block in priced.blocks:
         problem = block_problem(priced.units, priced.families, block)
-        found = ios(
+        result = ios(
             problem,
             lambda stage, block=block: priced(renamed([stage], block)[0]),
             max_ops=max_ops,
             max_groups=max_groups,
             strategy=strategy,
         )
-        cost += found.cost_s
-        asked += found.timings
+        cost += result.cost_s
+        asked += result.timings
     return cost, asked, len(priced.seconds_of), time.perf_counter() - begin
 
 
@@ -100,9 +100,9 @@ def few(name: str, max_ops: int, max_groups: int, strategy: str, budget: int = B
     todo = list(priced.blocks)
     while todo:
         before = len(priced.seconds_of)
-        for at, block in enumerate(todo):
-            wide = sum(len(later) > 1 for later in todo[at:])
-            found = lazy(
+        for place, block in enumerate(todo):
+            wide = sum(len(later) > 1 for later in todo[place:])
+            result = lazy(
                 block_problem(priced.units, priced.families, block),
                 lambda stage, block=block: priced(renamed([stage], block)[0]),
                 max_ops=max_ops,
@@ -111,13 +111,13 @@ def few(name: str, max_ops: int, max_groups: int, strategy: str, budget: int = B
                 budget=-(-max(0, budget - len(priced.seconds_of)) // max(wide, 1)),
                 free=lambda stage, block=block: priced.name_of(renamed([stage], block)[0]) in priced.seconds_of,
             )
-            if block not in best or (found.cost_s, -found.bound_s) < (best[block].cost_s, -best[block].bound_s):
-                best[block] = found
+            if block not in best or (result.cost_s, -result.bound_s) < (best[block].cost_s, -best[block].bound_s):
+                best[block] = result
         spent = len(priced.seconds_of)
         todo = [block for block in todo if not best[block].proven] if before < spent < budget else []
     return (
-        sum(found.cost_s for found in best.values()),
-        sum(found.bound_s for found in best.values()),
+        sum(one.cost_s for one in best.values()),
+        sum(one.bound_s for one in best.values()),
         len(priced.seconds_of),
     )
 

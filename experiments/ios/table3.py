@@ -40,7 +40,7 @@ def run_all(graph: Any, plans: dict[str, StagePlan], threads: int, rounds: int) 
             samples[name] += engine.time(1)
     for engine in engines.values():
         engine.close()
-    return {name: median(found) for name, found in samples.items()}
+    return {name: median(times) for name, times in samples.items()}
 
 
 def rows_of(name: str, graphs: dict[str, tuple[Any, int]], timings: int, rounds: int) -> Iterator[Row]:

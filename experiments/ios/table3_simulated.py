@@ -33,15 +33,17 @@ def plan_and_price(name: str, batch: int) -> tuple[list[Stage], Price]:
     families = merge_families(graph, units)
     stages: list[Stage] = []
     for block in blocks_of(graph, units):
-        found = ios(block_problem(units, families, block), lambda stage, block=block: price(renamed([stage], block)[0]))
-        stages += renamed(found.stages, block)
+        result = ios(
+            block_problem(units, families, block), lambda stage, block=block: price(renamed([stage], block)[0])
+        )
+        stages += renamed(result.stages, block)
     return stages, price
 
 
 def rows_of(name: str, batches: tuple[int, ...]) -> Iterator[Row]:
-    made = {batch: plan_and_price(name, batch) for batch in batches}
+    plans = {batch: plan_and_price(name, batch) for batch in batches}
     for here in batches:
-        seconds = {f"batch {of}": sum(map(made[here][1], stages)) for of, (stages, _) in made.items()}
+        seconds = {f"batch {of}": sum(map(plans[here][1], stages)) for of, (stages, _) in plans.items()}
         yield {"network": name, "on": f"batch {here}", "simulated_s": seconds}
 
 

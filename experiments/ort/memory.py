@@ -50,8 +50,8 @@ def row_of(model: Model, folder: Path) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    found = (*installed(), *downloaded(fetch=not options.quick))
-    models = [model for model in found if model.path.suffix == ".onnx"]
+    candidates = (*installed(), *downloaded(fetch=not options.quick))
+    models = [model for model in candidates if model.path.suffix == ".onnx"]
     with tempfile.TemporaryDirectory() as folder:
         for model in models[: 1 if options.quick else None]:
             yield row_of(model, Path(folder))

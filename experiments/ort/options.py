@@ -31,13 +31,17 @@ DEAD = "max_dead_bytes_per_chunk"
 
 def variants(settings: SessionSettings) -> dict[str, SessionSettings]:
     """The settings, and each of them without one thing, by its name."""
-    found = {"nothing": settings}
+    variants_by_name = {"nothing": settings}
     for name in OPTIONS:
-        found[name] = replace(settings, options={key: settings.options[key] for key in settings.options if key != name})
-    found["the arena in the environment"] = replace(settings, config={}, arena={})
-    found[DEAD] = replace(settings, arena={key: settings.arena[key] for key in settings.arena if key != DEAD})
-    found["a first region of its size"] = replace(settings, arena=FILE_ORDER.arena)
-    return found
+        variants_by_name[name] = replace(
+            settings, options={key: settings.options[key] for key in settings.options if key != name}
+        )
+    variants_by_name["the arena in the environment"] = replace(settings, config={}, arena={})
+    variants_by_name[DEAD] = replace(
+        settings, arena={key: settings.arena[key] for key in settings.arena if key != DEAD}
+    )
+    variants_by_name["a first region of its size"] = replace(settings, arena=FILE_ORDER.arena)
+    return variants_by_name
 
 
 def rows_of(case: Case, folder: Path) -> Iterator[Row]:

@@ -43,8 +43,8 @@ def optimised(name: str, folder: Path) -> Path:
     onnx.save(ZOO[name](), str(given))
     ort.optimise_offline(given, path)
     model = onnx.load(str(path))
-    for at, node in enumerate(model.graph.node):
-        node.name = f"n{at}"
+    for index, node in enumerate(model.graph.node):
+        node.name = f"n{index}"
     onnx.save(model, str(path))
     return path
 
@@ -107,7 +107,7 @@ def row_of(name: str, folder: Path, *, rounds: int, cores: int, keep: str | None
         "network": name,
         "streams": [len(lane) for lane in names],
         "threads": threads_of(path, config, lanes, feeds),
-        "p50_s": {what: median(found) for what, found in taken.items()},
+        "p50_s": {what: median(times) for what, times in taken.items()},
         "wins": wins,
         "rounds": rounds,
         "steady": steady,

@@ -132,38 +132,38 @@ def tflite_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
     graph = load(path)
     search = searched(path, graph, folder, "tflm", options)
     front = search.front
-    found = {"model": name, "macs": macs(graph), "bound_bytes": front.bound_bytes, "priced": front.priced}
+    common = {"model": name, "macs": macs(graph), "bound_bytes": front.bound_bytes, "priced": front.priced}
     original = plan_arena(graph, range(len(graph.ops)), method="tflm_greedy", memory="tflm").arena_bytes
     as_it_is = {"arena_bytes": original, **_ran(path, path)}
-    yield {**found, "plan": "the file as it is", **as_it_is}
+    yield {**common, "plan": "the file as it is", **as_it_is}
     if not search.found:
         why = f"no strips need fewer bytes than the order: {_in_the_way(search)}"
         bytes_ = {"arena_bytes": as_it_is["arena_bytes"], "file_bytes": as_it_is["file_bytes"]}
-        yield {**found, "plan": "in strips", **bytes_, "not_run": why}
+        yield {**common, "plan": "in strips", **bytes_, "not_run": why}
         return
     least: PartialPlan | None = None
     for wanted in WANTED:
         best = _best(search, wanted, graph)
         if best.segments:
-            yield {**found, "plan": wanted.plan, **_made(path, graph, best, search, folder)}
+            yield {**common, "plan": wanted.plan, **_made(path, graph, best, search, folder)}
         least = best if wanted.cost is _total else least
     search = searched(path, graph, folder, "tflm-reference", options)
     for plan in (*search.front.plans, *search.front.earlier):
         if least is not None and plan.segments == least.segments:
             search.placing.placed(plan)  # what is best where nothing overlaps takes part
     best = _best(search, Wanted(OVER_INPUTS, 0.1, _total), graph)
-    found |= {"bound_bytes": search.front.bound_bytes, "priced": search.front.priced}
-    yield {**found, "plan": OVER_INPUTS, **_made(path, graph, best, search, folder)}
+    common |= {"bound_bytes": search.front.bound_bytes, "priced": search.front.priced}
+    yield {**common, "plan": OVER_INPUTS, **_made(path, graph, best, search, folder)}
 
 
 def litert_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterator[dict[str, Any]]:
     graph = load(path)
     search = searched(path, graph, folder, "litert", options, target="litert")
     front = search.front
-    found = {"model": name, "macs": macs(graph), "bound_bytes": front.bound_bytes, "priced": front.priced}
+    common = {"model": name, "macs": macs(graph), "bound_bytes": front.bound_bytes, "priced": front.priced}
     arena = {"arena_bytes": litert.measure(path), "file_bytes": path.stat().st_size}
     yield {
-        **found,
+        **common,
         "plan": "the file as it is",
         "operators": [len(graph.ops)] * 2,
         **arena,
@@ -179,7 +179,7 @@ def litert_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
         compared = compare_outputs(path, written, runtime="litert")
         assert compared.max_abs_error is not None, compared.note
         yield {
-            **found, "plan": wanted.plan, **_figures(graph, striped, plan), "arena_bytes": litert.measure(written),
+            **common, "plan": wanted.plan, **_figures(graph, striped, plan), "arena_bytes": litert.measure(written),
             "file_bytes": written.stat().st_size, "differs": compared.max_abs_error,
         }  # fmt: skip
 
@@ -208,9 +208,9 @@ def _in_the_way(search: StripSearch) -> str:
     """The operator at the peak, and why it is computed whole, or the bound."""
     graph = search.graph
     live = profile(order_problem(graph, "tflm"), range(len(graph.ops)))
-    at = max(range(len(live)), key=live.__getitem__)
-    whole = search.front.computed_whole.get(at, f"the bound is {search.front.bound_bytes:,} B")
-    return f"{graph.ops[at].kind} {graph.ops[at].name!r} is at the peak of {live[at]:,} B, and {whole}"
+    step = max(range(len(live)), key=live.__getitem__)
+    whole = search.front.computed_whole.get(step, f"the bound is {search.front.bound_bytes:,} B")
+    return f"{graph.ops[step].kind} {graph.ops[step].name!r} is at the peak of {live[step]:,} B, and {whole}"
 
 
 def _made(path: Path, graph: Graph, plan: PartialPlan, search: StripSearch, folder: Path) -> dict[str, Any]:
@@ -255,11 +255,11 @@ def _milliseconds(original: Path, path: Path) -> list[float]:
     interpreters = [runtime.Interpreter.from_file(str(file), arena_size=tflm.ARENA_BYTES) for file in (original, path)]
     taken: list[list[float]] = [[], []]
     for _ in range(ROUNDS):
-        for interpreter, found in zip(interpreters, taken, strict=True):
+        for interpreter, times in zip(interpreters, taken, strict=True):
             begin = time.perf_counter()
             interpreter.invoke()
-            found.append(1000 * (time.perf_counter() - begin))
-    return [round(median(found), 2) for found in taken]
+            times.append(1000 * (time.perf_counter() - begin))
+    return [round(median(times), 2) for times in taken]
 
 
 def onnx_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterator[dict[str, Any]]:
@@ -297,9 +297,9 @@ def onnx_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterat
 
 def difference(before: Path, after: Path) -> float:
     """The largest difference of any element of the outputs."""
-    found = compare_outputs(before, after, runtime="ort")
-    assert found.max_abs_error is not None, found.note
-    return found.max_abs_error
+    comparison = compare_outputs(before, after, runtime="ort")
+    assert comparison.max_abs_error is not None, comparison.note
+    return comparison.max_abs_error
 
 
 def _judged(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
@@ -352,15 +352,15 @@ def rows(options: Namespace) -> Iterator[Row]:
                 yield from _judged(onnx_rows(label, folder / f"{network}.onnx", folder, options))
 
 
-def column(at: int, title: str) -> Column:
-    return title, lambda row: _cells(row)[at]
+def column(place: int, title: str) -> Column:
+    return title, lambda row: _cells(row)[place]
 
 
 TITLES = ("plan", "arena", "head, or in use", "tail", "total, or held", "file", "more MACs", "ms")
 EXPERIMENT = Experiment(
     "partial",
     rows,
-    (*fields("model"), *(column(at, title) for at, title in enumerate(TITLES)), ("goal", _goal)),
+    (*fields("model"), *(column(place, title) for place, title in enumerate(TITLES)), ("goal", _goal)),
     key=("model", "plan"),
     quick="print the committed rows",
     options={

@@ -52,10 +52,10 @@ PLANS: Mapping[str, Sequence[tuple[InStrips, tuple[int, ...]]]] = {
 """The segment, and its windows that run with SAME."""
 
 
-def measured(path: Path, original: tflm.Measurement, known: Sequence[np.ndarray], source: Path) -> Row:
+def measured(path: Path, original: tflm.Measurement, outputs: Sequence[np.ndarray], source: Path) -> Row:
     taken, graph = tflm.measure(path), load(path)
     same = all(np.array_equal(*pair) for pair in zip(taken.outputs, original.outputs, strict=True))
-    alike = all(np.array_equal(*pair) for pair in zip(litert.run(path), known, strict=True))
+    alike = all(np.array_equal(*pair) for pair in zip(litert.run(path), outputs, strict=True))
     return {
         "head_bytes": taken.head_bytes,
         "tail_bytes": taken.tail_bytes,
@@ -69,12 +69,12 @@ def measured(path: Path, original: tflm.Measurement, known: Sequence[np.ndarray]
 
 def rows_of(name: str, path: Path, folder: Path) -> Iterator[Row]:
     graph = load(path)
-    known = tflm.measure(path), litert.run(path)
+    reference = tflm.measure(path), litert.run(path)
     order = plan_order(graph, memory="tflm")
     arena = plan_arena(graph, order)
     WRITERS[".tflite"].write(folder / "order.tflite", graph, order, arena)
     base = {"network": name}
-    as_is = measured(folder / "order.tflite", *known, path)
+    as_is = measured(folder / "order.tflite", *reference, path)
     yield {**base, "plan": "order and offsets", "operators": len(graph.ops), "extra_macs": 0.0, **as_is}
     for part, same in PLANS[name]:
         form = writable_rows(graph, row_form(graph, halos_required=False), cut_off=same)
@@ -86,7 +86,13 @@ def rows_of(name: str, path: Path, folder: Path) -> Iterator[Row]:
             f"{part.first}-{part.stop} in {part.strips}{', even' * part.even}{f', SAME at {same[0]}' if same else ''}"
         )
         more = round(macs(striped) / macs(graph) - 1, 5)
-        yield {**base, "plan": plan, "operators": len(striped.ops), "extra_macs": more, **measured(file, *known, path)}
+        yield {
+            **base,
+            "plan": plan,
+            "operators": len(striped.ops),
+            "extra_macs": more,
+            **measured(file, *reference, path),
+        }
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -43,20 +43,24 @@ def chain(image: int) -> Graph:
 
     def convolution(x: int, channels: int, reach: int, stride: int, group: int = 1) -> int:
         _, read, size, _ = tensors[x].shape
-        made = (size + 2 * (reach // 2) - reach) // stride + 1
+        output_size = (size + 2 * (reach // 2) - reach) // stride + 1
         weights = (channels, read // group, reach, reach)
         tensors.append(Tensor(f"w{len(ops)}", weights, "int8", channels * read // group * reach**2, "constant"))
-        tensors.append(Tensor(f"t{len(ops)}", (1, channels, made, made), "int8", channels * made * made))
+        tensors.append(
+            Tensor(
+                f"t{len(ops)}", (1, channels, output_size, output_size), "int8", channels * output_size * output_size
+            )
+        )
         attrs = {"kernel_shape": [reach] * 2, "strides": [stride] * 2, "pads": [reach // 2] * 4, "group": group}
         ops.append(Op(f"conv{len(ops)}", "Conv", (x, len(tensors) - 2), (len(tensors) - 1,), attrs))
         return len(tensors) - 1
 
     x = convolution(0, int(32 * WIDTH), 3, 2)
-    for read, made, expansion, stride in BLOCKS:
+    for read, width, expansion, stride in BLOCKS:
         wide = int(read * WIDTH) * expansion
         x = convolution(x, wide, 1, 1)
         x = convolution(x, wide, 3, stride, group=wide)
-        x = convolution(x, int(made * WIDTH), 1, 1)
+        x = convolution(x, int(width * WIDTH), 1, 1)
     x = convolution(x, int(1280 * WIDTH), 1, 1)
     return Graph("MobileNet v2 0.35", tuple(tensors), tuple(ops), (0,), (x,)).check()
 

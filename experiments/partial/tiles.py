@@ -54,7 +54,7 @@ class Cut:
 
     def done(self, part: int, maker: int) -> int:
         """Up to where a tensor is computed after this part."""
-        return max((made[maker][1] for made in self.made[: part + 1] if maker in made), default=0)
+        return max((strip[maker][1] for strip in self.made[: part + 1] if maker in strip), default=0)
 
     def kept(self, part: int, tensor: int, maker: int) -> int:
         """Positions that are there for later parts."""
@@ -64,8 +64,8 @@ class Cut:
 
 
 def cut(form: RowForm, segment: Segment, parts: int) -> Cut:
-    made = rows_of_strips(form, segment, parts)
-    return Cut(form, made, tuple(first_read_later(form, made)))
+    strips = rows_of_strips(form, segment, parts)
+    return Cut(form, strips, tuple(first_read_later(form, strips)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +85,24 @@ class Tiles:
     def head_bytes(self) -> int:
         """The most bytes that are there while an operator computes a tile."""
         whole = sum(self.graph.tensors[tensor].nbytes for tensor in (*self.segment.inputs, *self.segment.results))
-        maker = {tensor: at for at in self.segment.operators for tensor in self.bands.form.ops[at].outputs}
-        inside = {tensor: at for tensor, at in maker.items() if tensor not in self.segment.results}
+        maker = {
+            tensor: operator for operator in self.segment.operators for tensor in self.bands.form.ops[operator].outputs
+        }
+        inside = {tensor: operator for tensor, operator in maker.items() if tensor not in self.segment.results}
         peak = 0.0
         for band, column in product(range(len(self.bands.made)), range(len(self.columns.made))):
             # Before an operator computes, what comes behind it is as the tile before left it.
             before = self._kept(inside, band, column - 1)
             after = self._kept(inside, band, column)
-            for at in self.segment.operators:
-                if at in self.bands.made[band] and at in self.columns.made[column]:
-                    kept = sum((after if inside[tensor] < at else before)[tensor] for tensor in inside)
-                    peak = max(peak, kept + self._running(at, band, column, inside))
+            for operator in self.segment.operators:
+                if operator in self.bands.made[band] and operator in self.columns.made[column]:
+                    kept = sum((after if inside[tensor] < operator else before)[tensor] for tensor in inside)
+                    peak = max(peak, kept + self._running(operator, band, column, inside))
         return round(whole + peak)
 
     def _kept(self, inside: dict[int, int], band: int, column: int) -> dict[int, float]:
         """By tensor: bytes that are there for later tiles."""
-        found = {}
+        kept = {}
         for tensor, maker in inside.items():
             width = self.columns.form.rows[tensor]
             done = self.columns.done(column, maker) if column >= 0 else 0
@@ -109,15 +111,15 @@ class Tiles:
             beside = self.columns.kept(column, tensor, maker) * max(rows[1] - rows[0], 0)
             above = self.bands.kept(band - 1, tensor, maker) * to_come
             below = self.bands.kept(band, tensor, maker) * done
-            found[tensor] = (beside + above + below) * self.element_bytes(tensor)
-        return found
+            kept[tensor] = (beside + above + below) * self.element_bytes(tensor)
+        return kept
 
-    def _running(self, at: int, band: int, column: int, inside: dict[int, int]) -> float:
+    def _running(self, operator: int, band: int, column: int, inside: dict[int, int]) -> float:
         """Bytes that an operator makes, and new ones that it reads."""
-        rows, columns = self.bands.made[band][at], self.columns.made[column][at]
+        rows, columns = self.bands.made[band][operator], self.columns.made[column][operator]
         area = (rows[1] - rows[0]) * (columns[1] - columns[0])
-        total = sum(area * self.element_bytes(t) for t in self.bands.form.ops[at].outputs if t in inside)
-        for item in self.bands.form.ops[at].inputs:
+        total = sum(area * self.element_bytes(t) for t in self.bands.form.ops[operator].outputs if t in inside)
+        for item in self.bands.form.ops[operator].inputs:
             maker = inside.get(item.tensor)
             if maker is not None and maker in self.bands.made[band] and maker in self.columns.made[column]:
                 new_rows, new_columns = self.bands.made[band][maker], self.columns.made[column][maker]
@@ -138,26 +140,30 @@ class Alone:
         """The most bytes that are there while an operator computes a tile."""
         tiles, operators = self.tiles, self.tiles.segment.operators
         ops, outside = tiles.bands.form.ops, {*tiles.segment.inputs, *tiles.segment.results}
-        last = {item.tensor: at for at in operators for item in ops[at].inputs}
+        last = {item.tensor: operator for operator in operators for item in ops[operator].inputs}
         whole = sum(tiles.graph.tensors[tensor].nbytes for tensor in outside)
         peak = 0.0
         for rows, columns in product(self.rows, self.columns):
             areas = {t: length(rows[t]) * length(columns[t]) for t in rows.keys() & columns.keys()}
             live = dict.fromkeys(outside, 0.0)
-            for at in operators:
-                live |= {t: areas.get(t, 0) * tiles.element_bytes(t) for t in ops[at].outputs if t not in outside}
+            for operator in operators:
+                live |= {t: areas.get(t, 0) * tiles.element_bytes(t) for t in ops[operator].outputs if t not in outside}
                 peak = max(peak, sum(live.values()))
-                live = {tensor: nbytes for tensor, nbytes in live.items() if last.get(tensor, at) > at}
+                live = {tensor: nbytes for tensor, nbytes in live.items() if last.get(tensor, operator) > operator}
         return round(whole + peak)
 
     def extra_macs(self) -> int:
         """Multiply-adds beyond those of the segment computed once."""
         ops, total = self.tiles.bands.form.ops, 0
-        for at in self.tiles.segment.operators:
-            made = ops[at].outputs[0]
-            parts = [sum(length(part[made]) for part in along if made in part) for along in (self.rows, self.columns)]
-            total += ops[at].macs * parts[0] * parts[1] // (ops[at].rows * self.tiles.columns.form.rows[made])
-        return total - sum(ops[at].macs for at in self.tiles.segment.operators)
+        for operator in self.tiles.segment.operators:
+            result = ops[operator].outputs[0]
+            parts = [
+                sum(length(part[result]) for part in along if result in part) for along in (self.rows, self.columns)
+            ]
+            total += (
+                ops[operator].macs * parts[0] * parts[1] // (ops[operator].rows * self.tiles.columns.form.rows[result])
+            )
+        return total - sum(ops[operator].macs for operator in self.tiles.segment.operators)
 
 
 def length(part: tuple[int, int]) -> int:
@@ -166,7 +172,9 @@ def length(part: tuple[int, int]) -> int:
 
 def touched(form: RowForm, segment: Segment, parts: int) -> list[dict[int, tuple[int, int]]]:
     """By part of the result and tensor: what computing that part alone touches."""
-    wanted = [{tensor: equal_strips(form.rows[tensor], parts)[at] for tensor in segment.results} for at in range(parts)]
+    wanted = [
+        {tensor: equal_strips(form.rows[tensor], parts)[part] for tensor in segment.results} for part in range(parts)
+    ]
     return [needed(form, segment.operators, rows) for rows in wanted]
 
 
@@ -176,10 +184,10 @@ def rows_alone(
     first = next(iter(grids.values()))
     forms = first.bands.form, first.columns.form
     bands, columns = ({n[axis]: touched(forms[axis], segment, n[axis]) for n in grids} for axis in (0, 1))
-    found = {(b, c): Alone(tiles, bands[b], columns[c]) for (b, c), tiles in grids.items()}
-    more = {grid: alone.extra_macs() / macs(graph) for grid, alone in found.items()}
+    alone_of = {(b, c): Alone(tiles, bands[b], columns[c]) for (b, c), tiles in grids.items()}
+    more = {grid: alone.extra_macs() / macs(graph) for grid, alone in alone_of.items()}
     for label, most in (("head, keeping nothing, 10 % more MACs at most", 0.1), ("head, keeping nothing", math.inf)):
-        heads = {grid: alone.head_bytes() for grid, alone in found.items() if more[grid] <= most}
+        heads = {grid: alone.head_bytes() for grid, alone in alone_of.items() if more[grid] <= most}
         row = {**base, "least": label}
         for name, least in (("strips", lambda grid: grid[1] == 1), ("tiles", lambda grid: min(grid) > 1)):
             grid = min(filter(least, heads), key=lambda grid: (heads[grid], more[grid]), default=None)
@@ -212,15 +220,15 @@ def rows_of(model: str, path: Path) -> Iterator[Row]:
             for b, c in product(bands, columns)
             if b * c <= MOST_PIECES
         }
-        found = {grid: tiles.head_bytes() for grid, tiles in grids.items()}
-        totals = {(b, c): head + each * b * c for (b, c), head in found.items()}
-        for label, cost in (("head", found), ("total", totals)):
+        heads = {grid: tiles.head_bytes() for grid, tiles in grids.items()}
+        totals = {(b, c): head + each * b * c for (b, c), head in heads.items()}
+        for label, cost in (("head", heads), ("total", totals)):
             strips = min((item for item in cost if item[1] == 1), key=cost.__getitem__)
             tiles = min((item for item in cost if min(item) > 1), key=cost.__getitem__)
             yield {
                 "model": model, "segment": f"{first} to {stop}", "least": label,
-                "strips": strips[0], "strips_head_bytes": found[strips], "strips_persistent_bytes": each * strips[0],
-                "tiles": f"{tiles[0]} x {tiles[1]}", "tiles_head_bytes": found[tiles],
+                "strips": strips[0], "strips_head_bytes": heads[strips], "strips_persistent_bytes": each * strips[0],
+                "tiles": f"{tiles[0]} x {tiles[1]}", "tiles_head_bytes": heads[tiles],
                 "tiles_persistent_bytes": each * tiles[0] * tiles[1],
             }  # fmt: skip
         yield from rows_alone({"model": model, "segment": f"{first} to {stop}"}, graph, grids, each, segment)

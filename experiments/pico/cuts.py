@@ -35,8 +35,8 @@ def chains(name: str, most: int, seconds: float) -> dict[str, tuple[tuple[int, .
     network = graph(name, weights=False)
     problem = piece_problem(network)
     chain = pieces(problem, seconds=seconds)
-    found = thinned(problem, refined_cuts(problem, chain, state_limit=5000), most)
-    return {"blocks": block_units(network), "pieces": chain.operators(problem), "downsets": found.units(problem)}
+    thin = thinned(problem, refined_cuts(problem, chain, state_limit=5000), most)
+    return {"blocks": block_units(network), "pieces": chain.operators(problem), "downsets": thin.units(problem)}
 
 
 def rows_of(name: str, most: int, seconds: float) -> Iterator[Row]:

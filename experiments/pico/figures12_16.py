@@ -44,7 +44,7 @@ MODEL_LIMIT_S = 60.0
 
 def speedups(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     """Figure 12: against one device of the cluster; each method on its own chain (blocks, pieces, refined cuts)."""
-    found = []
+    rows = []
     for name in ("resnet34",) if quick else ("resnet34", "inception_v3"):
         model = network(name)
         problem = split_problem(model, pipeline_units(model))
@@ -63,8 +63,8 @@ def speedups(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
                     row[f"paper_{method}"] = (
                         PAPER.figure(network=name, method=method) if count == 8 and ghz == 0.6 else None
                     )
-                found.append(row)
-    return found
+                rows.append(row)
+    return rows
 
 
 def periods(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def periods(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     if not quick:
         points = [(ghz, count, None) for ghz in (0.6, 0.8, 1.0) for count in (2, 4, 6, 8)]
         points += [(1.0, 8, latency_ms) for latency_ms in SENT_MS[1:]]
-    found = []
+    rows = []
     for figure, name in ((13, "vgg16"), (14, "yolov2")):
         model = network(name)
         problem = split_problem(model, block_units(model))
@@ -85,13 +85,13 @@ def periods(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
             }  # fmt: skip
             for method in METHODS:
                 row[method] = round(_plan(problem, cluster, method, comm).period_s, 4)
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def memory(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     """Figure 15: average over the devices in use, weights and activations apart."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
         model = network(name)
         problem = split_problem(model, block_units(model))
@@ -99,8 +99,8 @@ def memory(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
             for method in ("layerwise", "early_fused", "optimal_fused", "pico", "exact"):
                 row = {"figure": 15, "comm": comm, "network": name, "devices": count, "method": method}
                 row.update(_memory(model, problem, count, method, comm))
-                found.append(row)
-    return found
+                rows.append(row)
+    return rows
 
 
 def _memory(model: Graph, problem: SplitProblem, count: int, method: str, comm: CommName) -> dict[str, float]:
@@ -113,7 +113,7 @@ def _memory(model: Graph, problem: SplitProblem, count: int, method: str, comm: 
 
 def energy(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     """Figure 16: joules a frame on the heterogeneous cluster, simulated."""
-    found = []
+    rows = []
     links = load_cluster("pico_1mac")
     for name, latency_ms in product(("vgg16",) if quick else ("vgg16", "yolov2"), (None,) if quick else SENT_MS):
         model = network(name)
@@ -122,8 +122,8 @@ def energy(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"figure": 16, "comm": comm, "network": name, "latency_ms": latency_ms}
         for method in ("early_fused", "optimal_fused", "coedge", "pico", "exact"):
             row[method] = round(simulate(_plan(problem, cluster, method, comm), frames=100).energy_j or 0.0, 1)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _plan(problem: SplitProblem, cluster: Any, method: str, comm: CommName) -> Any:
@@ -196,8 +196,8 @@ def holds(name: str, rows: Iterable[Row]) -> list[bool]:
 
 def share(name: str, comm: CommName, rows: Iterable[Row]) -> str | None:
     """How many comparisons of a statement hold, of how many; None where there are none."""
-    found = holds(name, (row for row in rows if row["comm"] == comm))
-    return f"{sum(found)} of {len(found)}" if found else None
+    verdicts = holds(name, (row for row in rows if row["comm"] == comm))
+    return f"{sum(verdicts)} of {len(verdicts)}" if verdicts else None
 
 
 def throughput(rows: Sequence[Row]) -> None:

@@ -27,32 +27,32 @@ from zoo import graph
 
 def row_of(name: str, where: str, seconds: float) -> Row:
     network, cluster = graph(name, weights=False, **NETWORKS[name]), load_cluster(where)
-    found: Row = {"network": name, "cluster": where, "limit_s": seconds}
+    result: Row = {"network": name, "cluster": where, "limit_s": seconds}
     for topology in ("leader", "direct"):
         began = time.process_time()
         plan = plan_pipeline(network, cluster, topology=topology, time_limit_s=seconds)
         took = time.process_time() - began
         verify_pipeline(network, plan)
-        found |= {
+        result |= {
             f"{topology}_s": plan.period_s, f"{topology}_bound_s": plan.evidence.bound,
             f"{topology}_proven": plan.evidence.proven, f"{topology}_cpu_s": round(took, 2),
             f"{topology}_stopped": plan.stopped,
         }  # fmt: skip
-    found["least_baseline_s"] = min(baseline_periods(network, cluster))
-    return found
+    result["least_baseline_s"] = min(baseline_periods(network, cluster))
+    return result
 
 
 def baseline_periods(network: Graph, cluster: Cluster) -> list[float]:
     """Periods of the methods that have a plan; `exhaustive` would use any limit up."""
-    found = []
+    periods = []
     for method in PIPELINERS:
         if method != "exact":
             limit_s = 1.0 if method == "exhaustive" else 10.0
             try:
-                found.append(plan_pipeline(network, cluster, method=method, time_limit_s=limit_s).period_s)
+                periods.append(plan_pipeline(network, cluster, method=method, time_limit_s=limit_s).period_s)
             except DownsetError:
                 continue
-    return found
+    return periods
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -40,22 +40,22 @@ GOALS = {
 
 def networks() -> dict[str, SplitProblem]:
     """The chains of the paper: VGG16 without its classifier (18 layers), YOLOv2 without its passthrough (27)."""
-    found = {}
+    problems = {}
     for name, options in (("vgg16", {"classifier": False}), ("yolov2", {"passthrough": False})):
         network = graph(name, weights=False, **options)
-        found[name] = split_problem(network, block_units(network))
-    return found
+        problems[name] = split_problem(network, block_units(network))
+    return problems
 
 
 def clusters(*, quick: bool) -> dict[str, Cluster]:
-    found = {}
+    by_name = {}
     for mac in (1,) if quick else (1, 2, 4):
-        found[f"paper cluster, {mac} MAC/cycle"] = load_cluster(f"pico_{mac}mac")
+        by_name[f"paper cluster, {mac} MAC/cycle"] = load_cluster(f"pico_{mac}mac")
     equal = load_cluster("rpi_8")
     distinct = tuple(Device(f"d{k}", (0.8 + 0.2 * k) * 1e9) for k in range(8))
-    found["8 equal devices, 1 MAC/cycle"] = equal
-    found["8 distinct devices, 1 MAC/cycle"] = Cluster(distinct, equal.network)
-    return found
+    by_name["8 equal devices, 1 MAC/cycle"] = equal
+    by_name["8 distinct devices, 1 MAC/cycle"] = Cluster(distinct, equal.network)
+    return by_name
 
 
 def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row]:
@@ -81,20 +81,20 @@ def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row
 
 def priced(problem: SplitProblem, cluster: Cluster, stages: Drafted) -> float:
     """The period of stages that were planned for another cluster."""
-    found = judged(problem, cluster, stages, Accounting())
-    assert found is not None
-    return found.period_s
+    plan = judged(problem, cluster, stages, Accounting())
+    assert plan is not None
+    return plan.period_s
 
 
 def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row]:
     for network, problem in problems.items():
         for mac in (2,) if quick else (1, 2, 4):
             links, cell = load_cluster(f"pico_{mac}mac"), load_cluster(f"pico_{mac}mac_cell")
-            made = [
+            drafts = [
                 pico(problem, links, comm="paper", **options).stages
                 for options in ({}, {"leader": "first"}, {"ties": "last devices first"})
             ]
-            periods = [priced(problem, cell, stages) for stages in made]
+            periods = [priced(problem, cell, stages) for stages in drafts]
             single = plan_pipeline(problem, cell, method="single").period_s
             begin = time.process_time()
             exact = plan_pipeline(problem, cell)

@@ -44,34 +44,34 @@ def grid_block(problem: SplitProblem, start: int, stop: int, devices: int) -> Sp
 
 def redundancy(stage: TimedStage) -> list[float]:
     """By device, in % of its own MACs."""
-    found = []
+    percents = []
     for device in stage.devices:
         strips = [strip for block in stage.blocks for strip in block.strips if strip.device == device]
         macs, redundant = sum(strip.macs for strip in strips), sum(strip.redundant_macs for strip in strips)
-        found.append(round(100 * redundant / max(macs, 1), 2))
-    return found
+        percents.append(round(100 * redundant / max(macs, 1), 2))
+    return percents
 
 
 def early(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
-    found = []
+    rows = []
     for fused in range(1, problem.cuts + 1):
         block = grid_block(problem, 0, fused, len(cluster.devices))
         if block is not None:
             ours = redundancy(stage_of(problem, cluster, StageDraft(0, (block,)), comm="paper"))
-            found.append({"network": name, "method": "EFL", "fused": fused, "ours": ours})
-    return found
+            rows.append({"network": name, "method": "EFL", "fused": fused, "ours": ours})
+    return rows
 
 
 def optimal(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
-    found = []
+    rows = []
     for scale in (1.0, 0.5, 0.25, 0.1):
         slower = tuple(replace(device, mac_per_s=device.mac_per_s * scale) for device in cluster.devices)
         splits = least_sum(problem, replace(cluster, devices=slower))
         stage = stage_of(problem, cluster, StageDraft(0, splits), comm="paper")
         blocks = [split.stop for split in splits]
-        found.append({"network": name, "method": "OFL", "mac_per_cycle": scale, "blocks": blocks,
+        rows.append({"network": name, "method": "OFL", "mac_per_cycle": scale, "blocks": blocks,
                       "ours": redundancy(stage)})  # fmt: skip
-    return found
+    return rows
 
 
 def least_sum(problem: SplitProblem, cluster: Cluster) -> tuple[Split, ...]:

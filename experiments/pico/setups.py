@@ -60,8 +60,8 @@ def synthetic(branches: int, layers: int, seed: int = 0) -> SplitProblem:
         tips[branch] = len(tensors) - 1
     units = [(op,) for op in range(layers)]
     if branches > 1:
-        at = np.arange(rows + 1, dtype=np.int64)
-        same = (np.minimum(at, rows - 1), np.maximum(at, 1))
+        starts = np.arange(rows + 1, dtype=np.int64)
+        same = (np.minimum(starts, rows - 1), np.maximum(starts, 1))
         tensors.append(SplitTensor(rows, row_bytes))
         ops.append(SplitOp(0, tuple(tips), (len(tensors) - 1,), (same[0],) * branches, (same[1],) * branches))
         units[-1] = (layers - 1, layers)
@@ -70,16 +70,16 @@ def synthetic(branches: int, layers: int, seed: int = 0) -> SplitProblem:
 
 def loads(plan: Pipeline) -> list[dict[str, float]]:
     """By device: utilisation (computing time over the period) and redundancy (of its own MACs)."""
-    found = []
+    rows = []
     for device, described in enumerate(plan.cluster.devices):
         strips = [s for stage in plan.stages for block in stage.blocks for s in block.strips if s.device == device]
         macs, redundant = sum(s.macs for s in strips), sum(s.redundant_macs for s in strips)
         memory = [held.total_bytes for held in plan.memory if held.device == device]
-        found.append(
+        rows.append(
             {
                 "utilisation": macs / described.speed / plan.period_s,
                 "redundancy": redundant / macs if macs else 0.0,
                 "memory_bytes": max(memory, default=0),
             }
         )
-    return found
+    return rows

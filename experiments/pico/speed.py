@@ -84,14 +84,14 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
     least = search_by_loads(problem, cluster, Accounting(), time_limit_s=60.0)
     assert least.finished
     searched = time.process_time()
-    found = plan_exact(problem, cluster)
+    result = plan_exact(problem, cluster)
     planned = time.process_time()
-    assert found.judged is not None
-    period = found.judged.period_s
+    assert result.judged is not None
+    period = result.judged.period_s
     return {
         "network": name, "cuts": problem.cuts, "devices": members, "comm": "resources", "kind": kind,
         "period_s": period, "searched_s": least.period_s,
-        "bound_s": found.bound_s, "proven": found.proven, "search_cpu_s": round(searched - begin, 3),
+        "bound_s": result.bound_s, "proven": result.proven, "search_cpu_s": round(searched - begin, 3),
         "plan_cpu_s": round(planned - searched, 3),
     }  # fmt: skip
 

@@ -39,10 +39,10 @@ def layer_width(problem: PieceProblem) -> int:
     number = {v: place for place, v in enumerate(v for v, layer in enumerate(problem.layers) if layer)}
     before: list[int] = []  # by vertex: the layers before it
     for mask in problem.predecessors:
-        found = 0
+        ancestors = 0
         for earlier in bits(mask):
-            found |= before[earlier] | (1 << number[earlier] if earlier in number else 0)
-        before.append(found)
+            ancestors |= before[earlier] | (1 << number[earlier] if earlier in number else 0)
+        before.append(ancestors)
     return width(lists([before[v] for v in number]))
 
 
@@ -50,15 +50,15 @@ def row_of(name: str, seconds: float) -> Row:
     base, _, rest = name.partition(" ")
     problem = piece_problem(graph(base, weights=False))
     cpu = time.process_time()
-    found = divided_pieces(problem, seconds=seconds) if rest else pieces(problem, seconds=seconds)
+    result = divided_pieces(problem, seconds=seconds) if rest else pieces(problem, seconds=seconds)
     cpu = time.process_time() - cpu
-    first = found if rest else pieces(problem, seconds=seconds, ties="first") if len(problem.vertices) < 500 else None
+    first = result if rest else pieces(problem, seconds=seconds, ties="first") if len(problem.vertices) < 500 else None
     return {
         "network": name, "n": problem.layer_count, "w": layer_width(problem),
-        "pieces_first": len(first.pieces) if first and first.refined else None, "pieces": len(found.pieces),
-        "max_macs": found.max_macs, "bound_macs": found.bound_macs, "proven": found.proven,
-        "ties_settled": found.refined, "states": found.states,
-        "seconds": round(found.seconds, 4), "cpu_seconds": round(cpu, 4),
+        "pieces_first": len(first.pieces) if first and first.refined else None, "pieces": len(result.pieces),
+        "max_macs": result.max_macs, "bound_macs": result.bound_macs, "proven": result.proven,
+        "ties_settled": result.refined, "states": result.states,
+        "seconds": round(result.seconds, 4), "cpu_seconds": round(cpu, 4),
     }  # fmt: skip
 
 

@@ -67,8 +67,8 @@ def rows(options: Namespace) -> Iterator[Row]:
 
 def planned(method: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
-        found = row[method]
-        return f"{found['cpu_s']:.2f}" if found["finished"] else f"> {row['limit_s']:g} (limit)"
+        result = row[method]
+        return f"{result['cpu_s']:.2f}" if result["finished"] else f"> {row['limit_s']:g} (limit)"
 
     return cell
 

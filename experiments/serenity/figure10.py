@@ -68,7 +68,7 @@ def rows(options: Namespace) -> Iterator[Row]:
 
 
 def means(table: Sequence[Row]) -> None:
-    found: list[Row] = []
+    rows: list[Row] = []
     for memory in ("serenity", "live"):
         for group in ("", "SwiftNet"):
             cells = [row for row in table if row["memory"] == memory and row["cell"].startswith(group)]
@@ -77,9 +77,9 @@ def means(table: Sequence[Row]) -> None:
                 mean = geometric_mean(row["file"] / row[order] for row in cells)
                 paper = None if group else PAPER.figure(order=order)
                 label = f"{len(cells)} {group} cells" if group else f"{len(cells)} cells"
-                found.append({"of": label, "memory": memory, "to": order, "paper": paper, "ours": mean})
+                rows.append({"of": label, "memory": memory, "to": order, "paper": paper, "ours": mean})
     figures = beside(itemgetter("paper"), itemgetter("ours"), ".2f")
-    show_table((("mean of", "{of}"), *fields("memory"), ("from", "file"), *fields("to"), *figures), found)
+    show_table((("mean of", "{of}"), *fields("memory"), ("from", "file"), *fields("to"), *figures), rows)
 
 
 def gain(order: str) -> Callable[[Row], str]:

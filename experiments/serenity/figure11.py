@@ -61,7 +61,7 @@ def rows(options: Namespace) -> Iterator[Row]:
 
 
 def means(table: Sequence[Row]) -> None:
-    found: list[Row] = []
+    lines: list[Row] = []
     for unit in dict.fromkeys(row["unit"] for row in table):
         for size in SIZES_BYTES:
             cells = [row for row in table if row["unit"] == unit and row["on_chip"] == size]
@@ -72,10 +72,10 @@ def means(table: Sequence[Row]) -> None:
                 mean = {"unit": unit, "on_chip": size, "to": order, "paper": PAPER.figure(on_chip=size)}
                 mean |= {"fits": len(cells) - len(rows), "gone": len(rows) - len(both)}
                 mean |= {"mean": geometric_mean(both) if both else None}
-                found.append(mean | {"sums": sum(row["file"] for row in rows) / left if left else None})
+                lines.append(mean | {"sums": sum(row["file"] for row in rows) / left if left else None})
     paper, ours, ratio = beside(itemgetter("paper"), itemgetter("mean"), ".2f")
     where = (*fields("unit"), ON_CHIP, *fields("to", "fits", "gone"))
-    show_table((*where, paper, ("mean of ratios", ours[1]), ratio, ("ratio of sums", "{sums:.2f}")), found)
+    show_table((*where, paper, ("mean of ratios", ours[1]), ratio, ("ratio of sums", "{sums:.2f}")), lines)
 
 
 ON_CHIP = ("on chip", lambda row: f"{row['on_chip'] // 1024} KB")

@@ -30,7 +30,7 @@ PAPER = printed("serenity_figure12")
 def arena_over_time(records: tuple[Record, ...], steps: int) -> list[int]:
     """By step: where the highest live record ends in the arena."""
     offsets = plan_arena(records, method="greedy_in_order").offsets
-    ends = [(record, at + record.nbytes) for record, at in zip(records, offsets, strict=True)]
+    ends = [(record, offset + record.nbytes) for record, offset in zip(records, offsets, strict=True)]
     return [max((end for r, end in ends if r.start <= step < r.stop), default=0) for step in range(steps)]
 
 
@@ -61,13 +61,13 @@ def rows(options: Namespace) -> Iterator[Row]:
     cell = CELLS_OF_THE_PAPER["SwiftNet cell A"]()
     split = rewritten(cell, "serenity")
     file_order = tuple(range(len(cell.ops)))
-    found = series_of("file order, live", cell, file_order, "live", orders)
-    found += series_of("file order", cell, file_order, "serenity", orders)
-    found += series_of("order", cell, plan_order(cell, memory="serenity").steps, "serenity", orders)
-    found += series_of("order + rewriting", split, plan_order(split, memory="serenity").steps, "serenity", orders)
+    table = series_of("file order, live", cell, file_order, "live", orders)
+    table += series_of("file order", cell, file_order, "serenity", orders)
+    table += series_of("order", cell, plan_order(cell, memory="serenity").steps, "serenity", orders)
+    table += series_of("order + rewriting", split, plan_order(split, memory="serenity").steps, "serenity", orders)
     if not options.quick:
-        DRAWING.write_text(drawing(found))
-    yield from found
+        DRAWING.write_text(drawing(table))
+    yield from table
 
 
 def drawing(table: list[Row]) -> str:
@@ -92,7 +92,7 @@ def drawing(table: list[Row]) -> str:
             points, count = [], len(row["over_time"])
             for step, nbytes in enumerate(row["over_time"]):
                 y = y0 - height * nbytes / top
-                points += [f"{x0 + width * at / count:.1f},{y:.1f}" for at in (step, step + 1)]
+                points += [f"{x0 + width * end / count:.1f},{y:.1f}" for end in (step, step + 1)]
             colour = colours[row["what"]]
             parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
             label = f"{row['what']}: {row['bytes'] / 1000:.1f} KB"

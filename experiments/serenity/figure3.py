@@ -64,7 +64,7 @@ def orders_by_peak(problem: OrderProblem) -> dict[int, int]:
 def walked_peaks(problem: OrderProblem, walks: int, seed: int = 0) -> dict[int, int]:
     """Peaks of walks that take any ready operator, each with the same chance."""
     space, random = SearchSpace(problem), Random(seed)
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for _ in range(walks):
         downset, ready, live, peak = 0, space.start_ready, space.start_bytes, problem.floor_bytes
         while ready:
@@ -73,8 +73,8 @@ def walked_peaks(problem: OrderProblem, walks: int, seed: int = 0) -> dict[int, 
             peak = max(peak, transient)
             downset |= 1 << operator
             ready = space.open(downset, ready, operator)
-        found[peak] += 1
-    return dict(sorted(found.items()))
+        counts[peak] += 1
+    return dict(sorted(counts.items()))
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -30,11 +30,11 @@ def curve(problem: OrderProblem, points: int) -> list[Row]:
     least = optimal(problem).bound
     budgets = {least - 1, least, *(least + (hard - least) * step // points for step in range(points + 1))}
     space = SearchSpace(problem)
-    found = []
+    rows = []
     for budget in sorted(budgets):
         peak, states = explored(space, budget)
-        found.append({"budget": budget, "of_hard": budget / hard, "states": states, "peak": peak})
-    return found
+        rows.append({"budget": budget, "of_hard": budget / hard, "states": states, "peak": peak})
+    return rows
 
 
 def rows(options: Namespace) -> Iterator[Row]:

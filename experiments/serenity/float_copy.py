@@ -55,9 +55,9 @@ def write_part(source: Path, target: Path, operators: range) -> None:
 
     model = files.read_model(str(source))
     main = model.subgraphs[0]
-    inside = [main.operators[at] for at in operators]
-    outside = [op for at, op in enumerate(main.operators) if at not in operators]
-    made = [int(tensor) for op in inside for tensor in op.outputs]
+    inside = [main.operators[index] for index in operators]
+    outside = [op for index, op in enumerate(main.operators) if index not in operators]
+    produced = [int(tensor) for op in inside for tensor in op.outputs]
     read = list(dict.fromkeys(int(tensor) for op in inside for tensor in op.inputs if tensor >= 0))
     wanted = {int(tensor) for op in outside for tensor in op.inputs} | {int(tensor) for tensor in main.outputs}
 
@@ -65,9 +65,9 @@ def write_part(source: Path, target: Path, operators: range) -> None:
         data = model.buffers[main.tensors[tensor].buffer].data
         return data is not None and len(data) > 0
 
-    main.inputs = np.asarray([tensor for tensor in read if tensor not in made and not constant(tensor)], np.int32)
-    main.outputs = np.asarray([tensor for tensor in made if tensor in wanted or tensor not in read], np.int32)
-    kept = sorted({*made, *read, *map(int, main.inputs)})
+    main.inputs = np.asarray([tensor for tensor in read if tensor not in produced and not constant(tensor)], np.int32)
+    main.outputs = np.asarray([tensor for tensor in produced if tensor in wanted or tensor not in read], np.int32)
+    kept = sorted({*produced, *read, *map(int, main.inputs)})
     number = {tensor: position for position, tensor in enumerate(kept)}
     main.tensors = [main.tensors[tensor] for tensor in kept]
     for op in inside:

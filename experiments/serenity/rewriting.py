@@ -120,7 +120,7 @@ def _largest_alone(graph: Graph, target: str) -> tuple[str, int] | None:
     """The operator whose inputs and results take most, among those that read no concatenation's result."""
     model = memory_model(target)
     joined = {tensor for op in graph.ops if op.kind == "Concat" for tensor in op.outputs}
-    found = []
+    needs = []
     for op in graph.ops:
         held = {tensor for tensor in (*op.inputs, *op.outputs) if tensor >= 0} - (
             set(graph.inputs) if model.inputs == "not counted" else set()
@@ -132,8 +132,8 @@ def _largest_alone(graph: Graph, target: str) -> tuple[str, int] | None:
         )
         if not in_place and op.kind != "Concat" and not joined & held:
             sizes = [graph.tensors[tensor].nbytes for tensor in held if graph.tensors[tensor].role == "activation"]
-            found.append((op.name, sum(align_up(size, model.alignment) for size in sizes)))
-    return max(found, key=lambda item: item[1], default=None)
+            needs.append((op.name, sum(align_up(size, model.alignment) for size in sizes)))
+    return max(needs, key=lambda item: item[1], default=None)
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -39,7 +39,7 @@ def _darts_cell() -> Graph:
     """The first cell of DARTS for ImageNet, from its two states to the convolution behind its concatenation."""
     network = zoo_graph("darts", weights=False)
     names = [op.name for op in network.ops]
-    state = next(at for at, op in enumerate(network.ops) if op.name.startswith("cell0/") and op.kind == "Concat")
+    state = next(index for index, op in enumerate(network.ops) if op.name.startswith("cell0/") and op.kind == "Concat")
     behind = names.index("cell1/conv")
     cell = part(network, state + 1, behind)
     # The cell after the next reads the concatenation too; in the paper's cells nobody does.
@@ -49,7 +49,7 @@ def _darts_cell() -> Graph:
 def _stage(name: str, stage: int) -> Graph:
     """One random graph of RandWire: all operators of the stage."""
     network = _randwire(name)
-    inside = [at for at, op in enumerate(network.ops) if op.name.startswith(f"s{stage}/")]
+    inside = [index for index, op in enumerate(network.ops) if op.name.startswith(f"s{stage}/")]
     return part(network, inside[0], inside[-1])
 
 
@@ -105,8 +105,8 @@ def by_nodes(stage: Graph) -> Graph:
         members.setdefault(op.name.rpartition("/")[0] if "/n" in op.name else op.name, []).append(op)
     ops = []
     for name, inside in members.items():
-        made = {tensor for op in inside for tensor in op.outputs}
-        read = dict.fromkeys(tensor for op in inside for tensor in op.inputs if tensor not in made)
+        produced = {tensor for op in inside for tensor in op.outputs}
+        read = dict.fromkeys(tensor for op in inside for tensor in op.inputs if tensor not in produced)
         ops.append(Op(name, "zoo::Node", tuple(read), inside[-1].outputs))
     return replace(stage, ops=tuple(ops)).check()
 
@@ -141,8 +141,10 @@ def _zero_copy(graph: Graph, problem: OrderProblem) -> int:
     """The concatenations that are read and have no bytes of their own, as a mask."""
     read = {tensor for op in graph.ops for tensor in op.inputs}
     producers = {operator for storage in problem.storages for operator in storage.producers}
-    free = (op.kind == "Concat" and op.outputs[0] in read and at not in producers for at, op in enumerate(graph.ops))
-    return sum(1 << at for at, drops in enumerate(free) if drops)
+    free = (
+        op.kind == "Concat" and op.outputs[0] in read and index not in producers for index, op in enumerate(graph.ops)
+    )
+    return sum(1 << index for index, drops in enumerate(free) if drops)
 
 
 def nodes_as_counted() -> Graph:

@@ -29,13 +29,13 @@ PAPER = printed("serenity_swiftnet")
 def part(graph: Graph, first: int, last: int) -> Graph:
     """Operators first to last as a graph: what they read from before is its inputs, what is read later its outputs."""
     ops = graph.ops[first : last + 1]
-    made = {tensor for op in ops for tensor in op.outputs}
+    produced = {tensor for op in ops for tensor in op.outputs}
     read = {tensor for op in ops for tensor in op.inputs if tensor >= 0}
     later = {tensor for op in graph.ops[last + 1 :] for tensor in op.inputs} | set(graph.outputs)
-    inputs = sorted(tensor for tensor in read - made if graph.tensors[tensor].role == "activation")
+    inputs = sorted(tensor for tensor in read - produced if graph.tensors[tensor].role == "activation")
     source = Source("built")
     return Graph(
-        "cell", graph.tensors, ops, tuple(inputs), tuple(sorted(made & later)), graph.constants, source
+        "cell", graph.tensors, ops, tuple(inputs), tuple(sorted(produced & later)), graph.constants, source
     ).check()
 
 

@@ -49,18 +49,18 @@ def timed(problem: OrderProblem, algorithm: str, limit_s: float) -> Row:
     """One run: CPU seconds, peak, whether it finished. The limit is one of wall time."""
     begin = time.process_time()
     if algorithm == "optimal":
-        found = optimal(problem, time_limit_s=limit_s)
+        result = optimal(problem, time_limit_s=limit_s)
     else:
-        found = serenity(problem, time_limit_s=limit_s, **ALGORITHMS[algorithm])
+        result = serenity(problem, time_limit_s=limit_s, **ALGORITHMS[algorithm])
     seconds = time.process_time() - begin
-    peak = peak_bytes(problem, found.solution)
+    peak = peak_bytes(problem, result.solution)
     return {
         "algorithm": algorithm,
         "cpu_s": round(seconds, 4),
-        "finished": found.proven,
+        "finished": result.proven,
         "peak": peak,
-        "bound": found.bound,
-        "states": found.states,
+        "bound": result.bound,
+        "states": result.states,
         "limit_s": limit_s,
     }
 
@@ -133,7 +133,7 @@ def means(table: Sequence[Row]) -> None:
     figure = [row for row in table if row["table"] == "13"]
     every = [row for row in figure if not row["network"].endswith(BY_NODES)]
     nodes = [row for row in figure if row["network"].endswith(BY_NODES) or not row["network"].startswith("RandWire")]
-    found: list[Row] = []
+    lines: list[Row] = []
     for label, rows in (("every operator", every), (f"RandWire{BY_NODES}", nodes)):
         for split in (False, True):
             for algorithm in BOTH:
@@ -141,7 +141,7 @@ def means(table: Sequence[Row]) -> None:
                 mean = sum(r["cpu_s"] if r["finished"] else r["limit_s"] for r in last.values()) / len(last)
                 least = "" if all(row["finished"] for row in last.values()) else "> "
                 row = {"of": f"{len(last)}, {label}, {algorithm}", "rewritten": split, "least": least, "mean": mean}
-                found.append({**row, "paper": PAPER_MEAN.figure(rewritten=split)})
+                lines.append({**row, "paper": PAPER_MEAN.figure(rewritten=split)})
     show_table(
         (
             ("mean over networks", "{of}"),
@@ -150,7 +150,7 @@ def means(table: Sequence[Row]) -> None:
             ("ours", "{least}{mean:.3g} s"),
             ("ratio", lambda row: f"{row['least']}{row['mean'] / row['paper']:.2g}"),
         ),
-        found,
+        lines,
     )
     if MODEL.exists():
         show_table(

@@ -51,22 +51,22 @@ def measured(plan: Callable[[], Any]) -> tuple[Any, float]:
     seconds = []
     for _ in range(5):
         begin = time.process_time()
-        found = plan()
+        result = plan()
         seconds.append(time.process_time() - begin)
         if seconds[0] > 1.0:
             break
-    return found, statistics.median(seconds)
+    return result, statistics.median(seconds)
 
 
 def growth_row(records: Sequence[Record], shape: str, form: str, method: str) -> Row:
     planner = (ARENAS if form == "offsets" else SHARED)[method]
-    found, seconds = measured(lambda: planner(records))
+    result, seconds = measured(lambda: planner(records))
     if form == "offsets":
-        value, bound, check = height(records, found.solution), offsets_bound(records), check_placement
+        value, bound, check = height(records, result.solution), offsets_bound(records), check_placement
     else:
-        value, bound, check = total_bytes(records, found.solution), objects_bound(records), check_objects
+        value, bound, check = total_bytes(records, result.solution), objects_bound(records), check_objects
     if len(records) <= CHECKED_UP_TO:
-        check(records, found.solution)
+        check(records, result.solution)
     row = {"part": "growth", "records": f"{shape} {len(records)}", "count": len(records)}
     return row | {"planner": f"{form}: {method}", "over_bound": round(value / bound, 4), "cpu_s": round(seconds, 5)}
 

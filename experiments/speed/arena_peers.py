@@ -33,7 +33,7 @@ def python_by_size(records: Sequence[Record], time_limit_s: float) -> Sequence[i
 def _ranks(records: Sequence[Record]) -> list[tuple[int, int]]:
     """First and last step of each record, inclusive, as ranks among all steps."""
     steps = sorted(set(chain.from_iterable((record.start, record.stop) for record in records)))
-    number = {step: at for at, step in enumerate(steps)}
+    number = {step: place for place, step in enumerate(steps)}
     return [(number[record.start], number[record.stop] - 1) for record in records]
 
 
@@ -71,8 +71,8 @@ def executorch_greedy(records: Sequence[Record], time_limit_s: float) -> Sequenc
 
     del time_limit_s
     specs = [_Spec(record.nbytes, steps) for record, steps in zip(records, _ranks(records), strict=True)]
-    found = greedy(1, specs, None, None)
-    return [found.spec_dict[spec].mem_offset for spec in specs]
+    result = greedy(1, specs, None, None)
+    return [result.spec_dict[spec].mem_offset for spec in specs]
 
 
 def cp_sat(records: Sequence[Record], time_limit_s: float) -> Sequence[int]:

@@ -59,31 +59,31 @@ def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> Row:
     runs = []
     for _ in range(5):
         begin = time.process_time()
-        found = ORDERS["optimal"](problem, time_limit_s=time_limit_s)
+        result = ORDERS["optimal"](problem, time_limit_s=time_limit_s)
         runs.append(time.process_time() - begin)
         if runs[0] > 1.0:
             break
-    value = peak_bytes(problem, found.solution)
-    row.update(optimal=value, bound=found.bound, proven=found.proven, states=found.states)
-    row.update(gap=round((value - found.bound) / max(found.bound, 1), 5), cpu_s=round(statistics.median(runs), 4))
+    value = peak_bytes(problem, result.solution)
+    row.update(optimal=value, bound=result.bound, proven=result.proven, states=result.states)
+    row.update(gap=round((value - result.bound) / max(result.bound, 1), 5), cpu_s=round(statistics.median(runs), 4))
     return row
 
 
 def instances(*, quick: bool, only: str | None = None) -> list[tuple[str, OrderProblem]]:
-    found: list[tuple[str, OrderProblem]] = []
+    problems: list[tuple[str, OrderProblem]] = []
     if only in (None, "files") and SHARED.is_dir():
-        found += [(path.stem, order_problem(load(path), "live")) for path in sorted(SHARED.glob("*.json"))]
+        problems += [(path.stem, order_problem(load(path), "live")) for path in sorted(SHARED.glob("*.json"))]
     if only in (None, "steps"):
-        found += load_steps()
+        problems += load_steps()
     if only not in (None, "random"):
-        return found
+        return problems
     sizes = [(100, 30), (200, 12), (200, 30), (500, 12), (500, 30)]
     for operators, window in sizes[: 1 if quick else None]:
         seeds = range(1 if quick else 4)
-        found += [(f"random_{operators}_{window}_{seed}", random_problem(operators, window, seed)) for seed in seeds]
+        problems += [(f"random_{operators}_{window}_{seed}", random_problem(operators, window, seed)) for seed in seeds]
     if not quick:
-        found.append(("random_5000_30_0", random_problem(5000, 30, 0)))
-    return found
+        problems.append(("random_5000_30_0", random_problem(5000, 30, 0)))
+    return problems
 
 
 def rows(options: Namespace) -> Iterator[Row]:

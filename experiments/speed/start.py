@@ -77,11 +77,11 @@ def rows(options: Namespace) -> Iterator[Row]:
         watcher = watcher_mb(Path(folder))
         for name, model in models(Path(folder)):
             taken: dict[str, list[float]] = {SHIPS: [], ALONE: []}
-            for at in range(-1, rounds):  # the first warms the disk's cache
-                for program in (SHIPS, ALONE) if at % 2 else (ALONE, SHIPS):
-                    found = seconds(program, model)
-                    if at >= 0:
-                        taken[program].append(found)
+            for number in range(-1, rounds):  # the first warms the disk's cache
+                for program in (SHIPS, ALONE) if number % 2 else (ALONE, SHIPS):
+                    times = seconds(program, model)
+                    if number >= 0:
+                        taken[program].append(times)
             more = sorted(one - other for one, other in zip(taken[SHIPS], taken[ALONE], strict=True))
             inside = max(int(rounds / 2 - 0.98 * rounds**0.5), 0)
             yield {

@@ -119,7 +119,7 @@ class Bed:
         total = 0
         for name in [self.prefix + "cell", *(self._namespace(device) for device in range(len(self.cpu_shares)))]:
             words = _do("tc", "-s", "-n", name, "qdisc", "show").replace(",", "").split()
-            total += sum(int(words[at + 1]) for at, word in enumerate(words) if word == "(dropped")
+            total += sum(int(words[index + 1]) for index, word in enumerate(words) if word == "(dropped")
         return total
 
     def cell_bytes(self) -> int:

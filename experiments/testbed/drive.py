@@ -55,41 +55,41 @@ def main() -> None:
     names, out = orders["names"], Path(orders["out"])
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
         wait_for_devices(fleet, names)
-        known: MeasuredCluster | None = None
+        profile: MeasuredCluster | None = None
         for model in orders["models"]:
             path = Path(model)
             graph = load(path)
-            if known is None:
+            if profile is None:
                 bed.release()
                 measured = measure_cluster(
                     names, model_probes(graph), effort=Effort(**orders["effort"]), what=path.stem, told=_say,
                     ready=bed.throttle,
                 )  # fmt: skip
-                known = replace(measured, kind=orders["medium"])
+                profile = replace(measured, kind=orders["medium"])
             else:  # the network is the same for all models
-                known = replace(_timed_anew(bed, graph, known, names), what=path.stem)
-            (out / f"{path.stem}.toml").write_text(cluster_text(known))
+                profile = replace(_timed_anew(bed, graph, profile, names), what=path.stem)
+            (out / f"{path.stem}.toml").write_text(cluster_text(profile))
             for method in orders["methods"]:
                 row = {"network": path.stem, "method": method, **orders["row"]}
                 if not orders["steady"]:
-                    known = _timed_anew(bed, graph, known, names)
-                _keep(out, row | _run(bed, fleet, graph, known, method, orders))
+                    profile = _timed_anew(bed, graph, profile, names)
+                _keep(out, row | _run(bed, fleet, graph, profile, method, orders))
             for fault, device, prepares in orders["faults"]:
-                plan = _plan(graph, measured_cluster(known), "pico", orders)  # it uses every device
+                plan = _plan(graph, measured_cluster(profile), "pico", orders)  # it uses every device
                 row = {"network": path.stem, "method": "pico", **orders["row"]}
                 _keep(out, row | faulty_run(bed, fleet, graph, plan, fault, device, out, prepares=prepares))
                 for name in names:
                     fleet.stop(name)
 
 
-def _timed_anew(bed: Bed, graph: Graph, known: MeasuredCluster, names: list[str]) -> MeasuredCluster:
+def _timed_anew(bed: Bed, graph: Graph, profile: MeasuredCluster, names: list[str]) -> MeasuredCluster:
     """The cluster with the computing rates of now: what else runs on the machine changes them from minute to minute."""
     bed.release()
-    with Measuring(names, Effort(least_s=0.2, batches=2)) as at:
+    with Measuring(names, Effort(least_s=0.2, batches=2)) as measuring:
         bed.throttle()
-        rates = at.computing(model_probes(graph))
-    devices = (replace(device, rates=one) for device, one in zip(known.devices, rates, strict=True))
-    return replace(known, devices=tuple(devices))
+        rates = measuring.computing(model_probes(graph))
+    devices = (replace(device, rates=one) for device, one in zip(profile.devices, rates, strict=True))
+    return replace(profile, devices=tuple(devices))
 
 
 def _keep(out: Path, row: dict[str, Any]) -> None:
@@ -122,10 +122,10 @@ def wait_for_devices(fleet: RayFleet, names: list[str]) -> None:
 
 
 def _run(
-    bed: Bed, fleet: RayFleet, graph: Graph, known: MeasuredCluster, method: str, orders: dict[str, Any]
+    bed: Bed, fleet: RayFleet, graph: Graph, profile: MeasuredCluster, method: str, orders: dict[str, Any]
 ) -> dict[str, Any]:
     """One plan: what it counts on, and what it did."""
-    devices = measured_cluster(known)
+    devices = measured_cluster(profile)
     try:
         plan = _plan(graph, devices, method, orders)
         simulated = simulate(plan, frames=200)
@@ -137,7 +137,7 @@ def _run(
                 "planned_s": round(plan.period_s, 4), "simulated_s": round(simulated.sustained_period_s or 0, 4),
                 "bound_s": round(plan.evidence.bound, 4), "window": plan.schedule.window if plan.schedule else 1,
                 "stages": len(plan.stages), "overlap": devices.network.overlap,
-                "gmac_per_s": [round(device.rates.mac_per_s / 1e9, 2) for device in known.devices],
+                "gmac_per_s": [round(device.rates.mac_per_s / 1e9, 2) for device in profile.devices],
             }  # fmt: skip
     except DownsetError as error:
         return {"error": str(error)}
@@ -190,7 +190,7 @@ def _by_device(graph: Graph, plan: Pipeline, report: Any) -> list[dict[str, Any]
             for strip in block.strips:
                 macs[strip.device][0] += strip.macs
                 macs[strip.device][1] += strip.redundant_macs
-    found = []
+    rows = []
     for number, use in enumerate(report.devices):
         row: dict[str, Any] = {"name": use.name, "rss_mb": round(use.rss_bytes / 1e6, 1)}
         sent = [task.transfer.nbytes for task in plan.tasks if task.transfer and task.transfer.source == number]
@@ -202,8 +202,8 @@ def _by_device(graph: Graph, plan: Pipeline, report: Any) -> list[dict[str, Any]
         for what in ("computing", "sending", "receiving"):
             row[f"planned_{what}_s"] = round(getattr(planned[number], what), 4)
             row[f"{what}_s"] = round(getattr(use, what) * report.seconds / max(report.completed, 1), 4)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: float) -> list[float]:

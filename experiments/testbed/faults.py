@@ -44,18 +44,22 @@ def faulty_run(
         random = np.random.default_rng(0)
         shape = graph.tensors[graph.inputs[0]].shape
         frames = [random.standard_normal(shape).astype(np.float32) for _ in range(3)]
-        number, at, struck_s, placed, left, outputs = 0, None, 0.0, False, [], []
+        number, fault_time, struck_s, placed, left, outputs = 0, None, 0.0, False, [], []
         for _ in range(window + 1):
             pipeline.submit(frames[number % 3])
             number += 1
-        for made in pipeline.results():
+        for output in pipeline.results():
             left.append(time.monotonic())
-            outputs.append(next(iter(made.values())))
+            outputs.append(next(iter(output.values())))
             before_s = left[-1] - begun
-            if at is None and before_s > _BEFORE_S and (not prepares or _placed(pipeline) or before_s > _MOST_BEFORE_S):
-                at, struck_s, placed = time.monotonic(), pipeline.report().seconds, _placed(pipeline)
+            if (
+                fault_time is None
+                and before_s > _BEFORE_S
+                and (not prepares or _placed(pipeline) or before_s > _MOST_BEFORE_S)
+            ):
+                fault_time, struck_s, placed = time.monotonic(), pipeline.report().seconds, _placed(pipeline)
                 _strike(bed, fault, device)
-            if at is None or left[-1] - at < _AFTER_S:
+            if fault_time is None or left[-1] - fault_time < _AFTER_S:
                 pipeline.submit(frames[number % 3])
                 number += 1
         report = pipeline.report()
@@ -63,7 +67,7 @@ def faulty_run(
     with contextlib.suppress(OSError):
         for process in bed.processes(device):
             os.kill(process, signal.SIGCONT)
-    after = [one for one in left if at is not None and one > at]
+    after = [one for one in left if fault_time is not None and one > fault_time]
     lost = next((event for event in report.events if event.kind == "lost"), None)
     again = next((event for event in report.events if event.kind == "replanned" and event.at_s > struck_s), None)
     row: dict[str, Any] = {
@@ -80,7 +84,7 @@ def faulty_run(
             "replayed": again.replayed, "running_again_s": round(again.at_s - struck_s, 2),
         }  # fmt: skip
     if len(after) > 1:
-        gaps = np.diff([at, *after])
+        gaps = np.diff([fault_time, *after])
         row["longest_gap_s"] = round(float(gaps.max()), 2)
         row["period_after_s"] = (
             round(float(np.median(gaps[int(gaps.argmax()) + 1 :])), 3) if gaps.argmax() + 1 < len(gaps) else None

@@ -52,17 +52,17 @@ class Holder:
         """Whether the object arrives, and the seconds until then."""
         import ray
 
-        begun, found = time.monotonic(), None
+        begun, value = time.monotonic(), None
 
         def wanted() -> bool:
             return time.monotonic() - begun < _LONGEST_S
 
         if way == "wait":
-            found = fetched(held[0], wanted)
-        while found is None and wanted():
+            value = fetched(held[0], wanted)
+        while value is None and wanted():
             with contextlib.suppress(ray.exceptions.GetTimeoutError):
-                found = ray.get(held[0], timeout=_LOOKS_S)
-        return found is not None, time.monotonic() - begun
+                value = ray.get(held[0], timeout=_LOOKS_S)
+        return value is not None, time.monotonic() - begun
 
 
 def drive(orders: dict[str, Any]) -> None:

@@ -52,11 +52,11 @@ def key_of(row: Row) -> Key:
 
 def groups(rows: Sequence[Row]) -> Iterator[tuple[Key, dict[str, Row]]]:
     """The rows of each key by method: those that measured a period, with most spare frames."""
-    found: dict[Key, dict[str, Row]] = defaultdict(dict)
+    by_key: dict[Key, dict[str, Row]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: int(row["spare_frames"])):
         if row.get("measured_s"):
-            found[key_of(row)][row["method"]] = row
-    yield from sorted(found.items())
+            by_key[key_of(row)][row["method"]] = row
+    yield from sorted(by_key.items())
 
 
 def periods(rows: Sequence[Row]) -> list[list[Any]]:
@@ -77,17 +77,17 @@ def periods(rows: Sequence[Row]) -> list[list[Any]]:
 
 def page_table(rows: Sequence[Row]) -> list[str]:
     """Lines of the table of docs/cluster.md: planned and measured seconds of charged plans, with most spare frames."""
-    found: dict[Key, dict[str, str]] = defaultdict(dict)
+    table: dict[Key, dict[str, str]] = defaultdict(dict)
     for key, by_method in groups([row for row in rows if row["overlap"]]):
         for method, row in by_method.items():
             planned, measured = row["planned_s"], row["measured_s"]
-            found[key][method] = f"{planned:.3f}, {measured:.3f} ({round(100 * (measured / planned - 1)):+d} %)"
-    methods = [method for method in METHODS if any(method in cells for cells in found.values())]
+            table[key][method] = f"{planned:.3f}, {measured:.3f} ({round(100 * (measured / planned - 1)):+d} %)"
+    methods = [method for method in METHODS if any(method in cells for cells in table.values())]
     lines = [
         f"| planned, measured | {' | '.join(f'`{method}`' for method in methods)} |",
         "|---" * (len(methods) + 1) + "|",
     ]
-    for (network, devices, medium), cells in found.items():
+    for (network, devices, medium), cells in table.items():
         where = f"`{network}`, {devices}, {'one cell' if medium == 'shared' else medium}"
         lines.append(f"| {where} | {' | '.join(cells.get(method, '') for method in methods)} |")
     return lines

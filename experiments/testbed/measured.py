@@ -33,16 +33,16 @@ def rows(options: Namespace) -> Iterator[Row]:
         spare_frames=options.spare_frames,
     )  # fmt: skip
     with error_in_a_line():
-        for found in driver_rows(setting, work, keep=options.keep, limit_s=options.limit):
-            if "error" in found:
-                print(f"{found['network']}, {found['method']}: {found['error']}", file=sys.stderr)
+        for recorded in driver_rows(setting, work, keep=options.keep, limit_s=options.limit):
+            if "error" in recorded:
+                print(f"{recorded['network']}, {recorded['method']}: {recorded['error']}", file=sys.stderr)
             else:
-                yield found
+                yield recorded
 
 
 def where_and_when() -> Row:
-    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "at": at}
+    now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "at": now}
 
 
 EXPERIMENT = Experiment(

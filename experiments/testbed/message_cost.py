@@ -33,7 +33,7 @@ Spent = Callable[[Callable[[], object], int], tuple[list[float], float]]
 """(what is done, how often) -> by device, milliseconds of processor each time; of the clock."""
 
 
-def measured(bed: Bed, at: Measuring, *, quick: bool) -> Iterator[Row]:
+def measured(bed: Bed, measuring: Measuring, *, quick: bool) -> Iterator[Row]:
     """Milliseconds of processor a message at both ends, and of the clock."""
 
     def spent(work: Callable[[], object], count: int) -> tuple[list[float], float]:
@@ -52,19 +52,19 @@ def measured(bed: Bed, at: Measuring, *, quick: bool) -> Iterator[Row]:
             bed.throttle()
         for pair in ((0, 1), (2, 3)) if shares else ((0, 1),):
             for nbytes in _SIZES:
-                at.messages([pair], nbytes)
+                measuring.messages([pair], nbytes)
                 count = (10 if quick else 40) if nbytes < 1 << 18 else (4 if quick else 12)
-                used, taken = spent(lambda pair=pair, nbytes=nbytes: at.messages([pair], nbytes), count)
+                used, taken = spent(lambda pair=pair, nbytes=nbytes: measuring.messages([pair], nbytes), count)
                 row = {"what": "message", "shares": shares, "pair": pair, "bytes": nbytes, "ms": taken}
                 row |= {"sender_cpu_ms": used[pair[0]], "receiver_cpu_ms": used[pair[1]]}
                 idle_ms = max(used[device] for device in range(4) if device not in pair)
                 row["bystander_cpu_ms_per_s"] = round(1e3 * idle_ms / taken, 2)
                 yield row | {"load": round(os.getloadavg()[0], 2)}
-        yield from _with_driver(at, spent, shares=shares, quick=quick)
+        yield from _with_driver(measuring, spent, shares=shares, quick=quick)
     bed.release()
 
 
-def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> Iterator[Row]:
+def _with_driver(measuring: Measuring, spent: Spent, *, shares: bool, quick: bool) -> Iterator[Row]:
     """Milliseconds of the first device's processor: it is on the driver's machine, and its link carries nothing."""
     import ray
 
@@ -72,11 +72,11 @@ def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> I
 
         def work(what: str = what, nbytes: int = nbytes) -> None:
             if what == "call":
-                at.all("ready")
+                measuring.all("ready")
             elif what == "entry":
-                at.all("take", [ray.put(np.zeros(nbytes, np.uint8))])
+                measuring.all("take", [ray.put(np.zeros(nbytes, np.uint8))])
             else:
-                at.all("give", nbytes)
+                measuring.all("give", nbytes)
 
         work()
         used, taken = spent(work, (10 if quick else 40) if nbytes < 1 << 18 else (4 if quick else 12))
@@ -90,8 +90,8 @@ def drive(orders: dict[str, Any]) -> None:
     bed, names = Bed(orders["prefix"], tuple(orders["cpu_shares"])), orders["names"]
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
         wait_for_devices(fleet, names)
-        with Measuring(names, Effort()) as at, (Path(orders["out"]) / "rows.jsonl").open("w") as file:
-            for row in measured(bed, at, quick=orders["quick"]):
+        with Measuring(names, Effort()) as measuring, (Path(orders["out"]) / "rows.jsonl").open("w") as file:
+            for row in measured(bed, measuring, quick=orders["quick"]):
                 file.write(json.dumps(row) + "\n")
                 file.flush()
 

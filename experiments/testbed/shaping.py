@@ -55,13 +55,13 @@ def shares(bed: Bed, seconds: float) -> list[float]:
     """The share of one core that a busy process gets on each device while all are busy."""
     bed.throttle()
     running = [_start(bed, device, "spin", str(seconds)) for device in range(len(bed.cpu_shares))]
-    found = []
+    measured = []
     for process in running:
         said, _ = process.communicate(timeout=300)
         used, clock = map(float, said.split())
-        found.append(used / clock)
+        measured.append(used / clock)
     bed.release()
-    return found
+    return measured
 
 
 def _start(bed: Bed, device: int, *words: str) -> subprocess.Popen[bytes]:

@@ -64,15 +64,15 @@ def take_down(prefix: str) -> None:
 
 
 def _inside(spaces: list[str], groups: list[Path]) -> set[int]:
-    found: set[int] = set()
+    processes: set[int] = set()
     for space in spaces:
         listed = subprocess.run(["ip", "netns", "pids", space], check=False, capture_output=True, text=True)
-        found.update(map(int, listed.stdout.split()))
+        processes.update(map(int, listed.stdout.split()))
     for group in groups:
         for file in group.glob("**/cgroup.procs"):
             with contextlib.suppress(OSError):
-                found.update(map(int, file.read_text().split()))
-    return found - {os.getpid()}
+                processes.update(map(int, file.read_text().split()))
+    return processes - {os.getpid()}
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ def row_of(model: Model) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    found = (*shared(), *installed(), *downloaded(fetch=not options.quick))
-    models = [model for model in found if model.path.suffix == ".tflite"]
+    candidates = (*shared(), *installed(), *downloaded(fetch=not options.quick))
+    models = [model for model in candidates if model.path.suffix == ".tflite"]
     return map(row_of, models[: 3 if options.quick else None])
 
 

@@ -30,18 +30,18 @@ REBUILT = ("Inception v3", "PoseNet", "BlazeFace")
 
 def network(name: str) -> Graph:
     """A network by the paper's name, without weights."""
-    known, options = NETWORKS[name]
-    return graph(known, fused=True, weights=False, **options)
+    name_in_zoo, options = NETWORKS[name]
+    return graph(name_in_zoo, fused=True, weights=False, **options)
 
 
 def usage_records(name: str) -> list[Record]:
     """The usage records that the paper's strategies are given."""
     built = network(name)
-    found = lifetimes(built, range(len(built.ops)), "paper")
-    tensor_of = {record: built.tensors[tensor] for tensor, record in enumerate(found.record_of) if record >= 0}
+    usage = lifetimes(built, range(len(built.ops)), "paper")
+    tensor_of = {record: built.tensors[tensor] for tensor, record in enumerate(usage.record_of) if record >= 0}
     return [
         Record(record.id, record.start, record.stop, _padded_bytes(tensor_of[index]))
-        for index, record in enumerate(found.records)
+        for index, record in enumerate(usage.records)
     ]
 
 

@@ -44,8 +44,8 @@ def placed(graph: Graph, method: str) -> Arena:
 
 
 def share_row(name: str, graph: Graph, arena: Arena) -> Row:
-    known, options = NETWORKS[name]
-    weights = 4 * counts(ZOO[known](weights=False, **options))["weights"]
+    name_in_zoo, options = NETWORKS[name]
+    weights = 4 * counts(ZOO[name_in_zoo](weights=False, **options))["weights"]
     ends = sum(graph.tensors[tensor].nbytes for tensor in (*graph.inputs, *graph.outputs))
     intermediates = sum(record.nbytes for record in arena.records)
     rest = weights + ends
@@ -65,7 +65,7 @@ def bound_run(session: Any, graph: Graph, arena: Arena, feed: Any) -> Callable[[
     buffer = np.zeros(arena.arena_bytes + LINE_BYTES, dtype=np.uint8)
     base = align_up(buffer.ctypes.data, LINE_BYTES)
     results = {tensor: np.zeros(graph.tensors[tensor].shape, dtype=np.float32) for tensor in graph.outputs}
-    place = {tensor: base + at for tensor, at in arena.tensor_offsets.items()}
+    place = {tensor: base + offset for tensor, offset in arena.tensor_offsets.items()}
     place |= {tensor: result.ctypes.data for tensor, result in results.items()}
     index = {tensor.name: position for position, tensor in enumerate(graph.tensors)}
     binding = session.io_binding()
@@ -83,8 +83,8 @@ def bound_run(session: Any, graph: Graph, arena: Arena, feed: Any) -> Callable[[
 
 def session_with_all_outputs(name: str, graph: Graph, tensors: Sequence[int]) -> Any:
     """The network with every intermediate among its outputs, so that addresses can be given for them."""
-    known, options = NETWORKS[name]
-    model = ZOO[known](fused=True, **options)
+    name_in_zoo, options = NETWORKS[name]
+    model = ZOO[name_in_zoo](fused=True, **options)
     model.graph.output.extend(
         onnx.helper.make_tensor_value_info(graph.tensors[t].name, onnx.TensorProto.FLOAT, graph.tensors[t].shape)
         for t in tensors

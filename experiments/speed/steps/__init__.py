@@ -29,10 +29,10 @@ def save_step(name: str, problem: OrderProblem) -> Path:
 
 def load_steps() -> list[tuple[str, OrderProblem]]:
     """The committed ones, by name and size."""
-    found = []
+    steps = []
     for path in FOLDER.glob("*.json.gz"):
         content = json.loads(gzip.decompress(path.read_bytes()))
         storages = tuple(Storage(n, tuple(p), tuple(c), bool(kept)) for n, p, c, kept in content["storages"])
         problem = OrderProblem(tuple(tuple(before) for before in content["predecessors"]), storages)
-        found.append((f"step_{path.name.removesuffix('.json.gz')}", problem))
-    return sorted(found, key=lambda item: len(item[1].predecessors))
+        steps.append((f"step_{path.name.removesuffix('.json.gz')}", problem))
+    return sorted(steps, key=lambda item: len(item[1].predecessors))
