@@ -49,16 +49,16 @@ class Contract:
     arguments. `settings`: options that the family's public function passes to every planner that takes them. `returns`:
     the type of the result. `others`: further arguments of that function, proposed where an option is misspelt.
 
-    `known`: from the problem and the result of a callable, its value, and a bound on every value that holds whatever
-    the callable says; it raises InvalidPlan for a result that breaks a law. `bound`: the field of the result that holds
-    a bound, beside its field `proven`. Without `known` the family's public function judges both."""
+    `value_and_bound`: from the problem and the result of a callable, its value, and a bound on every value that holds
+    whatever the callable says; it raises InvalidPlan for a result that breaks a law. `bound`: the field of the result
+    that holds a bound, with its field `proven`. Without `value_and_bound` the family's public function judges both."""
 
     plans: str
     problem: tuple[str, ...]
     settings: tuple[str, ...]
     returns: type
     others: tuple[str, ...] = ()
-    known: Callable[..., tuple[float, float]] | None = None
+    value_and_bound: Callable[..., tuple[float, float]] | None = None
     bound: str = "bound"
 
 
@@ -133,9 +133,9 @@ class Chosen:
                 f"method {self.name!r} returned {type(result).__name__}; a planner of {self.contract.plans} returns "
                 f"{self.contract.returns.__name__}"
             )
-        if self.listed or self.contract.known is None:
+        if self.listed or self.contract.value_and_bound is None:
             return result
-        return self._judged(result, *self.contract.known(*problem, result))
+        return self._judged(result, *self.contract.value_and_bound(*problem, result))
 
     def _judged(self, result: Any, value: float, own: float) -> Any:
         """The result of a callable with a bound that holds: its own where it proves, else `own`."""

@@ -39,12 +39,12 @@ from downset.plans import Found
 __all__ = ["ARENAS", "CONTRACT", "SHARED", "SHARED_CONTRACT", "ArenaOptions", "SharedOptions"]
 
 
-def _known_offsets(records: Sequence[Record], result: Found) -> tuple[int, int]:
+def _height_and_bound(records: Sequence[Record], result: Found) -> tuple[int, int]:
     check_placement(records, result.solution)
     return height(records, result.solution), offsets_bound(records)
 
 
-def _known_objects(records: Sequence[Record], result: Found) -> tuple[int, int]:
+def _total_and_bound(records: Sequence[Record], result: Found) -> tuple[int, int]:
     check_objects(records, result.solution)
     return total_bytes(records, result.solution), objects_bound(records)
 
@@ -55,9 +55,11 @@ CONTRACT = Contract(
     settings=("ties", "time_limit_s", "work_limit"),
     returns=Found,
     others=("memory", "capacity_bytes"),
-    known=_known_offsets,
+    value_and_bound=_height_and_bound,
 )
-SHARED_CONTRACT = replace(CONTRACT, plans="shared objects", others=("capacity_bytes",), known=_known_objects)
+SHARED_CONTRACT = replace(
+    CONTRACT, plans="shared objects", others=("capacity_bytes",), value_and_bound=_total_and_bound
+)
 
 
 class ArenaOptions(TypedDict, total=False):

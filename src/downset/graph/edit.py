@@ -60,7 +60,7 @@ class Edit:
         }
         self._settings = settings
         self._parts: dict[int, Part] = dict(graph.source.parts)
-        self._known_parts = {graph.tensors[tensor].name: part for tensor, part in self._parts.items()}
+        self._parts_by_name = {graph.tensors[tensor].name: part for tensor, part in self._parts.items()}
         self._names = {tensor.name for tensor in graph.tensors}
         self._op_names = {op.name for op in graph.ops}
 
@@ -93,7 +93,7 @@ class Edit:
         if value is not None:
             self.constants[len(self.tensors) - 1] = value
         if part is not None:
-            self._parts[len(self.tensors) - 1] = part_of_part(self._known_parts.get(part.of), part)
+            self._parts[len(self.tensors) - 1] = part_of_part(self._parts_by_name.get(part.of), part)
         return len(self.tensors) - 1
 
     def stays(self, tensor: int) -> None:

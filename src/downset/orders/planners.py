@@ -24,7 +24,7 @@ from downset.plans import Found
 __all__ = ["CONTRACT", "ORDERS", "OrderOptions", "alternatives"]
 
 
-def _known(problem: OrderProblem, result: Found) -> tuple[int, int]:
+def _peak_and_floor(problem: OrderProblem, result: Found) -> tuple[int, int]:
     verify_steps(problem.predecessors, result.solution)
     return peak_bytes(problem, result.solution), problem.floor_bytes
 
@@ -35,7 +35,7 @@ CONTRACT = Contract(
     settings=("time_limit_s", "work_limit", "engine"),
     returns=Found,
     others=("memory",),
-    known=_known,
+    value_and_bound=_peak_and_floor,
 )
 
 

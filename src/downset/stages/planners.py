@@ -17,7 +17,7 @@ from downset.stages.sequential import sequential
 __all__ = ["CONTRACT", "STAGERS", "StageOptions"]
 
 
-def _known(problem: StageProblem, price: Price, result: FoundStages) -> tuple[float, float]:
+def _cost_and_bound(problem: StageProblem, price: Price, result: FoundStages) -> tuple[float, float]:
     del problem, price
     return result.cost_s, 0.0  # no stage takes less than no time
 
@@ -27,7 +27,7 @@ CONTRACT = Contract(
     problem=("problem", "price"),
     settings=("time_limit_s", "engine"),
     returns=FoundStages,
-    known=_known,
+    value_and_bound=_cost_and_bound,
     bound="bound_s",
 )
 
