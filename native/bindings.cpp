@@ -94,16 +94,16 @@ std::tuple<Int64s, Offset, std::int64_t> arena_local_search(const Records& recor
                                                             const std::vector<std::vector<int>>& sequences,
                                                             Offset bound, double seconds, std::int64_t round_limit,
                                                             std::uint64_t seed) {
-    auto found = local_search(ArenaProblem(records), sequences, bound, seconds, round_limit, seed);
-    return {std::move(found.offsets), found.height, found.rounds};
+    auto result = local_search(ArenaProblem(records), sequences, bound, seconds, round_limit, seed);
+    return {std::move(result.offsets), result.height, result.rounds};
 }
 
 // {object of each record (empty: none found below the incumbent), bound, states}
 std::tuple<std::vector<int>, Offset, std::int64_t> least_objects(const Records& records, Int64s maxima,
                                                                  Offset incumbent, double seconds,
                                                                  std::int64_t state_limit) {
-    auto found = shared_objects(ObjectsProblem(records, std::move(maxima)), incumbent, seconds, state_limit);
-    return {std::move(found.object_of), found.bound, found.states};
+    auto result = shared_objects(ObjectsProblem(records, std::move(maxima)), incumbent, seconds, state_limit);
+    return {std::move(result.object_of), result.bound, result.states};
 }
 
 void bind_arenas(nb::module_& module) {
@@ -184,33 +184,33 @@ using PipelineStages =
     std::vector<std::tuple<int, std::vector<std::tuple<int, int, std::vector<int>>>, std::vector<int>>>;
 using PipelineFound = std::tuple<double, double, bool, std::int64_t, PipelineStages>;
 
-PipelineFound pipeline_found(const PipelineSearch& search, PipelineSearch::Found found) {
+PipelineFound pipeline_found(const PipelineSearch& search, PipelineSearch::Found plan) {
     PipelineStages stages;
-    for (auto& stage : found.second)
+    for (auto& stage : plan.second)
         stages.emplace_back(stage.leader, std::move(stage.blocks), std::move(stage.devices));
-    return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
+    return {plan.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
 PipelineFound least_period(const PipelineProblem& problem, double incumbent, double seconds, std::int64_t state_limit) {
     require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
     PipelineSearch search(problem, seconds, state_limit);
-    auto found = search.run(incumbent);
-    return pipeline_found(search, std::move(found));
+    auto plan = search.run(incumbent);
+    return pipeline_found(search, std::move(plan));
 }
 
 PipelineFound least_latency(const PipelineProblem& problem, double seconds, std::int64_t state_limit) {
     PipelineSearch search(problem, seconds, state_limit);
-    auto found = search.least_latency();
-    return pipeline_found(search, std::move(found));
+    auto plan = search.least_latency();
+    return pipeline_found(search, std::move(plan));
 }
 
 // {possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes}
 std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t> strips_price(
     const StripNetwork& network, const StripSegment& segment, std::int64_t strips, const Int64s& recomputed,
     bool even) {
-    const auto found = price_strips(network, segment, strips, recomputed, even);
-    return {found.possible,     found.peak_bytes, found.apart_bytes,     found.macs,
-            found.copied_bytes, found.operators,  found.persistent_bytes};
+    const auto price = price_strips(network, segment, strips, recomputed, even);
+    return {price.possible,     price.peak_bytes, price.apart_bytes,     price.macs,
+            price.copied_bytes, price.operators,  price.persistent_bytes};
 }
 
 void bind_partial(nb::module_& module) {
@@ -231,18 +231,18 @@ void bind_partial(nb::module_& module) {
                Int64s input_bytes, std::vector<bool> inputs_kept, std::vector<bool> inputs_apart,
                std::vector<bool> inputs_alone, Int64s results, std::vector<bool> results_counted,
                std::int64_t live_beside) {
-                StripSegment made{first,
-                                  stop,
-                                  std::move(inputs),
-                                  std::move(input_bytes),
-                                  std::move(results),
-                                  std::move(inputs_kept),
-                                  std::move(inputs_apart),
-                                  std::move(inputs_alone),
-                                  std::move(results_counted),
-                                  live_beside};
-                made.check(network);
-                new (self) StripSegment(std::move(made));
+                StripSegment segment{first,
+                                     stop,
+                                     std::move(inputs),
+                                     std::move(input_bytes),
+                                     std::move(results),
+                                     std::move(inputs_kept),
+                                     std::move(inputs_apart),
+                                     std::move(inputs_alone),
+                                     std::move(results_counted),
+                                     live_beside};
+                segment.check(network);
+                new (self) StripSegment(std::move(segment));
             },
             "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "input_bytes"_a, "inputs_kept"_a,
             "inputs_apart"_a, "inputs_alone"_a, "results"_a, "results_counted"_a, "live_beside"_a);
@@ -292,11 +292,11 @@ std::tuple<double, double, bool, std::int64_t, LoadStages> least_load(const Load
                                                                       double seconds, std::int64_t state_limit) {
     require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
     LoadSearch search(problem, seconds, state_limit);
-    auto found = search.run(incumbent);
+    auto plan = search.run(incumbent);
     LoadStages stages;
-    for (auto& stage : found.second)
+    for (auto& stage : plan.second)
         stages.emplace_back(stage.leader, stage.start, stage.stop, std::move(stage.devices), std::move(stage.bounds));
-    return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
+    return {plan.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
 using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;

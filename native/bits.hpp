@@ -128,9 +128,9 @@ public:
             if (64 * i >= end) continue;
             if (64 * (i + 1) > end && end % 64) rest &= bit(end) - 1;
             while (rest) {
-                const int at = 63 - std::countl_zero(rest);
-                if (!visit(64 * i + at)) return;
-                rest &= ~bit(at);
+                const int place = 63 - std::countl_zero(rest);
+                if (!visit(64 * i + place)) return;
+                rest &= ~bit(place);
             }
         }
     }

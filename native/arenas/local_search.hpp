@@ -95,7 +95,7 @@ inline ArenaResult local_search(const ArenaProblem& problem, const std::vector<s
         for (int i = 0; i < count; ++i)
             if (offsets[i] + problem.records.nbytes[i] == height && problem.records.pinned[i] < 0) top.push_back(i);
         if (top.empty()) break;  // a pinned record is the top
-        for (int at = 0; at < count; ++at) place_of[current[at]] = at;
+        for (int place = 0; place < count; ++place) place_of[current[place]] = place;
         trial = current;
         int mover = top[below(top.size())];
         if (!problem.conflicts[mover].empty() && below(4) == 0)

@@ -24,13 +24,13 @@ public:
 
     void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
         // The block to go into: the last one that begins at or below `begin`.
-        auto at = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
-        if (at > 0) --at;
+        auto index = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
+        if (index > 0) --index;
         if (blocks_.empty()) {
             blocks_.push_back(std::make_unique<Block>());
             firsts_.push_back(begin);
         }
-        Block& into = *blocks_[at];
+        Block& into = *blocks_[index];
         const auto place =
             std::upper_bound(into.begin.begin(), into.begin.begin() + into.size, begin) - into.begin.begin();
         const auto make_room = [&](auto& list) {
@@ -44,8 +44,8 @@ public:
         into.high[place] = high;
         into.begin[place] = begin;
         into.end[place] = end;
-        firsts_[at] = into.begin[0];
-        if (++into.size == most) split(at);
+        firsts_[index] = into.begin[0];
+        if (++into.size == most) split(index);
     }
 
     // Calls visit(begin, end) for what overlaps any of the pieces, by ascending offset, until it returns true.
@@ -87,9 +87,9 @@ private:
     std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<Offset> firsts_;
 
-    void split(std::ptrdiff_t at) {
+    void split(std::ptrdiff_t index) {
         auto right = std::make_unique<Block>();
-        Block& left = *blocks_[at];
+        Block& left = *blocks_[index];
         constexpr int half = most / 2;
         const auto move_half = [](auto& from, auto& to) {
             std::copy(from.begin() + half, from.end(), to.begin());
@@ -101,8 +101,8 @@ private:
         move_half(left.end, right->end);
         left.size = half;
         right->size = most - half;
-        firsts_.insert(firsts_.begin() + at + 1, right->begin[0]);
-        blocks_.insert(blocks_.begin() + at + 1, std::move(right));
+        firsts_.insert(firsts_.begin() + index + 1, right->begin[0]);
+        blocks_.insert(blocks_.begin() + index + 1, std::move(right));
     }
 };
 
@@ -129,7 +129,8 @@ public:
     }
 
     void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
-        for (auto at = low / width_; at <= (high - 1) / width_; ++at) lists_[at].insert(low, high, begin, end);
+        for (auto bucket = low / width_; bucket <= (high - 1) / width_; ++bucket)
+            lists_[bucket].insert(low, high, begin, end);
     }
 
     // As PlacedList's; what lies in several stretches may be visited several times in a row.
@@ -138,8 +139,8 @@ public:
         const auto first = pieces.front().first / width_, last = (pieces.back().second - 1) / width_;
         if (first == last) return lists_[first].overlapping(pieces, visit);
         met_.clear();
-        for (auto at = first; at <= last; ++at)
-            lists_[at].overlapping(pieces, [&](Offset begin, Offset end) {
+        for (auto bucket = first; bucket <= last; ++bucket)
+            lists_[bucket].overlapping(pieces, [&](Offset begin, Offset end) {
                 met_.emplace_back(begin, end);
                 return false;
             });

@@ -20,9 +20,9 @@ inline Offset gap_for(PlacedByTime& placed, const PlacedList::Ranked& pieces, Of
     Offset best = -1, best_room = 0, cursor = 0;
     placed.overlapping(pieces, [&](Offset begin, Offset end) {
         if (begin - cursor >= nbytes) {  // seldom: the branch is nearly free
-            const Offset at = round_up(cursor, alignment), room = begin - at;
+            const Offset offset = round_up(cursor, alignment), room = begin - offset;
             if (room >= nbytes && (best < 0 || room < best_room)) {
-                best = at;
+                best = offset;
                 best_room = room;
                 if (lowest) return true;
             }

@@ -95,18 +95,18 @@ private:
         std::sort(points.begin(), points.end());
         points.erase(std::unique(points.begin(), points.end()), points.end());
         sections_ = std::max<int>(0, static_cast<int>(points.size()) - 1);
-        const auto at = [&](std::int64_t point) {
+        const auto section_of = [&](std::int64_t point) {
             return static_cast<int>(std::lower_bound(points.begin(), points.end(), point) - points.begin());
         };
         members_.resize(sections_);
         for (int i = 0; i < count_; ++i) {
             for (auto [start, stop] : active[i]) {
                 // Pieces that touch become one, so that a boundary is where a record really begins or ends.
-                if (!ranges_[i].empty() && ranges_[i].back().second == at(start))
-                    ranges_[i].back().second = at(stop);
+                if (!ranges_[i].empty() && ranges_[i].back().second == section_of(start))
+                    ranges_[i].back().second = section_of(stop);
                 else
-                    ranges_[i].emplace_back(at(start), at(stop));
-                for (int s = at(start); s < at(stop); ++s) members_[s].push_back(i);
+                    ranges_[i].emplace_back(section_of(start), section_of(stop));
+                for (int s = section_of(start); s < section_of(stop); ++s) members_[s].push_back(i);
             }
         }
         obstacles_.resize(count_);

@@ -243,9 +243,9 @@ private:
         if (jobs_.size() > 64) return std::sort(jobs_.begin(), jobs_.end(), less);
         for (std::size_t k = 1; k < jobs_.size(); ++k) {
             const Job job = jobs_[k];
-            std::size_t at = k;
-            for (; at > 0 && less(job, jobs_[at - 1]); --at) jobs_[at] = jobs_[at - 1];
-            jobs_[at] = job;
+            std::size_t place = k;
+            for (; place > 0 && less(job, jobs_[place - 1]); --place) jobs_[place] = jobs_[place - 1];
+            jobs_[place] = job;
         }
     }
 };

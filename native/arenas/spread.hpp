@@ -33,12 +33,12 @@ inline std::pair<std::vector<int>, std::vector<Offset>> spread(const Records& re
         int chosen = -1;
         Offset chosen_at = 0, least = capacities.empty() ? size : 1;  // a new block grows the total by all of it
         for (int arena = 0; arena < static_cast<int>(arenas.size()) && least > 0; ++arena) {
-            const Offset at = gap_for(arenas[arena], pieces, size, records.alignment[record], true);
-            if (at + size > (capacities.empty() ? block : capacities[arena])) continue;
-            const Offset grown = capacities.empty() ? std::max<Offset>(0, at + size - heights[arena]) : 0;
+            const Offset offset = gap_for(arenas[arena], pieces, size, records.alignment[record], true);
+            if (offset + size > (capacities.empty() ? block : capacities[arena])) continue;
+            const Offset grown = capacities.empty() ? std::max<Offset>(0, offset + size - heights[arena]) : 0;
             if (chosen >= 0 ? grown < least : grown <= least) {
                 chosen = arena;
-                chosen_at = at;
+                chosen_at = offset;
                 least = grown;
             }
         }

@@ -130,17 +130,18 @@ inline std::vector<Offset> fill_strip(const Records& records) {
         const int record = fitting.take(start, stop);
         if (record >= 0) {
             const auto [first, last] = lifetimes[record];
-            Offset at = round_up(level, alignment[record]);
+            Offset offset = round_up(level, alignment[record]);
             for (int pin : pins) {
-                if (lifetimes[pin].first >= last || first >= lifetimes[pin].second || at >= pinned[pin] + nbytes[pin])
+                if (lifetimes[pin].first >= last || first >= lifetimes[pin].second ||
+                    offset >= pinned[pin] + nbytes[pin])
                     continue;
-                if (at + nbytes[record] <= pinned[pin]) break;
-                at = round_up(pinned[pin] + nbytes[pin], alignment[record]);
+                if (offset + nbytes[record] <= pinned[pin]) break;
+                offset = round_up(pinned[pin] + nbytes[pin], alignment[record]);
             }
-            offsets[record] = at;
+            offsets[record] = offset;
             --left;
             set(start, first, level);
-            set(first, last, at + nbytes[record]);
+            set(first, last, offset + nbytes[record]);
             set(last, stop, level);
             continue;
         }

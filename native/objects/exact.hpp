@@ -128,11 +128,11 @@ private:
 
     // What of an object's past still matters at a step: its busy intervals that end later, cut to begin there.
     std::vector<Interval> pending(int object, std::int64_t now) const {
-        std::vector<Interval> found;
+        std::vector<Interval> intervals;
         for (auto [low, high] : busy_[object])
-            if (high > now) found.emplace_back(std::max(low, now), high);
-        std::sort(found.begin(), found.end());
-        return found;
+            if (high > now) intervals.emplace_back(std::max(low, now), high);
+        std::sort(intervals.begin(), intervals.end());
+        return intervals;
     }
 
     bool place(int position) {

@@ -106,8 +106,8 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         front.swap(following);
     }
     Ints steps;
-    for (std::int32_t at = front.front().node; nodes[at].parent >= 0; at = nodes[at].parent)
-        steps.push_back(nodes[at].ran);
+    for (std::int32_t node = front.front().node; nodes[node].parent >= 0; node = nodes[node].parent)
+        steps.push_back(nodes[node].ran);
     std::reverse(steps.begin(), steps.end());
     return {problem.given_order(std::move(steps)), expanded};
 }

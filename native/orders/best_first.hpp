@@ -104,17 +104,17 @@ private:
     }
 
     // `its_ready`: of `downset`, or, unless `opening` is -1, of `downset` without that operator.
-    bool reach(BitsView downset, BitsView its_ready, int opening, State found) {
-        auto [index, made] = table_.find(downset, found.hash);
+    bool reach(BitsView downset, BitsView its_ready, int opening, State reached) {
+        auto [index, fresh] = table_.find(downset, reached.hash);
         auto& state = table_.at(index);
-        found.peak = std::max(found.peak, bound_);
-        if (!made && (state.peak <= found.peak || state.closed)) return false;
-        if (made) {
+        reached.peak = std::max(reached.peak, bound_);
+        if (!fresh && (state.peak <= reached.peak || state.closed)) return false;
+        if (fresh) {
             table_.ready(index).assign(its_ready);
             if (opening >= 0) problem_.open(downset, table_.ready(index), opening);
         }
-        state = found;
-        push({found.peak, -found.size, index});
+        state = reached;
+        push({reached.peak, -reached.size, index});
         return true;
     }
 
@@ -157,9 +157,9 @@ private:
         for (const auto& [v, next] : moves_) {
             if (next.transient >= incumbent) continue;
             set_.add(v);
-            const auto at = static_cast<std::int32_t>(table_.runs.size());
+            const auto run = static_cast<std::int32_t>(table_.runs.size());
             table_.runs.push_back(v);
-            if (!reach(set_, ready_, v, {next.transient, next.left, index, at, 1, size + 1, false, hash ^ mixed(v)}))
+            if (!reach(set_, ready_, v, {next.transient, next.left, index, run, 1, size + 1, false, hash ^ mixed(v)}))
                 table_.runs.pop_back();
             set_.remove(v);
         }

@@ -32,13 +32,13 @@ public:
         Bytes transient = 0;
         items_.clear();
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
-            const Seen made = seen(lists.producers[s]), read = seen(lists.consumers[s]);
-            if (made.self) {  // live while v runs, whichever operator allocated it
+            const Seen written = seen(lists.producers[s]), read = seen(lists.consumers[s]);
+            if (written.self) {  // live while v runs, whichever operator allocated it
                 transient += lists.nbytes[s];
                 continue;
             }
-            const bool allocated = made.done || lists.producers[s].empty();
-            if (!allocated && !made.free) continue;
+            const bool allocated = written.done || lists.producers[s].empty();
+            if (!allocated && !written.free) continue;
             const bool stays = lists.kept[s] || read.self || read.later;
             if (allocated && !stays && !read.free) continue;  // freed by then
             transient += allocated ? lists.nbytes[s] : 0;
@@ -77,9 +77,9 @@ public:
     // By operator: whether it may run before v and after it.
     std::vector<bool> unordered(int v) {
         members_ += sort_places(v, -1);
-        std::vector<bool> found(problem_.count);
-        for (int u = 0; u < problem_.count; ++u) found[u] = place_[u] >= 0;
-        return found;
+        std::vector<bool> others(problem_.count);
+        for (int u = 0; u < problem_.count; ++u) others[u] = place_[u] >= 0;
+        return others;
     }
 
 private:
@@ -137,11 +137,11 @@ private:
 };
 
 // By operator: what is live while it runs in an order.
-inline std::vector<Bytes> transients(const OrderProblem& problem, const Ints& known) {
+inline std::vector<Bytes> transients(const OrderProblem& problem, const Ints& order) {
     DynamicBits set = no_bits(problem.words);
     Bytes live = problem.start_live;
     std::vector<Bytes> met(problem.count, 0);
-    for (int v : known) {
+    for (int v : order) {
         require(v >= 0 && v < problem.count && !set.has(v), "known order: ", v, " is not an operator, or comes twice");
         const auto next = problem.step(set, live, v);
         met[v] = next.transient;
@@ -153,12 +153,12 @@ inline std::vector<Bytes> transients(const OrderProblem& problem, const Ints& kn
 
 // Valid whenever it stops: operators that the limits did not reach do not raise it. `known` is any order: where
 // v's transient in it is within the bound there is nothing to ask. `member_limit`: of the operators in all flows.
-inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds, std::int64_t member_limit) {
+inline Bytes closure_bound(const OrderProblem& problem, const Ints& order, double seconds, std::int64_t member_limit) {
     const Deadline deadline(seconds);
     const auto& lists = problem.lists;
     Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
     std::vector<Bytes> touched(problem.count, 0);
-    const std::vector<Bytes> met = transients(problem, known);
+    const std::vector<Bytes> met = transients(problem, order);
     for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
         at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
         for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
@@ -185,21 +185,21 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
 // A bound from pairs of operators that may run either way round: at the second of the two, all before both has run.
 // At least `bound`, which must hold when given. `known` is any order: where the transient of the later of a pair in it
 // is within the bound there is nothing to ask. Valid whenever it stops.
-inline Bytes pair_bound(const OrderProblem& problem, const Ints& known, Bytes bound, double seconds,
+inline Bytes pair_bound(const OrderProblem& problem, const Ints& order, Bytes bound, double seconds,
                         std::int64_t member_limit) {
     const Deadline deadline(seconds);
-    const std::vector<Bytes> met = transients(problem, known);
+    const std::vector<Bytes> met = transients(problem, order);
     std::vector<int> hot(problem.count);
-    for (int at = 0; at < problem.count; ++at) hot[at] = at;
-    std::stable_sort(hot.begin(), hot.end(), [&](int one, int other) { return met[known[one]] > met[known[other]]; });
+    for (int step = 0; step < problem.count; ++step) hot[step] = step;
+    std::stable_sort(hot.begin(), hot.end(), [&](int one, int other) { return met[order[one]] > met[order[other]]; });
     Closures closures(problem);
-    for (int at : hot) {
-        const int v = known[at];
+    for (int step : hot) {
+        const int v = order[step];
         if (met[v] <= bound) break;
         const std::vector<bool> unordered = closures.unordered(v);
-        for (int before = at - 1; before >= 0; --before) {
+        for (int before = step - 1; before >= 0; --before) {
             if (met[v] <= bound || closures.members() > member_limit || deadline.passed()) break;
-            const int u = known[before];
+            const int u = order[before];
             if (!unordered[u]) continue;
             const Bytes one = closures.least(v, bound, u);
             if (one > bound) bound = std::max(bound, std::min(one, closures.least(u, bound, v)));

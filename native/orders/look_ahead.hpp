@@ -61,40 +61,41 @@ private:
         int level_start = 0;
         while (level_start < static_cast<int>(nodes_.size())) {
             const int level_end = static_cast<int>(nodes_.size());
-            for (int at = level_start; at < level_end; ++at) {
-                local_.assign(ready_[at]);
-                const bool full = local_.any([&](int v) { return grow(ready, peak, at, v, level_end); });
+            for (int node = level_start; node < level_end; ++node) {
+                local_.assign(ready_[node]);
+                const bool full = local_.any([&](int v) { return grow(ready, peak, node, v, level_end); });
                 if (full) return {};
             }
             int best = -1;
-            for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at)
-                if (nodes_[at].reachable && nodes_[at].live <= lowest &&
-                    (best < 0 || nodes_[at].live < nodes_[best].live))
-                    best = at;
+            for (int node = level_end; node < static_cast<int>(nodes_.size()); ++node)
+                if (nodes_[node].reachable && nodes_[node].live <= lowest &&
+                    (best < 0 || nodes_[node].live < nodes_[best].live))
+                    best = node;
             // Another of the same size may lie lower without being reachable; it is not a subset of this one.
             if (best >= 0) {
                 Ints way;
-                for (int at = best; nodes_[at].parent >= 0; at = nodes_[at].parent) way.push_back(nodes_[at].ran);
+                for (int node = best; nodes_[node].parent >= 0; node = nodes_[node].parent)
+                    way.push_back(nodes_[node].ran);
                 std::reverse(way.begin(), way.end());
                 return way;
             }
-            for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at)
-                lowest = std::min(lowest, nodes_[at].live);
+            for (int node = level_end; node < static_cast<int>(nodes_.size()); ++node)
+                lowest = std::min(lowest, nodes_[node].live);
             level_start = level_end;
         }
         return {};
     }
 
     // Adds the downset after v at node `at`; true when there is no room left.
-    bool grow(BitsView outer_ready, Bytes peak, int at, int v, int level_end) {
-        const auto [transient, left] = problem_.step(sets_[at], nodes_[at].live, v);
-        const bool reachable = nodes_[at].reachable && transient <= peak;
-        const Word hash = nodes_[at].hash ^ mixed(v);
-        trial_.assign(sets_[at]);
+    bool grow(BitsView outer_ready, Bytes peak, int node, int v, int level_end) {
+        const auto [transient, left] = problem_.step(sets_[node], nodes_[node].live, v);
+        const bool reachable = nodes_[node].reachable && transient <= peak;
+        const Word hash = nodes_[node].hash ^ mixed(v);
+        trial_.assign(sets_[node]);
         trial_.add(v);
-        for (int known = level_end; known < static_cast<int>(nodes_.size()); ++known)
-            if (nodes_[known].hash == hash && trial_ == sets_[known]) {
-                if (reachable && !nodes_[known].reachable) nodes_[known] = {left, hash, at, v, true};
+        for (int other = level_end; other < static_cast<int>(nodes_.size()); ++other)
+            if (nodes_[other].hash == hash && trial_ == sets_[other]) {
+                if (reachable && !nodes_[other].reachable) nodes_[other] = {left, hash, node, v, true};
                 return false;
             }
         if (static_cast<int>(nodes_.size()) >= kNodes) return true;
@@ -102,7 +103,7 @@ private:
         problem_.open(trial_, opened_, v);
         for (std::size_t i = 0; i < opened_.words.size(); ++i)
             opened_.words[i] &= ~outer_ready.words[i] | local_.words[i];
-        nodes_.push_back({left, hash, at, v, reachable});
+        nodes_.push_back({left, hash, node, v, reachable});
         sets_.push_back(trial_);
         ready_.push_back(opened_);
         return false;

@@ -50,10 +50,10 @@ private:
         levels_.assign(heads_.size(), -1);
         std::vector<int> queue{source};
         levels_[source] = 0;
-        for (std::size_t at = 0; at < queue.size(); ++at)
-            for (int edge = heads_[queue[at]]; edge >= 0; edge = edges_[edge].next)
+        for (std::size_t place = 0; place < queue.size(); ++place)
+            for (int edge = heads_[queue[place]]; edge >= 0; edge = edges_[edge].next)
                 if (edges_[edge].capacity > 0 && levels_[edges_[edge].to] < 0) {
-                    levels_[edges_[edge].to] = levels_[queue[at]] + 1;
+                    levels_[edges_[edge].to] = levels_[queue[place]] + 1;
                     queue.push_back(edges_[edge].to);
                 }
         return levels_[sink] >= 0;

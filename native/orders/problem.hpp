@@ -51,9 +51,9 @@ public:
     OrderProblem reversed() const {
         Lists other;
         const auto turned = [&](const Ints& list) {
-            Ints found;
-            for (auto at = list.rbegin(); at != list.rend(); ++at) found.push_back(count - 1 - *at);
-            return found;
+            Ints turned_list;
+            for (auto item = list.rbegin(); item != list.rend(); ++item) turned_list.push_back(count - 1 - *item);
+            return turned_list;
         };
         for (int v = count - 1; v >= 0; --v) {
             other.predecessors.push_back(turned(successors[v]));
@@ -83,14 +83,14 @@ public:
     Step step(BitsView set, Bytes live, int v) const {
         const Operator& it = operators_[v];
         Bytes allocated = it.allocated, freed = it.freed;
-        for (auto at = it.first_shared; at < it.first_read; ++at)
-            if (!sets_.meets(terms_[at].others, set)) allocated += terms_[at].nbytes;
-        for (auto at = it.first_read; at < it.first_candidate; ++at)
-            if (sets_.subset(terms_[at].others, set)) freed += terms_[at].nbytes;
+        for (auto term = it.first_shared; term < it.first_read; ++term)
+            if (!sets_.meets(terms_[term].others, set)) allocated += terms_[term].nbytes;
+        for (auto term = it.first_read; term < it.first_candidate; ++term)
+            if (sets_.subset(terms_[term].others, set)) freed += terms_[term].nbytes;
         Bytes reused = 0;
-        for (auto at = it.first_candidate; at < it.end; ++at)  // v reads it last of all
-            if (reversed_ ? !sets_.meets(terms_[at].others, set) : sets_.subset(terms_[at].others, set)) {
-                reused = terms_[at].nbytes;
+        for (auto term = it.first_candidate; term < it.end; ++term)  // v reads it last of all
+            if (reversed_ ? !sets_.meets(terms_[term].others, set) : sets_.subset(terms_[term].others, set)) {
+                reused = terms_[term].nbytes;
                 break;
             }
         return {live + allocated - reused, live + allocated - freed};
@@ -127,7 +127,7 @@ public:
     // Every order passes through it, so the problem falls apart at it. An operator comes after all before it if each
     // of those is read by it or sooner, and likewise for what follows. O(V + E).
     std::vector<bool> narrow() const {
-        std::vector<bool> found(count + 1, false), after_all(count, false);
+        std::vector<bool> narrow_places(count + 1, false), after_all(count, false);
         int latest = -1;
         for (int v = 0; v < count; ++v) {
             after_all[v] = latest <= v;
@@ -135,11 +135,11 @@ public:
         }
         int earliest = count;
         for (int v = count - 1; v >= 0; --v) {
-            if (after_all[v] && earliest >= v) found[v] = found[v + 1] = true;
+            if (after_all[v] && earliest >= v) narrow_places[v] = narrow_places[v + 1] = true;
             const Ints& before = lists.predecessors[v];
             earliest = std::min(earliest, before.empty() ? -1 : before.back());
         }
-        return found;
+        return narrow_places;
     }
 
 private:
@@ -190,9 +190,9 @@ private:
                 else
                     add(lists.nbytes[s], lists.consumers[s]);
             it.first_candidate = static_cast<std::int32_t>(terms_.size());
-            for (std::size_t at = 0; at < lists.in_place[v].size(); ++at) {
-                const int s = lists.in_place[v][at];
-                add(lists.in_place_bytes[v][at], read_by[s]);
+            for (std::size_t place = 0; place < lists.in_place[v].size(); ++place) {
+                const int s = lists.in_place[v][place];
+                add(lists.in_place_bytes[v][place], read_by[s]);
             }
             it.end = static_cast<std::int32_t>(terms_.size());
             operators_.push_back(it);
@@ -219,10 +219,10 @@ private:
             require_ascending("predecessors", lists.predecessors[v], v);  // so operators are in a topological order
             require_ascending("in_place", lists.in_place[v], static_cast<int>(storages));
             require_size("in_place_bytes", lists.in_place_bytes[v].size(), lists.in_place[v].size());
-            for (std::size_t at = 0; at < lists.in_place[v].size(); ++at) {
-                const Bytes taken = lists.in_place_bytes[v][at];
-                require(taken >= 0 && taken <= lists.nbytes[lists.in_place[v][at]], "in_place_bytes: ", taken,
-                        " is not from 0 to the size of storage ", lists.in_place[v][at]);
+            for (std::size_t place = 0; place < lists.in_place[v].size(); ++place) {
+                const Bytes taken = lists.in_place_bytes[v][place];
+                require(taken >= 0 && taken <= lists.nbytes[lists.in_place[v][place]], "in_place_bytes: ", taken,
+                        " is not from 0 to the size of storage ", lists.in_place[v][place]);
             }
         }
         for (std::size_t s = 0; s < storages; ++s) {

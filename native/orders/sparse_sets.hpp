@@ -27,13 +27,13 @@ public:
         return {begin, static_cast<std::int32_t>(words_.size())};
     }
     bool subset(Set set, BitsView of) const {
-        for (auto at = set.begin; at < set.end; ++at)
-            if (words_[at].second & ~of.words[words_[at].first]) return false;
+        for (auto place = set.begin; place < set.end; ++place)
+            if (words_[place].second & ~of.words[words_[place].first]) return false;
         return true;
     }
     bool meets(Set set, BitsView other) const {
-        for (auto at = set.begin; at < set.end; ++at)
-            if (words_[at].second & other.words[words_[at].first]) return true;
+        for (auto place = set.begin; place < set.end; ++place)
+            if (words_[place].second & other.words[words_[place].first]) return true;
         return false;
     }
 

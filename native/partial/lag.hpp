@@ -20,16 +20,16 @@ struct Sides {
 class Lags {
 public:
     // The lag of one strip in bytes, or -1 where no overlap is allowed. A padded strip holds its padding.
-    std::int64_t of(const StripOp& op, std::int64_t at, std::int64_t read_rows, std::int64_t made_rows, Sides sides,
-                    bool padded) {
+    std::int64_t of(const StripOp& op, std::int64_t made_from, std::int64_t read_rows, std::int64_t made_rows,
+                    Sides sides, bool padded) {
         const auto& walk = op.walk;
         if (walk.order == StripWalk::Order::none) return -1;
         const auto top = padded ? 0 : sides.top;
         const auto rows = read_rows + (padded ? sides.top + sides.bottom : 0);
         if (rows < walk.least_rows) return -1;
-        const std::array<std::int64_t, 5> key{at, rows, made_rows, top, padded};
-        for (const auto& [known, lag] : known_)
-            if (known == key) return lag;
+        const std::array<std::int64_t, 5> key{made_from, rows, made_rows, top, padded};
+        for (const auto& [other, lag] : known_)
+            if (other == key) return lag;
         const auto columns = walk.read_columns + (padded ? op.left + op.right : 0);
         const auto lag = least(op, rows, columns, made_rows, top, padded ? 0 : walk.left);
         known_.push_back({key, lag});
@@ -72,30 +72,30 @@ private:
         std::int64_t most = 0;
         if (walk.order == StripWalk::Order::four_pixels) {
             const auto whole = count / 4 * 4;
-            for (std::int64_t at = 0; at < count;) {
-                const auto size = at < whole ? 4 : 1;
-                most = std::max(most, (at + size) * (channels - depth));
-                if (channels > 1) most = std::max(most, (at + size) * channels - 1 - at * depth);
-                at += size;
+            for (std::int64_t written = 0; written < count;) {
+                const auto size = written < whole ? 4 : 1;
+                most = std::max(most, (written + size) * (channels - depth));
+                if (channels > 1) most = std::max(most, (written + size) * channels - 1 - written * depth);
+                written += size;
             }
             return walk.unit * most;
         }
         ahead_ = lowest_;
-        for (auto at = count - 1; at > 0; --at) ahead_[at - 1] = std::min(ahead_[at - 1], ahead_[at]);
+        for (auto place = count - 1; place > 0; --place) ahead_[place - 1] = std::min(ahead_[place - 1], ahead_[place]);
         // What all later positions read must lie above all that is written by then.
-        for (std::int64_t at = 0; at + 1 < count; ++at)
-            most = std::max(most, (at + 1) * channels - ahead_[at + 1] * depth);
+        for (std::int64_t place = 0; place + 1 < count; ++place)
+            most = std::max(most, (place + 1) * channels - ahead_[place + 1] * depth);
         std::int64_t in_position = 0;
         if (walk.order == StripWalk::Order::channel)
             for (std::int64_t written = 1; written < channels; ++written)
                 in_position = std::max(in_position, written - written / (channels / depth));
-        for (std::int64_t at = 0; at < count; ++at) {
+        for (std::int64_t place = 0; place < count; ++place) {
             if (walk.order == StripWalk::Order::written_first)
-                most = std::max(most, (at + 1) * channels - lowest_[at] * depth);
+                most = std::max(most, (place + 1) * channels - lowest_[place] * depth);
             else if (channels > 1 && walk.order == StripWalk::Order::pixel)
-                most = std::max(most, (at + 1) * channels - 1 - lowest_[at] * depth);
+                most = std::max(most, (place + 1) * channels - 1 - lowest_[place] * depth);
             else if (channels > 1)
-                most = std::max(most, at * channels + in_position - lowest_[at] * depth);
+                most = std::max(most, place * channels + in_position - lowest_[place] * depth);
         }
         return walk.unit * most;
     }

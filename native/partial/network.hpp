@@ -67,14 +67,15 @@ struct StripNetwork {
         }
     }
 
-    StripWalk walk(const std::vector<std::int64_t>& n, std::size_t at) const {
+    StripWalk walk(const std::vector<std::int64_t>& n, std::size_t operator_index) const {
         if (n.empty()) return {};
         require_size("numbers of a walk", n.size(), 14);
         require(n[0] >= 1 && n[0] <= 4, "numbers of a walk: ", n[0], " is not an order of a walk");
         for (std::size_t i = 1; i < n.size(); ++i)
             require(n[i] >= (i == 10 ? 0 : 1), "numbers of a walk: ", n[i], " at ", i, " is too small");
         require(n[0] != 2 || n[12] >= n[11], "numbers of a walk: fewer channels than are read");
-        require(form.ops[at].inputs.size() >= 1 && form.ops[at].outputs.size() == 1, "walk: of no window");
+        require(form.ops[operator_index].inputs.size() >= 1 && form.ops[operator_index].outputs.size() == 1,
+                "walk: of no window");
         return {static_cast<StripWalk::Order>(n[0]),
                 n[1],
                 n[2],
@@ -118,10 +119,10 @@ struct StripSegment {
         require(!results.empty(), "segment: it has no results");
         std::vector<bool> there(network.row_bits.size(), false);
         for (const auto tensor : inputs) there[tensor] = true;
-        for (auto at = first; at < stop; ++at) {
-            const auto& op = network.form.ops[at];
+        for (auto operator_index = first; operator_index < stop; ++operator_index) {
+            const auto& op = network.form.ops[operator_index];
             for (const auto& input : op.inputs)
-                require(there[input.tensor], "segment: operator ", at, " reads what is not there");
+                require(there[input.tensor], "segment: operator ", operator_index, " reads what is not there");
             for (const auto tensor : op.outputs) there[tensor] = true;
         }
         for (const auto tensor : results) require(there[tensor], "segment: result ", tensor, " is made by nobody");

@@ -22,11 +22,11 @@ public:
     StripPricing(const StripNetwork& network, const StripSegment& segment, const StripProgram& program)
         : network_(network), segment_(segment), pieces_(program.pieces()), runs_(program.runs()),
           last_(pieces_.size(), -1), readers_(pieces_.size()) {
-        for (std::size_t at = 0; at < runs_.size(); ++at) {
-            for (const auto made : runs_[at].writes) last_[made] = at;
-            const auto& reads = runs_[at].reads;
+        for (std::size_t step = 0; step < runs_.size(); ++step) {
+            for (const auto piece : runs_[step].writes) last_[piece] = step;
+            const auto& reads = runs_[step].reads;
             for (std::size_t i = 0; i < reads.size(); ++i) {
-                last_[reads[i]] = at;
+                last_[reads[i]] = step;
                 if (std::find(reads.begin(), reads.begin() + i, reads[i]) == reads.begin() + i) ++readers_[reads[i]];
             }
         }
@@ -37,17 +37,17 @@ public:
         price.operators = runs_.size();
         auto live = segment_.live_beside;
         for (const auto nbytes : segment_.input_bytes) live += nbytes;
-        for (std::size_t at = 0; at < runs_.size(); ++at) {
-            const auto& one = runs_[at];
-            std::int64_t made = 0;
-            for (const auto piece : one.writes) made += pieces_[piece].nbytes;
-            live += made;
+        for (std::size_t step = 0; step < runs_.size(); ++step) {
+            const auto& one = runs_[step];
+            std::int64_t written = 0;
+            for (const auto piece : one.writes) written += pieces_[piece].nbytes;
+            live += written;
             price.apart_bytes = std::max(price.apart_bytes, live);
-            price.peak_bytes = std::max(price.peak_bytes, live - taken(one, at));
+            price.peak_bytes = std::max(price.peak_bytes, live - taken(one, step));
             price.macs += one.macs;
             price.persistent_bytes += one.computes ? one.persistent_bytes : network_.moving_persistent_bytes;
-            if (!one.computes) price.copied_bytes += made;
-            live -= freed(one, at);
+            if (!one.computes) price.copied_bytes += written;
+            live -= freed(one, step);
         }
         return price;
     }
@@ -59,30 +59,30 @@ private:
     const std::vector<StripRun>& runs_;
     std::vector<std::int64_t> last_, readers_;  // by piece: the last operator that makes or reads it, how many read it
 
-    bool ends(std::int64_t piece, std::size_t at) const {
-        return last_[piece] == static_cast<std::int64_t>(at) && !pieces_[piece].kept;
+    bool ends(std::int64_t piece, std::size_t step) const {
+        return last_[piece] == static_cast<std::int64_t>(step) && !pieces_[piece].kept;
     }
 
     // How much of its result an operator makes where something that it reads lies.
-    std::int64_t taken(const StripRun& one, std::size_t at) const {
-        const auto& made = pieces_[one.writes[0]];
+    std::int64_t taken(const StripRun& one, std::size_t step) const {
+        const auto& result = pieces_[one.writes[0]];
         const auto inputs = static_cast<std::int64_t>(segment_.inputs.size());
-        if (one.apart && made.kept) return 0;
+        if (one.apart && result.kept) return 0;
         for (const auto over : one.over)
-            if (ends(over, at) && !(over < inputs && segment_.inputs_apart[over]) &&
-                pieces_[over].nbytes == made.nbytes && !(network_.only_reader && readers_[over] > 1))
-                return made.nbytes;
-        if (one.lagged < 0 || !ends(one.lagged, at)) return 0;
+            if (ends(over, step) && !(over < inputs && segment_.inputs_apart[over]) &&
+                pieces_[over].nbytes == result.nbytes && !(network_.only_reader && readers_[over] > 1))
+                return result.nbytes;
+        if (one.lagged < 0 || !ends(one.lagged, step)) return 0;
         if (one.lagged < inputs && !segment_.inputs_alone[one.lagged]) return 0;
         const auto lag = network_.aligned_bytes(8 * one.lag);
-        return std::max<std::int64_t>(std::min(pieces_[one.lagged].nbytes, made.nbytes - lag), 0);
+        return std::max<std::int64_t>(std::min(pieces_[one.lagged].nbytes, result.nbytes - lag), 0);
     }
 
-    std::int64_t freed(const StripRun& one, std::size_t at) {
+    std::int64_t freed(const StripRun& one, std::size_t step) {
         std::int64_t nbytes = 0;
         for (const auto* list : {&one.reads, &one.writes})
             for (const auto piece : *list)
-                if (ends(piece, at)) {
+                if (ends(piece, step)) {
                     nbytes += pieces_[piece].nbytes;
                     last_[piece] = -1;  // once
                 }
@@ -94,12 +94,14 @@ inline StripPrice price_strips(const StripNetwork& network, const StripSegment& 
                                const std::vector<std::int64_t>& recomputed, bool even) {
     require(strips >= 1 && strips <= (std::int64_t{1} << 20), "strips: ", strips, " is not a number of strips");
     std::vector<bool> again(segment.stop - segment.first, false);
-    for (const auto at : recomputed)
-        if (at >= segment.first && at < segment.stop) again[at - segment.first] = true;
+    for (const auto operator_index : recomputed)
+        if (operator_index >= segment.first && operator_index < segment.stop)
+            again[operator_index - segment.first] = true;
     for (const auto tensor : segment.results)
-        for (auto at = segment.first; at < segment.stop; ++at) {
-            const auto& made = network.form.ops[at].outputs;
-            if (std::find(made.begin(), made.end(), tensor) != made.end()) again[at - segment.first] = false;
+        for (auto operator_index = segment.first; operator_index < segment.stop; ++operator_index) {
+            const auto& outputs = network.form.ops[operator_index].outputs;
+            if (std::find(outputs.begin(), outputs.end(), tensor) != outputs.end())
+                again[operator_index - segment.first] = false;
         }
     const StripRows rows(network, segment, strips, again, even);
     const StripProgram program(network, segment, rows, again);

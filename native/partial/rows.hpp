@@ -14,7 +14,7 @@ namespace downset {
 class StripRows {
 public:
     // By strip, by operator of the segment: the rows computed; empty for none.
-    std::vector<std::vector<Rows>> made;
+    std::vector<std::vector<Rows>> by_strip;
 
     StripRows(const StripNetwork& network, const StripSegment& segment, std::int64_t strips,
               const std::vector<bool>& recomputed, bool even)
@@ -30,7 +30,7 @@ public:
         const auto count = static_cast<std::int64_t>(paces.size());
         std::vector<std::int64_t> before(segment.stop - segment.first, 0);
         for (std::int64_t number = 0; number < count; ++number)
-            made.push_back(strip(number - count + strips, paces[number], recomputed, before));
+            by_strip.push_back(strip(number - count + strips, paces[number], recomputed, before));
     }
 
 private:
@@ -44,17 +44,17 @@ private:
 
     std::vector<std::int64_t> pace(std::int64_t number) const {
         std::vector<std::int64_t> ends(form_.rows.size());
-        std::vector<bool> known(form_.rows.size(), false);
+        std::vector<bool> bounded(form_.rows.size(), false);
         for (const auto tensor : segment_.results) {
             ends[tensor] = number * form_.rows[tensor];
-            known[tensor] = true;
+            bounded[tensor] = true;
         }
-        for (auto at = segment_.stop - 1; at >= segment_.first; --at) {
-            const auto& op = form_.ops[at];
+        for (auto operator_index = segment_.stop - 1; operator_index >= segment_.first; --operator_index) {
+            const auto& op = form_.ops[operator_index];
             bool any = false;
             std::int64_t end = 0;
             for (const auto tensor : op.outputs)
-                if (known[tensor]) {
+                if (bounded[tensor]) {
                     end = any ? std::max(end, ends[tensor]) : ends[tensor];
                     any = true;
                 }
@@ -65,29 +65,29 @@ private:
                     input.per == 0
                         ? form_.rows[input.tensor] * strips_
                         : floor_div(input.scale * (end - strips_) + input.high * strips_, input.per) + strips_;
-                ends[input.tensor] = known[input.tensor] ? std::max(ends[input.tensor], behind) : behind;
-                known[input.tensor] = true;
+                ends[input.tensor] = bounded[input.tensor] ? std::max(ends[input.tensor], behind) : behind;
+                bounded[input.tensor] = true;
             }
         }
         for (std::size_t tensor = 0; tensor < ends.size(); ++tensor)
-            ends[tensor] = known[tensor] ? std::min(std::max<std::int64_t>(floor_div(ends[tensor], strips_), 0),
-                                                    form_.rows[tensor])
-                                         : 0;
+            ends[tensor] = bounded[tensor] ? std::min(std::max<std::int64_t>(floor_div(ends[tensor], strips_), 0),
+                                                      form_.rows[tensor])
+                                           : 0;
         return ends;
     }
 
     std::vector<Rows> strip(std::int64_t number, const std::vector<std::int64_t>& pace,
                             const std::vector<bool>& recomputed, std::vector<std::int64_t>& before) const {
-        std::vector<Rows> wanted(form_.rows.size()), found(segment_.stop - segment_.first);
+        std::vector<Rows> wanted(form_.rows.size()), result(segment_.stop - segment_.first);
         for (const auto tensor : segment_.results)
             if (number >= 0) {
                 const auto rows = form_.rows[tensor];
                 const Rows part{number * rows / strips_, (number + 1) * rows / strips_};
                 wanted[tensor] = part.empty() ? Rows{} : part;
             }
-        for (auto at = segment_.stop - 1; at >= segment_.first; --at) {
-            const auto& op = form_.ops[at];
-            const auto index = at - segment_.first;
+        for (auto operator_index = segment_.stop - 1; operator_index >= segment_.first; --operator_index) {
+            const auto& op = form_.ops[operator_index];
+            const auto index = operator_index - segment_.first;
             Rows rows;
             for (const auto tensor : op.outputs) rows.cover(wanted[tensor]);
             if (!recomputed[index]) {
@@ -98,10 +98,10 @@ private:
                 before[index] = std::max(before[index], stop);
             }
             if (rows.empty()) continue;
-            found[index] = rows;
+            result[index] = rows;
             for (const auto& input : op.inputs) wanted[input.tensor].cover(input.read(rows, form_.rows[input.tensor]));
         }
-        return found;
+        return result;
     }
 };
 

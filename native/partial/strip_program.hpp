@@ -33,8 +33,9 @@ public:
                  const std::vector<bool>& recomputed)
         : network_(network), segment_(segment), rows_(rows), recomputed_(recomputed), held_(network.row_bits.size()),
           join_of_(network.row_bits.size(), -1), maker_(network.row_bits.size(), -1) {
-        for (auto at = segment.first; at < segment.stop; ++at)
-            for (const auto tensor : network.form.ops[at].outputs) maker_[tensor] = at - segment.first;
+        for (auto operator_index = segment.first; operator_index < segment.stop; ++operator_index)
+            for (const auto tensor : network.form.ops[operator_index].outputs)
+                maker_[tensor] = operator_index - segment.first;
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
             const auto tensor = segment.inputs[i];
             held_[tensor] = {piece(tensor, {0, network.form.rows[tensor]})};
@@ -77,22 +78,22 @@ private:
     }
 
     std::int64_t step(std::int64_t tensor, Rows rows, std::vector<std::int64_t> reads) {
-        const auto made = piece(tensor, rows);
-        runs_.push_back({std::move(reads), {made}, {}, -1, 0});
-        return made;
+        const auto result = piece(tensor, rows);
+        runs_.push_back({std::move(reads), {result}, {}, -1, 0});
+        return result;
     }
 
     // Of each strip, by tensor: the first row that later strips read, or -1.
     std::vector<std::vector<std::int64_t>> first_read_later() const {
-        std::vector<std::vector<std::int64_t>> later(rows_.made.size());
+        std::vector<std::vector<std::int64_t>> later(rows_.by_strip.size());
         later.back().assign(held_.size(), -1);
-        for (auto strip = rows_.made.size() - 1; strip > 0; --strip) {
+        for (auto strip = rows_.by_strip.size() - 1; strip > 0; --strip) {
             later[strip - 1] = later[strip];
-            for (auto at = segment_.first; at < segment_.stop; ++at) {
-                const auto made = rows_.made[strip][at - segment_.first];
-                if (made.empty()) continue;
-                for (const auto& input : network_.form.ops[at].inputs) {
-                    const auto start = input.read(made, network_.form.rows[input.tensor]).start;
+            for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index) {
+                const auto result_rows = rows_.by_strip[strip][operator_index - segment_.first];
+                if (result_rows.empty()) continue;
+                for (const auto& input : network_.form.ops[operator_index].inputs) {
+                    const auto start = input.read(result_rows, network_.form.rows[input.tensor]).start;
                     auto& first = later[strip - 1][input.tensor];
                     first = first < 0 ? start : std::min(first, start);
                 }
@@ -105,14 +106,16 @@ private:
         const auto later = first_read_later();
         std::vector<std::vector<std::int64_t>> whole(held_.size());
         for (const auto tensor : segment_.inputs) whole[tensor] = held_[tensor];
-        for (std::size_t strip = 0; strip < rows_.made.size() && possible_; ++strip) {
+        for (std::size_t strip = 0; strip < rows_.by_strip.size() && possible_; ++strip) {
             std::vector<std::int64_t> last(held_.size(), -1);
-            for (auto at = segment_.first; at < segment_.stop; ++at)
-                if (!rows_.made[strip][at - segment_.first].empty())
-                    for (const auto& input : network_.form.ops[at].inputs) last[input.tensor] = at;
-            for (auto at = segment_.first; at < segment_.stop && possible_; ++at)
-                if (const auto made = rows_.made[strip][at - segment_.first]; !made.empty())
-                    compute(at, made, last, later[strip], whole);
+            for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index)
+                if (!rows_.by_strip[strip][operator_index - segment_.first].empty())
+                    for (const auto& input : network_.form.ops[operator_index].inputs)
+                        last[input.tensor] = operator_index;
+            for (auto operator_index = segment_.first; operator_index < segment_.stop && possible_; ++operator_index)
+                if (const auto result_rows = rows_.by_strip[strip][operator_index - segment_.first];
+                    !result_rows.empty())
+                    compute(operator_index, result_rows, last, later[strip], whole);
         }
         if (!possible_) return;
         for (std::size_t i = 0; i < joins_.size(); ++i) {
@@ -122,25 +125,26 @@ private:
         }
     }
 
-    void compute(std::int64_t at, Rows made, const std::vector<std::int64_t>& last,
+    void compute(std::int64_t operator_index, Rows result_rows, const std::vector<std::int64_t>& last,
                  const std::vector<std::int64_t>& later, const std::vector<std::vector<std::int64_t>>& whole) {
-        const auto& op = network_.form.ops[at];
+        const auto& op = network_.form.ops[operator_index];
         std::vector<Rows> read;
         std::vector<std::int64_t> reads;
-        for (const auto& input : op.inputs) read.push_back(input.read(made, network_.form.rows[input.tensor]));
+        for (const auto& input : op.inputs) read.push_back(input.read(result_rows, network_.form.rows[input.tensor]));
         for (std::size_t i = 0; i < read.size(); ++i) reads.push_back(cut(op.inputs[i].tensor, read[i]));
         for (const auto& input : op.inputs)
-            if (last[input.tensor] == at) keep(input.tensor, later[input.tensor], whole[input.tensor]);
-        const auto given = rows_given(at, made, read);
+            if (last[input.tensor] == operator_index) keep(input.tensor, later[input.tensor], whole[input.tensor]);
+        const auto given = rows_given(operator_index, result_rows, read);
         if (!possible_) return;
         std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        run(at, read, std::move(reads), writes);
+        run(operator_index, read, std::move(reads), writes);
         runs_.back().macs = op.macs_per_row * given.size();
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
-            const auto exact =
-                given.start == made.start && given.stop == made.stop ? writes[i] : step(tensor, made, {writes[i]});
+            const auto exact = given.start == result_rows.start && given.stop == result_rows.stop
+                                   ? writes[i]
+                                   : step(tensor, result_rows, {writes[i]});
             held_[tensor].push_back(exact);
             writes[i] = exact;
         }
@@ -151,15 +155,15 @@ private:
         }
     }
 
-    void run(std::int64_t at, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
+    void run(std::int64_t operator_index, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
              const std::vector<std::int64_t>& writes) {
-        const auto& op = network_.ops[at];
+        const auto& op = network_.ops[operator_index];
         std::vector<std::int64_t> over;
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
         bool padded = false;
         if (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none)
-            sides = sides_of(at, read[0], pieces_[writes[0]].rows);
+            sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
         if (op.padded_row_bits > 0 && pads(op, sides, read[0].size())) {
             const auto rows = read[0].size() + sides.top + sides.bottom;
             pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
@@ -167,7 +171,7 @@ private:
             reads[0] = static_cast<std::int64_t>(pieces_.size()) - 1;
             padded = true;
         }
-        const auto lag = lags_.of(op, at, read[0].size(), pieces_[writes[0]].rows.size(), sides, padded);
+        const auto lag = lags_.of(op, operator_index, read[0].size(), pieces_[writes[0]].rows.size(), sides, padded);
         const auto lagged = lag < 0 ? -1 : reads[0];
         runs_.push_back({std::move(reads), writes, std::move(over), lagged, lag});
         runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
@@ -182,14 +186,15 @@ private:
     }
 
     // Rows of padding above and below.
-    Sides sides_of(std::int64_t at, Rows read, Rows made) const {
-        const auto& op = network_.ops[at];
+    Sides sides_of(std::int64_t operator_index, Rows read, Rows result_rows) const {
+        const auto& op = network_.ops[operator_index];
         const auto& form = network_.form;
-        const auto rows = form.rows[form.ops[at].inputs[0].tensor];
-        if (made.start == 0 && made.stop == form.ops[at].rows && read.start == 0 && read.stop == rows)
+        const auto rows = form.rows[form.ops[operator_index].inputs[0].tensor];
+        if (result_rows.start == 0 && result_rows.stop == form.ops[operator_index].rows && read.start == 0 &&
+            read.stop == rows)
             return {op.begin, op.end};
-        const auto first = made.start * op.stride - op.begin;
-        const auto last = (made.stop - 1) * op.stride - op.begin + op.reach;
+        const auto first = result_rows.start * op.stride - op.begin;
+        const auto last = (result_rows.stop - 1) * op.stride - op.begin + op.reach;
         return {read.start - first, std::max<std::int64_t>(std::min(last, rows + op.end) - read.stop, 0)};
     }
 
@@ -202,36 +207,38 @@ private:
         return !same && !none;
     }
 
-    Rows rows_given(std::int64_t at, Rows made, const std::vector<Rows>& read) {
-        const auto& op = network_.ops[at];
+    Rows rows_given(std::int64_t operator_index, Rows result_rows, const std::vector<Rows>& read) {
+        const auto& op = network_.ops[operator_index];
         const auto& form = network_.form;
-        bool all = made.start == 0 && made.stop == form.ops[at].rows;
+        bool all = result_rows.start == 0 && result_rows.stop == form.ops[operator_index].rows;
         for (std::size_t i = 0; i < read.size(); ++i)
-            all = all && read[i].start == 0 && read[i].stop == form.rows[form.ops[at].inputs[i].tensor];
-        if (op.given == StripOp::Given::exact || all) return made;
+            all = all && read[i].start == 0 && read[i].stop == form.rows[form.ops[operator_index].inputs[i].tensor];
+        if (op.given == StripOp::Given::exact || all) return result_rows;
         const auto first = op.first_read < 0 ? Rows{} : read[op.first_read];
-        Rows given = made;
+        Rows given = result_rows;
         switch (op.given) {
             case StripOp::Given::window:
-                given = {std::min(made.start, floor_div(first.start + op.begin, op.stride)),
-                         std::max(made.stop, std::min(-floor_div(op.reach - op.begin - first.stop, op.stride) + 1,
-                                                      form.ops[at].rows))};
+                given = {
+                    std::min(result_rows.start, floor_div(first.start + op.begin, op.stride)),
+                    std::max(result_rows.stop, std::min(-floor_div(op.reach - op.begin - first.stop, op.stride) + 1,
+                                                        form.ops[operator_index].rows))};
                 break;
             case StripOp::Given::transposed:
-                given.start = std::min(made.start, (first.stop - 1) * op.stride - op.begin + op.reach - 1);
+                given.start = std::min(result_rows.start, (first.stop - 1) * op.stride - op.begin + op.reach - 1);
                 break;
             case StripOp::Given::factor: given = {first.start * op.factor, first.stop * op.factor}; break;
             case StripOp::Given::pad:
-                given = {std::min(made.start, first.start + op.begin), std::max(made.stop, first.stop + op.begin)};
+                given = {std::min(result_rows.start, first.start + op.begin),
+                         std::max(result_rows.stop, first.stop + op.begin)};
                 break;
             case StripOp::Given::exact: break;
         }
-        if (op.adds && (given.start != made.start || given.stop != made.stop)) possible_ = false;
+        if (op.adds && (given.start != result_rows.start || given.stop != result_rows.stop)) possible_ = false;
         return given;
     }
 
     std::int64_t cut(std::int64_t tensor, Rows rows) {
-        if (const auto found = within(tensor, rows); found >= 0) return found;
+        if (const auto piece_held = within(tensor, rows); piece_held >= 0) return piece_held;
         std::vector<std::int64_t> parts;
         for (const auto part : chain(tensor, rows)) parts.push_back(cut(tensor, part));
         const auto joined = step(tensor, rows, std::move(parts));
@@ -241,31 +248,31 @@ private:
 
     std::int64_t within(std::int64_t tensor, Rows rows) {
         std::int64_t least = -1;
-        for (const auto at : held_[tensor]) {
-            const auto& has = pieces_[at].rows;
+        for (const auto piece : held_[tensor]) {
+            const auto& has = pieces_[piece].rows;
             if (has.start <= rows.start && rows.stop <= has.stop)
-                if (least < 0 || has.size() < pieces_[least].rows.size()) least = at;
+                if (least < 0 || has.size() < pieces_[least].rows.size()) least = piece;
         }
         if (least < 0) return -1;
         const auto& has = pieces_[least].rows;
         if (has.start == rows.start && has.stop == rows.stop) return least;
-        const auto made = step(tensor, rows, {least});
-        held_[tensor].push_back(made);
-        return made;
+        const auto result = step(tensor, rows, {least});
+        held_[tensor].push_back(result);
+        return result;
     }
 
     std::vector<Rows> chain(std::int64_t tensor, Rows rows) const {
         std::vector<Rows> parts;
-        for (auto at = rows.start; at < rows.stop;) {
-            auto stop = at;
+        for (auto start = rows.start; start < rows.stop;) {
+            auto stop = start;
             for (const auto one : held_[tensor]) {
                 const auto& has = pieces_[one].rows;
-                if (has.start <= at && at < has.stop) stop = std::max(stop, has.stop);
+                if (has.start <= start && start < has.stop) stop = std::max(stop, has.stop);
             }
-            require(stop > at, "strips: rows that were dropped are read");
+            require(stop > start, "strips: rows that were dropped are read");
             stop = std::min(stop, rows.stop);
-            parts.push_back({at, stop});
-            at = stop;
+            parts.push_back({start, stop});
+            start = stop;
         }
         return parts;
     }
@@ -276,11 +283,11 @@ private:
             return;
         }
         std::int64_t stop = 0;
-        for (const auto at : held_[tensor]) stop = std::max(stop, pieces_[at].rows.stop);
+        for (const auto piece : held_[tensor]) stop = std::max(stop, pieces_[piece].rows.stop);
         if (first < 0 || first >= stop || (maker_[tensor] >= 0 && recomputed_[maker_[tensor]])) {
             held_[tensor].clear();
-        } else if (const auto found = within(tensor, {first, stop}); found >= 0) {
-            held_[tensor] = {found};
+        } else if (const auto piece = within(tensor, {first, stop}); piece >= 0) {
+            held_[tensor] = {piece};
         } else {
             std::vector<std::int64_t> parts;
             for (const auto part : chain(tensor, {first, stop})) parts.push_back(cut(tensor, part));
@@ -288,10 +295,10 @@ private:
         }
     }
 
-    void join(std::int64_t number, std::int64_t made) {
+    void join(std::int64_t number, std::int64_t piece) {
         auto& levels = joins_[number].levels;
-        const bool last = pieces_[made].rows.stop == network_.form.rows[pieces_[made].tensor];
-        levels[0].push_back(made);
+        const bool last = pieces_[piece].rows.stop == network_.form.rows[pieces_[piece].tensor];
+        levels[0].push_back(piece);
         for (std::size_t level = 0; level < levels.size(); ++level) {
             if (levels[level].size() < kMostJoined || last) break;
             if (level + 1 == levels.size()) levels.emplace_back();
@@ -326,10 +333,10 @@ private:
     // Operators may make rows, on their way to later ones, that nobody reads.
     void drop_unread() {
         std::vector<bool> read(pieces_.size());
-        for (std::size_t at = 0; at < pieces_.size(); ++at) read[at] = pieces_[at].kept;
+        for (std::size_t piece = 0; piece < pieces_.size(); ++piece) read[piece] = pieces_[piece].kept;
         std::vector<StripRun> needed;
         for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
-            if (std::none_of(run->writes.begin(), run->writes.end(), [&](auto made) { return read[made]; })) continue;
+            if (std::none_of(run->writes.begin(), run->writes.end(), [&](auto piece) { return read[piece]; })) continue;
             for (const auto piece : run->reads) read[piece] = true;
             needed.push_back(std::move(*run));
         }

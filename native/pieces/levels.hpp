@@ -36,10 +36,10 @@ public:
         const Level* down = &most_by_[static_cast<std::size_t>(v) * count_];
         Level* low = range.low.data();
         Level* high = range.high.data();
-        const Level at = in ? 0 : 1;
+        const Level level = in ? 0 : 1;
         Level worst = 0;
         for (int u = 0; u < count_; ++u) {
-            low[u] = std::max<Level>(low[u], at - up[u]);
+            low[u] = std::max<Level>(low[u], level - up[u]);
             if (in) high[u] = std::min(high[u], down[u]);
             worst = std::max<Level>(worst, low[u] - high[u]);
         }

@@ -78,15 +78,15 @@ public:
 
     // What may be added to a piece: vertices that feed it, or whose results nobody reads; their successors are all in.
     PieceSet candidates(const PieceSet& left, const PieceSet& piece) const {
-        PieceSet found = ends;
-        piece.each([&](int v) { found |= predecessors[v]; });
-        return (found & left) - piece;
+        PieceSet feeders = ends;
+        piece.each([&](int v) { feeders |= predecessors[v]; });
+        return (feeders & left) - piece;
     }
 
     PieceSet feeding(const PieceSet& piece) const {
-        PieceSet found;
-        piece.each([&](int v) { found |= predecessors[v]; });
-        return found;
+        PieceSet feeders;
+        piece.each([&](int v) { feeders |= predecessors[v]; });
+        return feeders;
     }
 
     std::int64_t cost_of(const PieceSet& left, const PieceSet& piece) {
@@ -146,28 +146,28 @@ private:
                 for (const auto& input : op.inputs)
                     if (input.tensor == tensor)
                         for (int s = 0; s <= strips; ++s)
-                            if (const auto made = made_of(op, s); !made.empty())
-                                wanted[s].cover(input.read(made, rows));
+                            if (const auto result_rows = made_of(op, s); !result_rows.empty())
+                                wanted[s].cover(input.read(result_rows, rows));
             }
         });
     }
 
     Rows made_of(const RowOp& op, int strip) const {
-        Rows made;
-        for (auto tensor : op.outputs) made.cover(wanted_[tensor * (strips + 1) + strip]);
-        return op.whole && !made.empty() ? Rows{0, op.rows} : made;
+        Rows result_rows;
+        for (auto tensor : op.outputs) result_rows.cover(wanted_[tensor * (strips + 1) + strip]);
+        return op.whole && !result_rows.empty() ? Rows{0, op.rows} : result_rows;
     }
 
     std::int64_t sweep(const RowOp& op, int v) {
         std::int64_t spent = 0;
         for (int s = 0; s <= strips; ++s) {
-            const auto made = made_of(op, s);
-            spent += s < strips ? made.size() : -made.size();
-            if (made.empty()) continue;
-            for (auto tensor : op.outputs) wanted_[tensor * (strips + 1) + s] = made;
+            const auto result_rows = made_of(op, s);
+            spent += s < strips ? result_rows.size() : -result_rows.size();
+            if (result_rows.empty()) continue;
+            for (auto tensor : op.outputs) wanted_[tensor * (strips + 1) + s] = result_rows;
             for (const auto& input : op.inputs)
                 if (!read_by[input.tensor].has(v)) {  // made inside v, or given
-                    wanted_[input.tensor * (strips + 1) + s].cover(input.read(made, form.rows[input.tensor]));
+                    wanted_[input.tensor * (strips + 1) + s].cover(input.read(result_rows, form.rows[input.tensor]));
                 }
         }
         return std::max<std::int64_t>(spent, 0) * op.macs_per_row;

@@ -33,10 +33,10 @@ inline std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 
 struct RowInput {
     std::int64_t tensor, scale, per, low, high;  // per 0: read whole
-    Rows read(Rows made, std::int64_t rows) const {
+    Rows read(Rows result_rows, std::int64_t rows) const {
         if (per == 0) return {0, rows};
-        auto start = floor_div(scale * made.start + low, per);
-        auto stop = floor_div(scale * (made.stop - 1) + high, per) + 1;
+        auto start = floor_div(scale * result_rows.start + low, per);
+        auto stop = floor_div(scale * (result_rows.stop - 1) + high, per) + 1;
         start = std::min(std::max<std::int64_t>(start, 0), rows - 1);
         return {start, std::max(std::min(stop, rows), start + 1)};
     }

@@ -124,33 +124,33 @@ private:
     // Whether what is left can be cut into pieces within the threshold; chain_ then ends with the piece taken here.
     bool reach(const PieceSet& left, const PieceSet& forced) {
         if (left.empty()) return true;
-        if (const auto found = dead_.find(left); found != dead_.end() && found->second.first >= threshold_) {
-            too_dear(found->second.second);
+        if (const auto dead_end = dead_.find(left); dead_end != dead_.end() && dead_end->second.first >= threshold_) {
+            too_dear(dead_end->second.second);
             return false;
         }
         const auto outer = next_;
         next_ = kNone;
         PieceSet piece;
         const auto cost = least(left, forced, piece);
-        bool found = false;
+        bool reached = false;
         if (cost != kNone && cost <= threshold_) {
             Range range = levels_.open(left);
             bool open = true;
             piece.each_down(net_.count, [&](int v) { return open = levels_.decide(range, v, true); });
-            found = open && grow(left, piece, cost, net_.count - 1, std::move(range));
+            reached = open && grow(left, piece, cost, net_.count - 1, std::move(range));
         } else {
             too_dear(cost);
         }
-        if (!found && !limit_) dead_[left] = {threshold_, next_};
+        if (!reached && !limit_) dead_[left] = {threshold_, next_};
         next_ = std::min(next_, outer);
-        return found;
+        return reached;
     }
 
     // Pieces that contain `piece`, larger ones first; vertices above `from` are decided. A vertex becomes possible when
     // a higher one is added, never a lower one, so every piece comes once.
     bool grow(const PieceSet& left, const PieceSet& piece, std::int64_t cost, int from, Range range) {
         if (out_of_time()) return false;
-        bool found = false, dead = false;
+        bool reached = false, dead = false;
         net_.candidates(left, piece).each_down(from + 1, [&](int v) {
             if (range.low[v] == 0 && (net_.successors[v] & left).within(piece)) {
                 const auto extra = net_.place(v, left, piece);
@@ -159,8 +159,8 @@ private:
                     larger.add(v);
                     Range inside = range;
                     if (levels_.decide(inside, v, true))
-                        found = grow(left, larger, cost + extra, v - 1, std::move(inside));
-                    if (found || limit_) return false;
+                        reached = grow(left, larger, cost + extra, v - 1, std::move(inside));
+                    if (reached || limit_) return false;
                 } else if (extra != kNone) {
                     too_dear(cost + extra);
                 }
@@ -169,7 +169,7 @@ private:
             return !dead;
         });
         if (dead) return false;
-        if (found || limit_) return found;
+        if (reached || limit_) return reached;
         const auto rest = left - piece;
         if (piece.empty() || !reach(rest, net_.feeding(piece) & rest)) return false;
         chain_.push_back({piece, cost});
@@ -179,11 +179,12 @@ private:
     using Priced = std::pair<PieceSet, std::int64_t>;
 
     const Best& solve(const PieceSet& left, const PieceSet& forced) {
-        if (const auto found = best_.find(left); found != best_.end()) return found->second;
+        if (const auto solved = best_.find(left); solved != best_.end()) return solved->second;
         Best best;
         if (left.empty()) {
             best.value = 0;
-        } else if (const auto known = dead_.find(left); known == dead_.end() || known->second.first < threshold_) {
+        } else if (const auto dead_end = dead_.find(left);
+                   dead_end == dead_.end() || dead_end->second.first < threshold_) {
             PieceSet piece;
             std::vector<Priced> options;
             const auto cost = least(left, forced, piece);

@@ -50,12 +50,12 @@ public:
     }
 
     // The largest T with T + C(T) within the budget: the limit, and its division. False: there is none (or no time).
-    bool largest_within(int start, int stop, int set, int leader, double budget, double& limit, Division& found) {
+    bool largest_within(int start, int stop, int set, int leader, double budget, double& limit, Division& division) {
         limit = budget;
         while (!out_of_time()) {
-            const double transfer = least_transfer(start, stop, set, leader, limit, &found);
+            const double transfer = least_transfer(start, stop, set, leader, limit, &division);
             if (transfer == kNever) return false;
-            if (found.longest + transfer <= budget * kAbout) return true;
+            if (division.longest + transfer <= budget * kAbout) return true;
             const double next = budget - transfer;
             if (next >= limit) return false;  // rounding
             limit = next;
@@ -78,15 +78,14 @@ public:
 
     // The least T + C(T) below the cutoff, exactly; value infinite: none below.
     Known least_sum(int start, int stop, int set, int leader, double cutoff) {
-        Known& known = known_of(start, stop, set, leader);
-        if (known.above >= cutoff || known.exact())
-            return known.value < cutoff ? known : Known{kNever, kNever, known.above};
-        double best = std::min(cutoff, known.value), limit = known.value < cutoff ? known.limit : kNever;
+        Known& fact = known_of(start, stop, set, leader);
+        if (fact.above >= cutoff || fact.exact()) return fact.value < cutoff ? fact : Known{kNever, kNever, fact.above};
+        double best = std::min(cutoff, fact.value), limit = fact.value < cutoff ? fact.limit : kNever;
         best = lightest(start, stop, set, leader, 1, kBelow, best, limit);
         if (stopped_) return {kNever, kNever, 0};
-        known.above = best;
-        if (best < cutoff) known.value = best, known.limit = limit;
-        return best < cutoff ? known : Known{kNever, kNever, best};
+        fact.above = best;
+        if (best < cutoff) fact.value = best, fact.limit = limit;
+        return best < cutoff ? fact : Known{kNever, kNever, best};
     }
 
     // The least T + weight · C(T), or the cutoff where none is below; none is below `below` times what is returned.
@@ -97,12 +96,12 @@ public:
             double low, low_cost, high, high_cost;
         };
         double best = cutoff;
-        Division found;
-        const auto look = [&](double at) {
-            const double transfer = least_transfer(start, stop, set, leader, at, &found);
-            if (transfer < kNever && found.longest + weight * transfer < best * kBelow)
-                best = found.longest + weight * transfer, limit = at;
-            if (transfer == kNever) found.longest = at;
+        Division division;
+        const auto look = [&](double trial) {
+            const double transfer = least_transfer(start, stop, set, leader, trial, &division);
+            if (transfer < kNever && division.longest + weight * transfer < best * kBelow)
+                best = division.longest + weight * transfer, limit = trial;
+            if (transfer == kNever) division.longest = trial;
             return transfer;
         };
         const double alone = problem_.segment(start, stop).macs.final[0] / speed_of(set, leader);
@@ -110,7 +109,7 @@ public:
         if (sets_.members[set].size() < 2) return best;
         const double end = std::min(best, alone);
         const double end_cost = look(end);
-        const double end_really = found.longest;
+        const double end_really = division.longest;
         const double least = problem_.macs(start, stop) / sets_.speed[set];
         if (end_cost == kNever || least + weight * end_cost >= best * below) return best;
         const double start_cost = look(least);
@@ -123,7 +122,7 @@ public:
             if (out_of_time()) return best;
             const double middle = (span.low + span.high) / 2;
             const double cost = look(middle);
-            const double really = found.longest;
+            const double really = division.longest;
             spans.push_back({middle, cost, span.high, span.high_cost});
             spans.push_back({span.low, span.low_cost, std::min(really, middle), cost});
         }
@@ -132,23 +131,23 @@ public:
 
     // Whether some division has T + C(T) within the budget: the value of one, or infinity.
     double sum_within(int start, int stop, int set, int leader, double budget) {
-        Known& known = known_of(start, stop, set, leader);
-        if (known.value <= budget) return known.value;
-        if (known.above >= budget) return kNever;
+        Known& fact = known_of(start, stop, set, leader);
+        if (fact.value <= budget) return fact.value;
+        if (fact.above >= budget) return kNever;
         double limit;
-        Division found;
-        if (largest_within(start, stop, set, leader, budget, limit, found)) {
-            known.value = found.longest + found.transfer, known.limit = limit;
-            return known.value;
+        Division division;
+        if (largest_within(start, stop, set, leader, budget, limit, division)) {
+            fact.value = division.longest + division.transfer, fact.limit = limit;
+            return fact.value;
         }
-        if (!stopped_) known.above = std::max(known.above, budget);
+        if (!stopped_) fact.above = std::max(fact.above, budget);
         return kNever;
     }
 
     Known& known_of(int start, int stop, int set, int leader) {
-        auto& known = known_[sets_.led(set, leader)];
-        if (known.empty()) known.resize(problem_.chain.segments.size());
-        return known[problem_.index(start, stop)];
+        auto& facts = known_[sets_.led(set, leader)];
+        if (facts.empty()) facts.resize(problem_.chain.segments.size());
+        return facts[problem_.index(start, stop)];
     }
 
     // The least sum of several blocks (two at least), one after another on the same devices under one leader, if it is
@@ -247,12 +246,12 @@ private:
                 all = false;
                 // What the other blocks of this path leave is all that this one may take.
                 const double left = cutoff - (distance[length] - weight[edge]);
-                const Known known = least_sum(start + previous[b], start + b, set, leader, left);
+                const Known fact = least_sum(start + previous[b], start + b, set, leader, left);
                 if (stopped_) return kNever;
-                if (known.value < kNever)
-                    weight[edge] = known.value, exact[edge] = 1;
+                if (fact.value < kNever)
+                    weight[edge] = fact.value, exact[edge] = 1;
                 else
-                    weight[edge] = std::max(known.above, left);
+                    weight[edge] = std::max(fact.above, left);
                 break;
             }
             if (!all) continue;

@@ -54,7 +54,7 @@ private:
     }
 
     void find_cycle() {
-        std::vector<std::int64_t> seen(distance.size(), -1), found;
+        std::vector<std::int64_t> seen(distance.size(), -1), arcs;
         double most = 0;
         for (std::size_t start = 0; start < distance.size(); ++start) {
             std::int64_t node = static_cast<std::int64_t>(start);
@@ -63,16 +63,16 @@ private:
                 node = parent_[node] < 0 ? -1 : arcs_.tails[parent_[node]];
             }
             if (node < 0 || seen[node] != static_cast<std::int64_t>(start)) continue;
-            found.clear();
+            arcs.clear();
             double gain = 0;
-            std::int64_t frames = 0, at = node;
+            std::int64_t frames = 0, tail = node;
             do {
-                const std::int64_t arc = parent_[at];
-                found.push_back(arc), gain += arcs_.weights[arc], frames += arcs_.frames[arc];
-                at = arcs_.tails[arc];
-            } while (at != node);
+                const std::int64_t arc = parent_[tail];
+                arcs.push_back(arc), gain += arcs_.weights[arc], frames += arcs_.frames[arc];
+                tail = arcs_.tails[arc];
+            } while (tail != node);
             const double rate = gain / static_cast<double>(std::max<std::int64_t>(1, frames));
-            if (gain > 0 && rate > most) most = rate, cycle.assign(found.rbegin(), found.rend());
+            if (gain > 0 && rate > most) most = rate, cycle.assign(arcs.rbegin(), arcs.rend());
         }
     }
 };

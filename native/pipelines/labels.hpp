@@ -90,31 +90,31 @@ private:
     }
 
     // Ways to run units [start, stop) on the set under the leader, every one within the limits.
-    void choices(int start, int stop, int set, int leader, double hand, double limit, std::vector<Choice>& found) {
+    void choices(int start, int stop, int set, int leader, double hand, double limit, std::vector<Choice>& options) {
         if (problem_.summed() || by_latency_) {
             Choice best;
             const double cutoff = std::min(limit, problem_.latency_limit * kLoose) - hand;
-            const auto known = blocks_.least_sum(start, stop, set, leader, cutoff);
-            if (known.value < cutoff) best = {known.value, 0, known.limit, leader, false};
+            const auto sum = blocks_.least_sum(start, stop, set, leader, cutoff);
+            if (sum.value < cutoff) best = {sum.value, 0, sum.limit, leader, false};
             if (several_ && sets_.members[set].size() > 1 && stop - start > 1) {
                 const double least = std::min(cutoff, best.compute);
                 int leads = leader;
                 const double value = blocks_.several(start, stop, set, leads, least, nullptr);
                 if (value < least) best = {value, 0, least, leads, true};
             }
-            if (best.compute < kNever) found.push_back(best);
+            if (best.compute < kNever) options.push_back(best);
             return;
         }
         Division division;
-        const auto transfer_at = [&](double at) {
-            return blocks_.least_transfer(start, stop, set, leader, at, &division);
+        const auto transfer_at = [&](double trial) {
+            return blocks_.least_transfer(start, stop, set, leader, trial, &division);
         };
-        const auto offer = [&](double at) {
-            const double transfer = transfer_at(at);
+        const auto offer = [&](double trial) {
+            const double transfer = transfer_at(trial);
             if (transfer == kNever) return;
             const double whole = problem_.network.overlap ? std::max(division.longest, transfer + hand)
                                                           : division.longest + transfer + hand;
-            if (whole <= limit * kAbout) found.push_back({division.longest, transfer, at, leader, false});
+            if (whole <= limit * kAbout) options.push_back({division.longest, transfer, trial, leader, false});
         };
         if (problem_.network.overlap && problem_.network.shared) {
             offer(limit);
@@ -125,9 +125,9 @@ private:
             offer(high);
             offer(low);
         } else {  // the largest T with T + C(T) + hand within the limit has the least C
-            const auto known = blocks_.least_sum(start, stop, set, leader, limit * kAbout - hand);
-            if (known.value == kNever) return;
-            double low = known.limit, high = limit - hand;
+            const auto sum = blocks_.least_sum(start, stop, set, leader, limit * kAbout - hand);
+            if (sum.value == kNever) return;
+            double low = sum.limit, high = limit - hand;
             offer(low);
             for (int i = 0; i < 60 && low < high * kBelow; ++i) {
                 const double middle = (low + high) / 2;
@@ -140,8 +140,8 @@ private:
             offer(low);
         }
         if (problem_.latency_limit < kNever) {
-            const auto known = blocks_.least_sum(start, stop, set, leader, kNever);
-            if (known.value < kNever) offer(known.limit);
+            const auto sum = blocks_.least_sum(start, stop, set, leader, kNever);
+            if (sum.value < kNever) offer(sum.limit);
         }
     }
 
@@ -155,10 +155,10 @@ private:
                 choices(cut, stop, set, leader, problem_.hand_over(cut, head, devices[leader]), limit_, scratch_);
             return scratch_;
         }
-        const auto [at, fresh] =
+        const auto [entry, fresh] =
             ways_.try_emplace(static_cast<std::int64_t>(problem_.index(cut, stop)) * sets_.count + set);
-        if (fresh) choices(cut, stop, set, kAnyLeader, problem_.hand_over(cut, 0, 1), limit_, at->second);
-        return at->second;
+        if (fresh) choices(cut, stop, set, kAnyLeader, problem_.hand_over(cut, 0, 1), limit_, entry->second);
+        return entry->second;
     }
 
     void expand(int used, int cut, int set, int stop) {

@@ -21,7 +21,7 @@ class MinimalSets {
 public:
     // What a stage may be: one block; several (where computing and sending are not summed: as far as bounds tell, so
     // that what is found need not exist, but where nothing is found nothing does); or several as known to exist.
-    enum class Blocks { one, several, known };
+    enum class Blocks { one, several, existing };
 
     MinimalSets(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
         : problem_(problem), sets_(sets), blocks_(blocks), steps_(problem, sets, blocks),
@@ -34,11 +34,11 @@ public:
         for (int set : by_speed_) speeds_.push_back(sets.speed[set]);
         for (int length = 1; length <= problem.chain.cuts; ++length)
             for (int start = 0; start + length <= problem.chain.cuts; ++start) {
-                const int at = problem.index(start, start + length);
-                least_ratio_[at] = blocks.bytes_per_mac(start, start + length);
+                const int segment = problem.index(start, start + length);
+                least_ratio_[segment] = blocks.bytes_per_mac(start, start + length);
                 if (length > 1)
-                    least_ratio_[at] =
-                        std::min({least_ratio_[at], least_ratio_[problem.index(start + 1, start + length)],
+                    least_ratio_[segment] =
+                        std::min({least_ratio_[segment], least_ratio_[problem.index(start + 1, start + length)],
                                   least_ratio_[problem.index(start, start + length - 1)]});
             }
         std::vector<int> devices(problem.speed.size());
@@ -192,9 +192,9 @@ private:
 
     void extend(int cut, int stop, double floor, double ceiling, Reached& reached) {
         found_.clear();
-        auto at = std::lower_bound(speeds_.begin(), speeds_.end(), floor) - speeds_.begin();
-        for (; at < static_cast<std::ptrdiff_t>(speeds_.size()) && speeds_[at] <= ceiling; ++at) {
-            const int set = by_speed_[at];
+        auto place = std::lower_bound(speeds_.begin(), speeds_.end(), floor) - speeds_.begin();
+        for (; place < static_cast<std::ptrdiff_t>(speeds_.size()) && speeds_[place] <= ceiling; ++place) {
+            const int set = by_speed_[place];
             if (!blocks_.allowed(cut, stop, set)) continue;
             if (problem_.network.uniform) extend_by(cut, 0, stop, set, kAnyLeader, reached);
             for (int leader = 0; !problem_.network.uniform && leader < static_cast<int>(sets_.members[set].size());
@@ -294,7 +294,7 @@ private:
     // What a stage of several blocks sends within the budget, at least or as known; only below `transfer` does it
     // matter.
     double sent_by_several(int start, int stop, int set, int leader, double left, double transfer) {
-        if (stages_of_ == Blocks::known) {
+        if (stages_of_ == Blocks::existing) {
             const auto* bounds = trades_.known(start, stop, set, leader, left);
             return bounds ? bounds->upper : kNever;
         }

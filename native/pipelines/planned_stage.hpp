@@ -38,10 +38,10 @@ inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, con
         parts.push_back({planned.start, planned.stop, planned.limit});
     }
     for (const LimitedBlock& part : parts) {
-        Division found;
-        blocks.least_transfer(part.start, part.stop, planned.set, leader, part.limit, &found, true);
-        stage.blocks.emplace_back(part.start, part.stop, found.bounds);
-        if (!planned.several) leader = found.leader;
+        Division division;
+        blocks.least_transfer(part.start, part.stop, planned.set, leader, part.limit, &division, true);
+        stage.blocks.emplace_back(part.start, part.stop, division.bounds);
+        if (!planned.several) leader = division.leader;
     }
     stage.leader = stage.devices[leader];
     return stage;

@@ -43,11 +43,11 @@ inline void require_sets(const std::vector<int>& types) {
     require(!types.empty() && types.size() <= kMostDevices, "devices: there are ", types.size());
     require(std::is_sorted(types.begin(), types.end()), "devices: they are not in order of type");
     std::int64_t sets = 1;
-    for (auto at = types.begin(); at != types.end();) {
-        const auto end = std::upper_bound(at, types.end(), *at);
-        sets *= end - at + 1;
+    for (auto begin = types.begin(); begin != types.end();) {
+        const auto end = std::upper_bound(begin, types.end(), *begin);
+        sets *= end - begin + 1;
         require(sets <= kMostSets, "devices: more than ", kMostSets, " sets of them; take more of them as alike");
-        at = end;
+        begin = end;
     }
 }
 
@@ -74,13 +74,13 @@ template <class Segment>
 std::vector<Segment> segments_in_place(const std::map<std::pair<int, int>, Segment>& given, int cuts) {
     const std::size_t width = static_cast<std::size_t>(cuts) + 1;
     require_size("segments", given.size(), width * cuts / 2);
-    std::vector<Segment> found(width * width);
-    for (const auto& [at, segment] : given) {
-        const auto [start, stop] = at;
+    std::vector<Segment> segments(width * width);
+    for (const auto& [cuts_of, segment] : given) {
+        const auto [start, stop] = cuts_of;
         require(0 <= start && start < stop && stop <= cuts, "segments: (", start, ", ", stop, ") is not in the chain");
-        found[start * width + stop] = segment;
+        segments[start * width + stop] = segment;
     }
-    return found;
+    return segments;
 }
 
 // Units one after another: what each run of them costs, and what crosses each cut.

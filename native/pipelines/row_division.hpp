@@ -25,23 +25,23 @@ public:
 
     // The least communication with every device's computing within the limit; infinity where they cannot.
     // `found`, if given, receives transfer, longest and leader, and the row boundaries if `bounds`.
-    double least_transfer(int start, int stop, int set, int leader, double limit, Division* found,
+    double least_transfer(int start, int stop, int set, int leader, double limit, Division* division,
                           bool bounds = false) {
         const auto& seg = problem_.segment(start, stop);
         const auto& devices = sets_.members[set];
         if (problem_.macs(start, stop) > capacity(sets_.speed[set], limit)) return kNever;
         const int lead = leader == kAnyLeader ? 0 : leader;  // the fastest leads what one device can do alone
         if (seg.macs.final[0] <= capacity(problem_.speed[devices[lead]], limit)) {
-            if (found) {
-                *found = {0, seg.macs.final[0] / problem_.speed[devices[lead]], lead, {}};
+            if (division) {
+                *division = {0, seg.macs.final[0] / problem_.speed[devices[lead]], lead, {}};
                 if (bounds)
                     for (int k = 0; k <= static_cast<int>(devices.size()); ++k)
-                        found->bounds.push_back(k > lead ? seg.rows : 0);
+                        division->bounds.push_back(k > lead ? seg.rows : 0);
             }
             return 0;
         }
         if (devices.size() == 1) return kNever;
-        return divided(seg, devices, leader, limit, found, bounds);
+        return divided(seg, devices, leader, limit, division, bounds);
     }
 
     // The least bytes a MAC of any strip, by Dinkelbach's method: lower the ratio until no strip is below it.
@@ -85,7 +85,7 @@ private:
     static double capacity(double speed, double limit) { return limit * speed * kAbout; }
 
     double divided(const PipelineSegment& seg, const std::vector<int>& devices, int leader, double limit,
-                   Division* found, bool bounds) {
+                   Division* division, bool bounds) {
         const int rows = seg.rows, n = static_cast<int>(devices.size());
         const bool any = leader == kAnyLeader;
         if (!reach(seg, devices, limit)) return kNever;
@@ -112,21 +112,21 @@ private:
             for (int layer = any ? 0 : 1; layer < 2; ++layer) std::swap(now_[layer], next_[layer]);
         }
         const double result = now_[1][rows];
-        if (result == kNever || !found) return result;
-        found->transfer = result;
-        found->longest = 0;
-        found->leader = any ? 0 : leader;
-        if (bounds) found->bounds.assign(n + 1, rows);
+        if (result == kNever || !division) return result;
+        division->transfer = result;
+        division->longest = 0;
+        division->leader = any ? 0 : leader;
+        if (bounds) division->bounds.assign(n + 1, rows);
         for (int k = n - 1, r = rows, layer = 1; k >= 0; --k) {
             const Step step = from_[layer][k][r];
             if (step.row < r) {
                 const double work = r == rows ? seg.macs.final[step.row] : seg.macs.upper[r] - seg.macs.lower[step.row];
-                found->longest = std::max(found->longest, work / problem_.speed[devices[k]]);
+                division->longest = std::max(division->longest, work / problem_.speed[devices[k]]);
             }
-            if (step.layer != layer) found->leader = k;
+            if (step.layer != layer) division->leader = k;
             layer = step.layer;
             r = step.row;
-            if (bounds) found->bounds[k] = r;
+            if (bounds) division->bounds[k] = r;
         }
         return result;
     }
@@ -144,9 +144,10 @@ private:
                     std::partition_point(begin, begin + rows, [&](double macs) { return macs > room; }) - begin);
             } else {
                 const auto begin = seg.macs.lower.begin();
-                const double made = seg.macs.upper[stop];
+                const double whole = seg.macs.upper[stop];
                 low_[k] = static_cast<int>(
-                    std::partition_point(begin, begin + stop, [&](double macs) { return made - macs > room; }) - begin);
+                    std::partition_point(begin, begin + stop, [&](double macs) { return whole - macs > room; }) -
+                    begin);
             }
         }
         if (low_[0] > 0) return false;

@@ -32,8 +32,8 @@ public:
             low = bound_;
             for (double part : {0.9, 0.97, 0.99}) {
                 if (labelled() || high == kNever || part * high <= low) continue;
-                Found found = pass(part * high, true);
-                if (blocks_.stopped() || found.first < kNever) break;
+                Found plan = pass(part * high, true);
+                if (blocks_.stopped() || plan.first < kNever) break;
                 bound_ = low = part * high;
             }
             if (labelled() && high < kNever) low = high * (1 - 2e-9);  // at once: what is found is the least
@@ -54,9 +54,9 @@ public:
         double least = low;  // no plan of the stages known by now is below it
         while (least < high * 0.999 && !blocks_.stopped()) {
             const double limit = (least + high) / 2;
-            Found found = realised(minimal_->within(limit, MinimalSets::Blocks::known), limit);
-            if (found.first < high * kBelow)
-                high = found.first, best = std::move(found);
+            Found plan = realised(minimal_->within(limit, MinimalSets::Blocks::existing), limit);
+            if (plan.first < high * kBelow)
+                high = plan.first, best = std::move(plan);
             else
                 least = limit;
         }
@@ -79,8 +79,8 @@ public:
                 none = stages.empty(), learnt = false;
                 for (const PlannedStage& stage : stages)
                     if (stage.several) learnt |= minimal_->learn(stage, limit);
-                Found found = realised(stages, limit);
-                if (found.first < high * kBelow) high = found.first, best = std::move(found);
+                Found plan = realised(stages, limit);
+                if (plan.first < high * kBelow) high = plan.first, best = std::move(plan);
             }
             if (none && limit >= high * kBelow) return high;
             (none ? low : top) = limit;
@@ -125,11 +125,11 @@ private:
             } else {
                 limit = low < high * 0.999 ? (low + high) / 2 : high * kBelow;
             }
-            Found found = pass(limit, several);
-            if (blocks_.stopped() && found.first == kNever) return;
-            if (found.first < kNever && found.first <= limit * kAbout) {
-                high = std::min(found.first, high);
-                best = std::move(found);
+            Found plan = pass(limit, several);
+            if (blocks_.stopped() && plan.first == kNever) return;
+            if (plan.first < kNever && plan.first <= limit * kAbout) {
+                high = std::min(plan.first, high);
+                best = std::move(plan);
                 if (labelled() && !problem_.network.shared) return;  // no better one is within the limit
             } else {
                 low = limit;
@@ -152,7 +152,7 @@ private:
     // The plan of stages found within the limit, if each exists.
     Found realised(std::vector<PlannedStage> stages, double limit) {
         if (stages.empty()) return {kNever, {}};
-        Found found{0, {}};
+        Found plan{0, {}};
         double medium = 0;
         for (PlannedStage& stage : stages) {
             StageTimes times;
@@ -168,13 +168,13 @@ private:
             }
             if (blocks_.stopped() && times.compute == kNever) return {kNever, {}};
             medium += times.transfer + stage.wait;
-            found.first =
-                std::max(found.first, problem_.network.overlap ? std::max(times.compute, times.transfer + stage.wait)
-                                                               : times.compute + times.transfer + stage.wait);
-            found.second.push_back(rows_of(sets_, blocks_, stage, std::move(parts)));
+            plan.first =
+                std::max(plan.first, problem_.network.overlap ? std::max(times.compute, times.transfer + stage.wait)
+                                                              : times.compute + times.transfer + stage.wait);
+            plan.second.push_back(rows_of(sets_, blocks_, stage, std::move(parts)));
         }
-        if (problem_.network.shared) found.first = std::max(found.first, medium);
-        return found;
+        if (problem_.network.shared) plan.first = std::max(plan.first, medium);
+        return plan;
     }
 
     struct StageTimes {
@@ -184,10 +184,10 @@ private:
     // The stage as good as it can be within the limit: on links the least of its seconds, else the least it sends.
     StageTimes timed(PlannedStage& stage, double limit) {
         const double wait = stage.wait;
-        const auto ask = [&](double at, StageTimes& times) {
-            Division found;
-            times.transfer = blocks_.least_transfer(stage.start, stage.stop, stage.set, stage.leader, at, &found);
-            times.compute = found.longest;
+        const auto ask = [&](double trial, StageTimes& times) {
+            Division division;
+            times.transfer = blocks_.least_transfer(stage.start, stage.stop, stage.set, stage.leader, trial, &division);
+            times.compute = division.longest;
             return times.transfer;
         };
         StageTimes times;
@@ -213,10 +213,10 @@ private:
             const auto [low, high] =
                 blocks_.around_crossing(stage.start, stage.stop, stage.set, stage.leader, stage.limit, wait);
             StageTimes other;
-            for (double at : {low, high})
-                if (ask(at, other) < kNever &&
+            for (double end : {low, high})
+                if (ask(end, other) < kNever &&
                     std::max(other.compute, other.transfer + wait) < std::max(times.compute, times.transfer + wait))
-                    times = other, stage.limit = at;
+                    times = other, stage.limit = end;
         }
         return times;
     }

@@ -21,11 +21,11 @@ public:
     Step least(int start, int stop, int set, int leader, double left) {
         auto& line = steps_[sets_.led(set, leader)];
         if (line.empty()) line.resize(problem_.chain.segments.size());
-        auto& known = line[problem_.index(start, stop)];
-        for (const Step& step : known)
+        auto& recent = line[problem_.index(start, stop)];
+        for (const Step& step : recent)
             if (step.low <= left && left <= step.high) return step;
-        std::swap(known[0], known[1]);
-        return known[0] = worked_out(start, stop, set, leader, left);
+        std::swap(recent[0], recent[1]);
+        return recent[0] = worked_out(start, stop, set, leader, left);
     }
 
 private:
@@ -35,14 +35,14 @@ private:
     std::vector<std::vector<std::array<Step, 2>>> steps_;  // by set and leader, segment: the last two
 
     Step worked_out(int start, int stop, int set, int leader, double left) {
-        Division found;
+        Division division;
         double limit = left;
         if (problem_.network.overlap) {
             const double transfer =
-                blocks_.out_of_time() ? kNever : blocks_.least_transfer(start, stop, set, leader, left, &found);
-            if (transfer < kNever) return {std::min(found.longest, left), left, transfer, left};
-        } else if (blocks_.largest_within(start, stop, set, leader, left, limit, found)) {
-            return {std::min(found.longest + found.transfer, left), left, found.transfer, limit};
+                blocks_.out_of_time() ? kNever : blocks_.least_transfer(start, stop, set, leader, left, &division);
+            if (transfer < kNever) return {std::min(division.longest, left), left, transfer, left};
+        } else if (blocks_.largest_within(start, stop, set, leader, left, limit, division)) {
+            return {std::min(division.longest + division.transfer, left), left, division.transfer, limit};
         }
         if (!blocks_.stopped()) return {0, left, kNever, 0};
         return {1, 0, kNever, 0};

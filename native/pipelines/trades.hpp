@@ -74,7 +74,7 @@ private:
         LimitedBlock block{};
         int leader = kAnyLeader;
         double compute = 0, transfer = 0;
-        bool known = false;
+        bool is_priced = false;
     };
     struct Path {
         double compute = 0, transfer = 0;
@@ -92,23 +92,23 @@ private:
 
     // The least sending of the units on the set with computing (without overlap: and sending) within the budget.
     Bounds least_sending(int start, int stop, int set, int leader, double budget) {
-        Bounds found;
-        found.way = alone(start, stop, set, leader);
-        if (found.way.compute <= budget) {
-            found.upper = 0;
-            return found;
+        Bounds bounds;
+        bounds.way = alone(start, stop, set, leader);
+        if (bounds.way.compute <= budget) {
+            bounds.upper = 0;
+            return bounds;
         }
         // Between one device alone, beyond the budget, and what is within it.
-        double far = found.way.compute, far_sends = 0;
+        double far = bounds.way.compute, far_sends = 0;
         double near = kNever, near_sends = kNever, price = kDear;
         for (int round = 0; round < kRounds && far > budget; ++round) {
             double value;
             const Path path = lightest(start, stop, set, leader, 1 / price + (problem_.network.overlap ? 0 : 1), value);
             if (blocks_.stopped()) break;
-            found.lower = std::max(found.lower, price * (value - budget));
+            bounds.lower = std::max(bounds.lower, price * (value - budget));
             const double taken = time_of(path.compute, path.transfer);
             if (taken <= budget) {
-                lead(path, set, budget, found);
+                lead(path, set, budget, bounds);
                 if (path.transfer >= near_sends * kClose) break;
                 near = taken, near_sends = path.transfer;
             } else {
@@ -120,22 +120,22 @@ private:
         }
         const int length = stop - start;
         const bool few = length * length * problem_.segment(start, stop).rows <= kFew / 4;
-        if (few && found.lower < found.upper * kClose) try_all(start, stop, set, leader, budget, found);
-        return found;
+        if (few && bounds.lower < bounds.upper * kClose) try_all(start, stop, set, leader, budget, bounds);
+        return bounds;
     }
 
     // The same by every trade of computing against sending that no other beats, under every leader, as far as they are
     // few.
-    void try_all(int start, int stop, int set, int leader, double budget, Bounds& found) {
+    void try_all(int start, int stop, int set, int leader, double budget, Bounds& bounds) {
         const int devices = static_cast<int>(sets_.members[set].size());
         int calls = kFew;
         for (int one = std::max(0, leader); one < (leader == kAnyLeader ? devices : leader + 1); ++one)
-            if (!try_all_led(start, stop, set, one, budget, calls, found)) return;
-        found.lower = found.upper;
+            if (!try_all_led(start, stop, set, one, budget, calls, bounds)) return;
+        bounds.lower = bounds.upper;
     }
 
     // False: too many, or no time.
-    bool try_all_led(int start, int stop, int set, int leader, double budget, int& calls, Bounds& found) {
+    bool try_all_led(int start, int stop, int set, int leader, double budget, int& calls, Bounds& bounds) {
         const int length = stop - start;
         std::vector<std::vector<Label>> reached(length + 1);
         reached[0].push_back({});
@@ -147,17 +147,17 @@ private:
                     --calls;
                     const double transfer = blocks_.least_transfer(start + a, start + b, set, leader, limit, &division);
                     if (transfer == kNever) break;
-                    extend(reached[a], a, division.longest, transfer, limit, budget, found.upper, reached[b]);
+                    extend(reached[a], a, division.longest, transfer, limit, budget, bounds.upper, reached[b]);
                 }
                 if (calls <= 0 || blocks_.stopped() || reached[b].size() > kFew) return false;
             }
         for (const Label& last : reached[length]) {
-            if (last.transfer >= found.upper) continue;
-            found.upper = last.transfer;
-            found.way = {last.compute, last.transfer, leader, {}};
+            if (last.transfer >= bounds.upper) continue;
+            bounds.upper = last.transfer;
+            bounds.way = {last.compute, last.transfer, leader, {}};
             const Label* label = &last;
             for (int b = length; b > 0; b = label->start, label = &reached[b][label->from])
-                found.way.blocks.insert(found.way.blocks.begin(), {start + label->start, start + b, label->limit});
+                bounds.way.blocks.insert(bounds.way.blocks.begin(), {start + label->start, start + b, label->limit});
         }
         return true;
     }
@@ -192,7 +192,7 @@ private:
     }
 
     // The path under one leader: whichever that blocks of it like best sends least.
-    void lead(const Path& path, int set, double budget, Bounds& found) {
+    void lead(const Path& path, int set, double budget, Bounds& bounds) {
         std::vector<int> leaders;
         for (const Part& part : path.parts)
             if (std::find(leaders.begin(), leaders.end(), part.leader) == leaders.end()) leaders.push_back(part.leader);
@@ -205,8 +205,8 @@ private:
                 way.compute += division.longest;
                 way.blocks.push_back(part.block);
             }
-            if (way.transfer < found.upper && time_of(way.compute, way.transfer) <= budget)
-                found.upper = way.transfer, found.way = std::move(way);
+            if (way.transfer < bounds.upper && time_of(way.compute, way.transfer) <= budget)
+                bounds.upper = way.transfer, bounds.way = std::move(way);
         }
     }
 
@@ -226,7 +226,7 @@ private:
             for (int b = length; b > 0; b = previous[b]) {
                 const int edge = previous[b] * line + b;
                 Part& part = parts[edge];
-                if (!part.known) {
+                if (!part.is_priced) {
                     all = false;
                     part = part_of(start + previous[b], start + b, set, leader, weight, least[edge]);
                     if (blocks_.stopped()) return {};
@@ -245,7 +245,7 @@ private:
         least = std::max(least, value * kRoom);
         Division division;
         part.transfer = blocks_.least_transfer(start, stop, set, leader, part.block.limit, &division);
-        part.compute = division.longest, part.leader = division.leader, part.known = true;
+        part.compute = division.longest, part.leader = division.leader, part.is_priced = true;
         return part;
     }
 };

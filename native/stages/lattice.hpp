@@ -64,8 +64,8 @@ public:
         require_size("costs", costs.size(), count_);
         require_at_least<std::int64_t>("costs", costs, 0);
         for (auto& cost : costs) cost = std::min(cost, kDearest);
-        std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> found;
-        auto& [longest, total, groups] = found;
+        std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> measures;
+        auto& [longest, total, groups] = measures;
         for (const Set stage : stages_) {
             std::int64_t most = 0, sum = 0;
             int count = 0;
@@ -90,7 +90,7 @@ public:
             total.push_back(sum);
             groups.push_back(count);
         }
-        return found;
+        return measures;
     }
 
     // How many chains of stages there are, as (high, low) words of 128 bits; all ones where they do not suffice.
@@ -153,18 +153,18 @@ private:
 
     void require_complete() const { require(complete_, "stages: a limit ended their enumeration"); }
 
-    bool spent(std::int64_t found) { return found > pair_limit_ || (found % 4096 == 0 && deadline_.passed()); }
+    bool spent(std::int64_t pairs) { return pairs > pair_limit_ || (pairs % 4096 == 0 && deadline_.passed()); }
 
     // By cardinality, so that every downset comes after those inside it.
     void enumerate_downsets() {
         downsets_.push_back({});
         index_of_[{}] = 0;
-        for (std::size_t at = 0; at < downsets_.size(); ++at) {
-            if (spent(static_cast<std::int64_t>(at) + 1)) {
+        for (std::size_t place = 0; place < downsets_.size(); ++place) {
+            if (spent(static_cast<std::int64_t>(place) + 1)) {
                 complete_ = false;
                 return;
             }
-            const Set downset = downsets_[at];
+            const Set downset = downsets_[place];
             for (int v = 0; v < count_; ++v) {
                 if (downset.has(v) || !predecessors_[v].within(downset)) continue;
                 Set larger = downset;
@@ -229,9 +229,9 @@ private:
     }
 
     void add(Set stage) {
-        const auto [at, fresh] = stage_index_.emplace(stage, static_cast<std::int32_t>(stages_.size()));
+        const auto [entry, fresh] = stage_index_.emplace(stage, static_cast<std::int32_t>(stages_.size()));
         if (fresh) stages_.push_back(stage);
-        stage_of_.push_back(at->second);
+        stage_of_.push_back(entry->second);
         earlier_.push_back(index_of_.at(current_ - stage));
         if (spent(pairs())) complete_ = false;
     }

@@ -17,8 +17,8 @@ public:
         if (devices.size() == 1) return alone(ask);
         prepare(ask);
         const Paths plain{problem_.alone() && !problem_.network.shared, kNoFloor, kNoCount};
-        LoadDivision found = shortest(ask, plain);
-        if (found.value == kNever || found.tight <= ask.period * kNear) return found;
+        LoadDivision division = shortest(ask, plain);
+        if (division.value == kNever || division.tight <= ask.period * kNear) return division;
         if (problem_.network.shared) {
             if (problem_.source < 0 && problem_.sink < 0 &&
                 shortest(ask, {true, kNoFloor, kNoCount}).tight > ask.period * kNear)
@@ -41,10 +41,10 @@ private:
         const auto leaders = leaders_of(ask);
         // The ends' share differs with the leader: one leader at a time where there are such, else all at once.
         const bool apart = problem_.source >= 0 || problem_.sink >= 0 || !problem_.network.uniform;
-        for (std::size_t at = 0; at < (apart ? leaders.size() : 1); ++at) {
+        for (std::size_t place = 0; place < (apart ? leaders.size() : 1); ++place) {
             LoadAsk one = ask;
-            if (apart) one.leader = leaders[at];
-            const int leader = devices[leaders[at]];
+            if (apart) one.leader = leaders[place];
+            const int leader = devices[leaders[place]];
             if (apart) prepare(one);
             if (!problem_.network.uniform) {
                 keep(best, by_rate(one));
@@ -56,8 +56,8 @@ private:
             const double all = seg.out.final[0] * rate;
             for (int most = n - 1; most >= 0; --most) {
                 const double floor = std::max(0.0, all - (room - message * most));
-                LoadDivision found = shortest(one, {false, floor, message > 0 ? most : kNoCount});
-                if (found.value < kNever && found.tight <= ask.period * kNear) keep(best, std::move(found));
+                LoadDivision division = shortest(one, {false, floor, message > 0 ? most : kNoCount});
+                if (division.value < kNever && division.tight <= ask.period * kNear) keep(best, std::move(division));
                 if (message == 0) break;
             }
         }
@@ -65,14 +65,14 @@ private:
     }
 
     std::vector<int> leaders_of(const LoadAsk& ask) const {
-        std::vector<int> found;
+        std::vector<int> leaders;
         for (int k = 0; k < static_cast<int>(sets_.members[ask.set].size()); ++k)
-            if (roles_[k].leads) found.push_back(k);
-        return found;
+            if (roles_[k].leads) leaders.push_back(k);
+        return leaders;
     }
 
-    static void keep(LoadDivision& best, LoadDivision found) {
-        if (found.value < best.value) best = std::move(found);
+    static void keep(LoadDivision& best, LoadDivision division) {
+        if (division.value < best.value) best = std::move(division);
     }
 
     // Likewise where every pair has a rate of its own: every trade of sending against receiving that no other beats.
@@ -87,8 +87,8 @@ private:
         const Ends ends = ends_of(ask, leader, leader);
         const double send_room = ask.period * kAbout - ends.send - ask.behind;
         const double receive_room = ask.period * kAbout - ends.receive - ask.before;
-        std::vector<std::vector<std::vector<Trade>>> at(n + 1, std::vector<std::vector<Trade>>(rows + 1));
-        at[0][0].push_back({0, 0, 0, 0});
+        std::vector<std::vector<std::vector<Trade>>> trades_at(n + 1, std::vector<std::vector<Trade>>(rows + 1));
+        trades_at[0][0].push_back({0, 0, 0, 0});
         const auto add = [&](std::vector<Trade>& trades, const Trade& trade) {
             if (trade.sends > send_room || trade.receives > receive_room) return;
             for (const Trade& other : trades)
@@ -99,7 +99,7 @@ private:
             const bool leads = k == ask.leader;
             const double rate = problem_.per_byte(leader, devices[k]), message = problem_.latency(leader, devices[k]);
             for (int lo = low_[k]; lo <= high_[k]; ++lo)
-                for (int hi = std::max(lo, low_[k + 1]); hi <= high_[k + 1] && !at[k][lo].empty(); ++hi) {
+                for (int hi = std::max(lo, low_[k + 1]); hi <= high_[k + 1] && !trades_at[k][lo].empty(); ++hi) {
                     if (lo < hi && !fits(leads ? roles_[k].leader : roles_[k].worker, lo, hi)) {
                         if (hi == rows) break;
                         hi = rows - 1;  // the last strip is priced by itself
@@ -107,26 +107,26 @@ private:
                     }
                     const double in = lo < hi && !leads ? seg.in.of(lo, hi) : 0;
                     const double out = lo < hi && !leads ? seg.out.of(lo, hi) : 0;
-                    for (int from = 0; from < static_cast<int>(at[k][lo].size()); ++from) {
-                        const Trade& trade = at[k][lo][from];
-                        add(at[k + 1][hi], {trade.sends + in * rate + (in > 0 ? message : 0),
-                                            trade.receives + out * rate + (out > 0 ? message : 0), lo, from});
+                    for (int from = 0; from < static_cast<int>(trades_at[k][lo].size()); ++from) {
+                        const Trade& trade = trades_at[k][lo][from];
+                        add(trades_at[k + 1][hi], {trade.sends + in * rate + (in > 0 ? message : 0),
+                                                   trade.receives + out * rate + (out > 0 ? message : 0), lo, from});
                     }
                 }
         }
         const Trade* best = nullptr;
-        for (const Trade& trade : at[n][rows])
+        for (const Trade& trade : trades_at[n][rows])
             if (!best || trade.sends < best->sends) best = &trade;
         if (!best) return {};
-        LoadDivision found;
-        found.leader = ask.leader;
-        found.bounds.assign(n + 1, rows);
+        LoadDivision division;
+        division.leader = ask.leader;
+        division.bounds.assign(n + 1, rows);
         for (int k = n - 1; k >= 0; --k) {
-            found.bounds[k] = best->row;
-            best = &at[k][best->row][best->from];
+            division.bounds[k] = best->row;
+            best = &trades_at[k][best->row][best->from];
         }
-        measure(ask, found);
-        return found;
+        measure(ask, division);
+        return division;
     }
 
     // Shared without overlap: each leader's strip between the least transfers in front of it and behind it.

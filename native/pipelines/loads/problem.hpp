@@ -87,7 +87,7 @@ struct LoadChain {
         for (const auto* list : {&macs_before, &crossing})
             for (double number : *list) require(std::isfinite(number), "MACs and bytes of a cut: they are not finite");
         cuts = static_cast<int>(macs_before.size()) - 1;
-        for (const auto& [at, segment] : given)
+        for (const auto& [cuts_of, segment] : given)
             require_size("classes of work", segment.work.size(), given.begin()->second.work.size());
         segments = segments_in_place(given, cuts);
     }
@@ -195,14 +195,14 @@ struct LoadProblem {
 
 private:
     static std::vector<double> peaks(const std::vector<LoadDevice>& devices) {
-        std::vector<double> found;
-        for (const LoadDevice& device : devices) found.push_back(device.peak);
-        return found;
+        std::vector<double> peaks;
+        for (const LoadDevice& device : devices) peaks.push_back(device.peak);
+        return peaks;
     }
     static std::vector<int> types(const std::vector<LoadDevice>& devices) {
-        std::vector<int> found;
-        for (const LoadDevice& device : devices) found.push_back(device.type);
-        return found;
+        std::vector<int> types;
+        for (const LoadDevice& device : devices) types.push_back(device.type);
+        return types;
     }
 };
 

@@ -128,8 +128,8 @@ protected:
     }
 
     static bool fits(const Lines& lines, int lo, int hi) {
-        for (int at = 0; at < lines.used; ++at)
-            if (lines.conditions[at].of(lo, hi) > lines.conditions[at].room) return false;
+        for (int line = 0; line < lines.used; ++line)
+            if (lines.conditions[line].of(lo, hi) > lines.conditions[line].room) return false;
         return true;
     }
 
@@ -200,16 +200,16 @@ protected:
         for (int layer = counts; layer < layers; ++layer)
             if (now_[layer][rows] < now_[best][rows]) best = layer;
         if (now_[best][rows] == kNever) return {};
-        LoadDivision found;
-        found.bounds.assign(n + 1, rows);
+        LoadDivision division;
+        division.bounds.assign(n + 1, rows);
         for (int k = n - 1, row = rows, layer = best; k >= 0; --k) {
             const Step step = from_[layer][k][row];
-            if (layer >= counts && step.layer < counts) found.leader = k;
+            if (layer >= counts && step.layer < counts) division.leader = k;
             layer = step.layer, row = step.row;
-            found.bounds[k] = row;
+            division.bounds[k] = row;
         }
-        measure(ask, found);
-        return found;
+        measure(ask, division);
+        return division;
     }
 
     // A line of zeros.

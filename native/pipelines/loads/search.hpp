@@ -36,10 +36,10 @@ public:
                 if (limit == kNever) break;
                 continue;
             }
-            Found found = realised(stages, std::max(low, limit * 0.5), limit);
-            if (found.first < high)
-                high = found.first, best = std::move(found);
-            else if (found.first <= limit * kRounding)
+            Found plan = realised(stages, std::max(low, limit * 0.5), limit);
+            if (plan.first < high)
+                high = plan.first, best = std::move(plan);
+            else if (plan.first <= limit * kRounding)
                 low = limit;
             else
                 settled = false;  // only bounds of its loads are within the limit
@@ -62,19 +62,19 @@ private:
 
     // The plan of stages found within the limit, each at its own least period from `low` on where that is of use.
     Found realised(const std::vector<LoadSets::Stage>& stages, double low, double limit) {
-        Found found{0, {}};
+        Found plan{0, {}};
         double medium = 0;
         const int count = static_cast<int>(stages.size());
         std::vector<LoadDivision> divisions;
         for (int place = 0; place < count; ++place) {
             const double behind = behind_of(stages, place);
-            auto [period, division] = least(stages[place], behind, std::max(low, found.first), limit);
-            found.first = std::max(found.first, period);
+            auto [period, division] = least(stages[place], behind, std::max(low, plan.first), limit);
+            plan.first = std::max(plan.first, period);
             if (problem_.network.shared) medium += division.value + stages[place].before;
-            found.second.push_back(placed(stages[place], division));
+            plan.second.push_back(placed(stages[place], division));
         }
-        if (problem_.network.shared) found.first = std::max(found.first, medium);
-        return found;
+        if (problem_.network.shared) plan.first = std::max(plan.first, medium);
+        return plan;
     }
 
     double behind_of(const std::vector<LoadSets::Stage>& stages, int place) const {
@@ -109,12 +109,12 @@ private:
 
     LoadStage placed(const LoadSets::Stage& stage, const LoadDivision& division) const {
         const DeviceSets& sets = problem_.sets;
-        LoadStage found{0, stage.start, stage.stop, {}, division.bounds};
+        LoadStage result{0, stage.start, stage.stop, {}, division.bounds};
         for (std::size_t type = 0; type < sets.have.size(); ++type)
             for (int k = 0; k < sets.counts[stage.set][type]; ++k)
-                found.devices.push_back(sets.first[type] + sets.counts[stage.used][type] + k);
-        found.leader = found.devices[division.leader];
-        return found;
+                result.devices.push_back(sets.first[type] + sets.counts[stage.used][type] + k);
+        result.leader = result.devices[division.leader];
+        return result;
     }
 };
 

@@ -98,12 +98,12 @@ public:
     // The stage's division at a period, if all its loads are within it; else its value is infinite. `behind`: seconds
     // that its leader takes to hand on.
     LoadDivision division(const Stage& stage, double behind, double period) {
-        LoadDivision found =
+        LoadDivision result =
             rows_.least({stage.start, stage.stop, stage.set, stage.leader, stage.full, period, stage.before, behind});
-        if (!problem_.network.shared && found.value + joined(stage.full, stage.before) + behind > period * kAbout)
-            found.value = kNever;
+        if (!problem_.network.shared && result.value + joined(stage.full, stage.before) + behind > period * kAbout)
+            result.value = kNever;
         ++states_;
-        return found;
+        return result;
     }
 
     // What the leader takes for a stage's input where that is beside what it hands on: not where it is full duplex.
@@ -244,9 +244,9 @@ private:
 
     void extend(int cut, int stop, double floor, double ceiling, Reached& reached) {
         found_.clear();
-        auto at = std::lower_bound(speeds_.begin(), speeds_.end(), floor) - speeds_.begin();
-        for (; at < static_cast<std::ptrdiff_t>(speeds_.size()) && speeds_[at] <= ceiling; ++at) {
-            const int set = by_speed_[at];
+        auto place = std::lower_bound(speeds_.begin(), speeds_.end(), floor) - speeds_.begin();
+        for (; place < static_cast<std::ptrdiff_t>(speeds_.size()) && speeds_[place] <= ceiling; ++place) {
+            const int set = by_speed_[place];
             if (!allowed(cut, stop, set)) continue;
             if (problem_.network.uniform) {
                 const double before = cut > 0 ? hand_[cut] : 0;
@@ -324,21 +324,21 @@ private:
         // Only where the leader's other load has limits of its own does it matter what comes in.
         const bool shared_alone = problem_.network.shared && problem_.alone();
         const double wait = shared_alone || stage.full ? stage.before : 0;
-        const std::uint64_t at =
+        const std::uint64_t slot =
             (static_cast<std::uint64_t>(problem_.index(stage.start, stage.stop)) * sets_.led_count +
              sets_.led(stage.set, stage.leader)) *
                 2 +
             stage.full;
-        auto& known = known_[at];
-        for (const Known& one : known)
+        auto& facts = known_[slot];
+        for (const Known& one : facts)
             if (one.holds(period_, wait)) return one.value;
         if ((++states_ & 63) == 0 && out_of_time()) return kNever;
-        const LoadDivision found =
+        const LoadDivision division =
             rows_.least({stage.start, stage.stop, stage.set, stage.leader, stage.full, period_, wait, behind});
-        std::swap(known[0], known[1]);
-        known[0] = found.value == kNever ? Known{0, period_, wait, kNever}
-                                         : Known{std::min(found.tight, period_), period_, wait, found.value};
-        return found.value;
+        std::swap(facts[0], facts[1]);
+        facts[0] = division.value == kNever ? Known{0, period_, wait, kNever}
+                                            : Known{std::min(division.tight, period_), period_, wait, division.value};
+        return division.value;
     }
 };
 

@@ -58,23 +58,23 @@ protected:
 
     // One device does it all.
     LoadDivision alone(const LoadAsk& ask) const {
-        LoadDivision found{0, 0, 0, {0, segment(ask).rows}};
+        LoadDivision division{0, 0, 0, {0, segment(ask).rows}};
         if (ask.full != problem_.full(sets_.members[ask.set][0])) return {};
-        measure(ask, found);
-        if (found.tight > ask.period * kNear) found.value = kNever;
-        return found;
+        measure(ask, division);
+        if (division.tight > ask.period * kNear) division.value = kNever;
+        return division;
     }
 
     // Value and tight of a division's leader and bounds.
-    void measure(const LoadAsk& ask, LoadDivision& found) const {
+    void measure(const LoadAsk& ask, LoadDivision& division) const {
         const auto& devices = sets_.members[ask.set];
         const auto& seg = segment(ask);
-        const int leader = devices[found.leader];
+        const int leader = devices[division.leader];
         double computing = 0, sends = 0, receives = 0;
-        found.tight = 0;
+        division.tight = 0;
         for (std::size_t k = 0; k < devices.size(); ++k) {
-            const int device = devices[k], lo = found.bounds[k], hi = found.bounds[k + 1];
-            const bool leads = static_cast<int>(k) == found.leader;
+            const int device = devices[k], lo = division.bounds[k], hi = division.bounds[k + 1];
+            const bool leads = static_cast<int>(k) == division.leader;
             const Ends ends = leads ? Ends{} : ends_of(ask, device, leader);
             double takes = 0, gets = 0, gives = 0;
             if (lo < hi) {
@@ -96,26 +96,26 @@ protected:
                 load = takes;
             else if (problem_.full(device))
                 load = std::max({takes, gets, gives});
-            found.tight = std::max(found.tight, load);
+            division.tight = std::max(division.tight, load);
         }
         const Ends ends = ends_of(ask, leader, leader);
         if (problem_.network.shared) {
-            found.value = sends + receives + medium_fixed(ask, leader);
-            found.tight = std::max(found.tight, problem_.alone() ? computing + sends + receives + ends.send +
-                                                                       ends.receive + ask.before + ask.behind
-                                                                 : computing);
+            division.value = sends + receives + medium_fixed(ask, leader);
+            division.tight = std::max(division.tight, problem_.alone() ? computing + sends + receives + ends.send +
+                                                                             ends.receive + ask.before + ask.behind
+                                                                       : computing);
             return;
         }
         if (problem_.alone()) {
-            found.value = computing + sends + receives + ends.send + ends.receive;
+            division.value = computing + sends + receives + ends.send + ends.receive;
             return;
         }
-        found.tight = std::max(found.tight, computing);
+        division.tight = std::max(division.tight, computing);
         if (problem_.full(leader)) {
-            found.value = sends + ends.send;
-            found.tight = std::max(found.tight, receives + ends.receive + ask.before);
+            division.value = sends + ends.send;
+            division.tight = std::max(division.tight, receives + ends.receive + ask.before);
         } else {
-            found.value = sends + receives + ends.send + ends.receive;
+            division.value = sends + receives + ends.send + ends.receive;
         }
     }
 
