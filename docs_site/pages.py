@@ -20,7 +20,7 @@ from downset.commands.examples import EXAMPLES, UNITS
 
 ROOT = Path(__file__).resolve().parents[1]
 STYLE = "style.css"
-"""The site's style beside the theme's, as mkdocs.yml names it."""
+"""The site's style in addition to the theme's, as mkdocs.yml names it."""
 
 
 def on_files(files: Any, config: Any) -> Any:

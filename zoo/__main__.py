@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("-o", dest="output", help="the .onnx file to write (default: NAME.onnx)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fused", action="store_true", help="activations inside the convolutions (ONNX Runtime only)")
-    parser.add_argument("--batch-norm", action="store_true", help="batch normalisation beside the convolutions")
+    parser.add_argument("--batch-norm", action="store_true", help="batch normalisation apart from the convolutions")
     parser.add_argument("--list", action="store_true", help="all networks with operators, MACs and weights")
     arguments = parser.parse_args()
     options = {"seed": arguments.seed, "fused": arguments.fused, "batch_norm": arguments.batch_norm}

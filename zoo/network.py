@@ -47,7 +47,7 @@ def counts(model: onnx.ModelProto) -> dict[str, int]:
 class Network:
     """Methods append one operator each (and its activation) and return its result.
 
-    fused: activations inside the convolution (ONNX Runtime's FusedConv), as TFLite executes them, instead of beside it.
+    fused: activations inside the convolution (ONNX Runtime's FusedConv), as TFLite executes them, instead of after it.
     batch_norm: a BatchNormalization behind each convolution instead of one that is folded into its weights and bias.
     weights: without them they are named, as external data, but not there: quick, enough to plan, not to run.
     """

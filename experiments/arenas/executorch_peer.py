@@ -2,10 +2,10 @@
 
     python -m experiments.arenas.executorch_peer [--quick]
 
-Needs ExecuTorch 1.4 beside torch (it is not a dependency); otherwise the committed rows are printed, marked `recorded`.
-Each program is exported from the same float32 module, planned, and run in ExecuTorch's runtime: outputs are compared
-with eager PyTorch. `seconds`: the whole of `to_executorch`, wall time, median of three after one that is not counted.
-"""
+Needs ExecuTorch 1.4 in addition to torch (it is not a dependency); otherwise the committed rows are printed, marked
+`recorded`. Each program is exported from the same float32 module, planned, and run in ExecuTorch's runtime: outputs are
+compared with eager PyTorch. `seconds`: the whole of `to_executorch`, wall time, median of three after one that is not
+counted."""
 
 from __future__ import annotations
 

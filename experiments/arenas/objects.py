@@ -1,4 +1,4 @@
-"""Exact shared objects beside the heuristics: bound, value, proof and CPU time, in MiB.
+"""Exact shared objects compared with the heuristics: bound, value, proof and CPU time, in MiB.
 
     python -m experiments.arenas.objects [--quick] [--cp-sat] [--cp-sat-limit 60]
 

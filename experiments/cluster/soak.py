@@ -180,7 +180,7 @@ def drive(orders: dict[str, Any]) -> None:
 
 
 def _flow(bed: Bed, ends: tuple[int, int], number: int, seconds: float) -> Any:
-    """TCP from the one device to the other for longer than the time, beside the devices' shares of the processor."""
+    """TCP from the one device to the other for longer than the time, outside the devices' shares of the processor."""
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-m", "experiments.testbed.traffic"]
     source, target = ends

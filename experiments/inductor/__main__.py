@@ -2,11 +2,11 @@
 
     python -m experiments.inductor [--quick] [--networks gpt,dlrm] [--ways ordered,within] [--again|--planning]
 
-Peak bytes are the profiler's allocations during a step, on this CPU, beside what is there before it (parameters and the
-optimiser's state). Every way runs in a process of its own, with caches of its own under build/inductor: compile time is
-the CPU seconds of a first step with empty caches, `planning` the share of them that our passes take. `within` is the
-whole step in our order and within 0.6 of its estimated peak: some operators run again. `--again` measures only the
-seconds of a step again, with what is compiled there, as a quiet machine should; `--planning` measures only what our
+Peak bytes are the profiler's allocations during a step, on this CPU, in addition to what is there before it (parameters
+and the optimiser's state). Every way runs in a process of its own, with caches of its own under build/inductor: compile
+time is the CPU seconds of a first step with empty caches, `planning` the share of them that our passes take. `within`
+is the whole step in our order and within 0.6 of its estimated peak: some operators run again. `--again` measures only
+the seconds of a step again, with what is compiled there, as a quiet machine should; `--planning` measures only what our
 order of a recorded whole step takes.
 """
 

@@ -91,7 +91,7 @@ def training_step(
 
 
 def peak_bytes(step: Callable[[], torch.Tensor]) -> int:
-    """The most bytes that the allocator holds during a step beside what it held before: the profiler's sums."""
+    """The most bytes that the allocator holds during a step in addition to what it held before: the profiler's sums."""
     with torch.profiler.profile(profile_memory=True) as profiler:
         step()
     with tempfile.TemporaryDirectory() as folder:

@@ -3,10 +3,10 @@
     python -m experiments.inductor.recompute [--quick] [--networks gpt,dlrm] [--budgets 1.0]
 
 Inductor compiles model and loss once for every budget of PyTorch's and once for every limit of ours, in one process.
-Peak bytes are the profiler's allocations from the forward pass to the gradients, beside the parameters. Every round
-times each of them once, on one thread: a step's time is its median, and `time` the median ratio to the first row of the
-same round. Limits are shares of the estimated peak without recomputation; `estimate` is the peak that our plan claims,
-before the compiler fuses the graph. `planning s` are CPU seconds, a part of those of the first step.
+Peak bytes are the profiler's allocations from the forward pass to the gradients, in addition to the parameters. Every
+round times each of them once, on one thread: a step's time is its median, and `time` the median ratio to the first row
+of the same round. Limits are shares of the estimated peak without recomputation; `estimate` is the peak that our plan
+claims, before the compiler fuses the graph. `planning s` are CPU seconds, a part of those of the first step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compiled(case: Case, **settings: Any) -> Callable[[], torch.Tensor]:
     def forward(*given: Any) -> torch.Tensor:
         return case.loss_fn(case.model(*given), case.targets)
 
-    # Dynamo keeps what it compiled by code object: each has one of its own and stays compiled beside the others.
+    # Dynamo keeps what it compiled by code object: each has one of its own and stays compiled with the others.
     code = forward.__code__.replace(co_name=f"forward_{next(NUMBERS)}")
     own = FunctionType(code, forward.__globals__, code.co_name, None, forward.__closure__)
     loss_of = torch.compile(own, fullgraph=True, **settings)

@@ -76,7 +76,7 @@ def _equal(one: float, other: float) -> bool:
 
 
 def beside_paper(row: Row, gain: float, how: str) -> Iterator[str]:
-    """The paper's figures and orderings beside measured candidates, at batch 1. `gain`: chosen over sequential."""
+    """The paper's figures and orderings next to measured candidates, at batch 1. `gain`: chosen over sequential."""
     name = row["network"]
     if name not in NETWORKS or row["batch"] != 1:
         return

@@ -1,11 +1,11 @@
-"""Figures 7 and 11: other runtimes beside the chosen schedule, in the same run, at batch 1, 16 and 32.
+"""Figures 7 and 11: other runtimes compared with the chosen schedule, in the same run, at batch 1, 16 and 32.
 
     python -m experiments.ios.peers [--quick] [--networks A,B] [--batches 1,16,32] [--recorded]
 
 Measured on this machine's CPU: medians of interleaved rounds. ONNX Runtime and OpenVINO run the same .onnx file,
 torch.compile the same operators. OpenVINO is an optional peer: `pip install openvino`. The paper's peers TASO, TVM and
 TensorRT need a GPU or are no longer installable, and were not run: its 1.1x to 1.5x over the best of them (V100, batch
-1, Figure 7) stand beside our ratio to the best of other peers. Of Figure 11 its text has an ordering only.
+1, Figure 7) stand next to our ratio to the best of other peers. Of Figure 11 its text has an ordering only.
 """
 
 from __future__ import annotations

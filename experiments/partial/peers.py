@@ -1,4 +1,5 @@
-"""Segments in strips beside msf-CNN on the network whose figures it prints in full: bytes by share of arithmetic.
+"""Segments in strips compared with msf-CNN on the network whose figures it prints in full: bytes by share of
+arithmetic.
 
     python -m experiments.partial.peers [--quick] [--work-limit CHOICES]
 

@@ -1,4 +1,4 @@
-"""Tiles beside strips: bytes that a segment needs when its columns are cut as well as its rows.
+"""Tiles compared with strips: bytes that a segment needs when its columns are cut as well as its rows.
 
     python -m experiments.partial.tiles [--quick]
 
@@ -8,8 +8,8 @@ to right. Between two tiles there are, of every tensor inside, the rows that the
 the rows kept from the band before (of the columns to come), and the columns that the next tile reads. `pieces` is the
 number of copies of every operator: each costs persistent bytes (`partial.persistent`). Rows give, by segment, the least
 head and the least total of head and persistent bytes, with strips alone and with tiles. Two more rows are of tiles that
-keep nothing, as MCUNetV2 computes them, beside strips that keep nothing: each tile computes all that it needs, which is
-more arithmetic. They give the least head with at most a tenth of the network's multiply-adds more, and with any.
+keep nothing, as MCUNetV2 computes them, next to strips that keep nothing: each tile computes all that it needs, which
+is more arithmetic. They give the least head with at most a tenth of the network's multiply-adds more, and with any.
 The segments are those whose plans are recorded for a model. Without ../shared/models the recorded rows are printed.
 """
 

@@ -4,7 +4,7 @@
 
 Blocks: cuts where one tensor crosses. Pieces: Algorithm 1, each piece reading only the one before it. Downsets: every
 cut of the pieces, and cuts inside them that relay what is read further on, charged with all bytes that cross (at most
-`--most` beside those of the chain of pieces). All on the same cost model and cluster; analytic.
+`--most` in addition to those of the chain of pieces). All on the same cost model and cluster; analytic.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ EXPERIMENT = Experiment(
     quick="print the recorded rows",
     options={
         "--seconds": {"type": float, "default": 20.0, "help": "limit for each search"},
-        "--most": {"type": int, "default": 30, "help": "cuts beside those of the chain of pieces"},
+        "--most": {"type": int, "default": 30, "help": "cuts in addition to those of the chain of pieces"},
     },
 )
 

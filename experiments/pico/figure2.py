@@ -5,7 +5,7 @@
 Computation is MACs, communication the bytes of the layer's output. In numbers the paper states only the share of all
 convolutions: 99.19 % in VGG16, 99.59 % in YOLOv2; the rest is what its figure does not name (fully connected layers are
 0.8 % of VGG16 by MACs). YOLOv2 has no fully connected layer, so by MACs its convolutions are everything: the paper's
-other 0.41 % are operations that are not MACs (here counted beside them, one each for an element that a pool, activation
+other 0.41 % are operations that are not MACs (here counted in addition, one each for an element that a pool, activation
 or normalisation reads).
 """
 

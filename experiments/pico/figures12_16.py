@@ -9,10 +9,10 @@ where every message takes that much besides its bytes, with eight devices at 1 G
 the heterogeneous cluster with the powers in its file, which are not the paper's. Memory (Figure 15) is weights and the
 arena of activations, by resources of buffers too, without a runtime. `exact` is ours and not in the paper.
 
-Figure 12 beside the paper: by its equations pipelines of one device a stage move nothing, so that the speed-up is all
-MACs over those of the largest stage at any frequency. ResNet34's blocks have 231 MMAC each and the first layer 118:
-two blocks and the first layer in one of eight stages make 3664 / 580 = 6.31. Algorithm 1's pieces, as we read it, end
-with one of 463 MMAC that the DP joins with 116 more: 3664 / 579 = 6.33; on finer cuts `exact` reaches 6.96, so that
+Figure 12 compared with the paper: by its equations pipelines of one device a stage move nothing, so that the speed-up
+is all MACs over those of the largest stage at any frequency. ResNet34's blocks have 231 MMAC each and the first layer
+118: two blocks and the first layer in one of eight stages make 3664 / 580 = 6.31. Algorithm 1's pieces, as we read it,
+end with one of 463 MMAC that the DP joins with 116 more: 3664 / 579 = 6.33; on finer cuts `exact` reaches 6.96, so that
 the printed 6.8 needs a piece divided that ours keep whole. The printed 5 (blocks) is what hand-overs between stages
 leave: by resources 5.5. Inception V3's blocks have at most 697 MMAC and come to 6.3 and 5.6, not the printed 4: a
 coarser division than one unit a module would give that, but the paper does not say which blocks it takes.

@@ -4,7 +4,7 @@
 
 Analytic times, not measured ones. The cluster of section 6.1 (2 x 2.2, 2 x 1.5, 2 x 1.2, 2 x 0.8 GHz, 50 Mbit/s) at 1,
 2 and 4 MAC a cycle, eight distinct devices, and eight equal ones. The paper prints no periods for these; the goals
-beside the ratios are this project's own. `pico` leaves open which device leads a stage (d_f): the one whose strip has
+next to the ratios are this project's own. `pico` leaves open which device leads a stage (d_f): the one whose strip has
 most bytes, which eq. 10 then leaves out, or the first. Among pipelines of average devices with the same period it keeps
 the first that its printed loops find; "other ties" takes the number of devices from the most down instead. On the
 shared cell, PICO's plan is made as the paper makes it (without the transfers between stages, every link alone) and

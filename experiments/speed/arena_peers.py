@@ -1,4 +1,4 @@
-"""Other projects' planners of one arena, on the same records: those that are installed beside this one.
+"""Other projects' planners of one arena, on the same records: those that are installed.
 
 Each takes records and a time limit, and returns offsets by record; it is checked and timed by the caller. Steps are
 handed on as ranks, which changes no plan and spares the peers that keep a list for each step.

@@ -1,4 +1,4 @@
-"""How fast the least peak is found and proven, beside the heuristics, in one run on one core.
+"""How fast the least peak is found and proven, compared with the heuristics, in one run on one core.
 
     python -m experiments.speed.order [--quick] [--only files|steps|random]
 

@@ -1,4 +1,5 @@
-"""The cost of a message beside its time on the link: seconds of processor at both ends, and those of a node at rest.
+"""The cost of a message in addition to its time on the link: seconds of processor at both ends, and those of a node at
+rest.
 
     python -m experiments.testbed.message_cost [--quick]        # needs root
 

@@ -14,8 +14,8 @@ __all__ = ["CLUSTERS", "EQUAL", "METHODS", "MODELS", "RATE_MBPS", "Setting", "de
 
 RATE_MBPS = 50.0
 SHARE_PER_GHZ = {4: 0.15, 8: 0.1}
-"""Shares of one core a GHz, by number of devices: what two cores can give beside the driver. A core of the build
-machines computes about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then 7.5 or 5 GMAC/s."""
+"""Shares of one core a GHz, by number of devices: what two cores can give in addition to the driver. A core of the
+build machines computes about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then 7.5 or 5 GMAC/s."""
 CLUSTERS = {
     4: (2.2, 1.5, 1.2, 0.8),
     8: (2.2, 2.2, 1.5, 1.5, 1.2, 1.2, 0.8, 0.8),

@@ -1,4 +1,4 @@
-"""LiteRT's CPU arena on real models: modelled | measured | what kernels ask for beside the tensors.
+"""LiteRT's CPU arena on real models: modelled | measured | what kernels ask for in addition to the tensors.
 
     python -m experiments.tflite_memory.litert [--quick]
 

@@ -60,7 +60,7 @@ inline std::vector<int> assign_in_order(const Records& records, const std::vecto
     struct Entry {
         std::int64_t size;
         int object;
-        FixedBits<1> filled;  // beside the size: the walk below reads nothing else of most objects
+        FixedBits<1> filled;  // in addition to the size: the walk below reads nothing else of most objects
     };
     std::vector<Entry> by_size;  // ascending, then by object
     const auto place_of = [&](std::int64_t size, int object) {

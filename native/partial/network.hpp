@@ -1,4 +1,5 @@
-// What pricing segments in strips asks of a network, beside its row form. Made by downset/partial/native_form.py.
+// What pricing segments in strips asks of a network, in addition to its row form. Made by
+// downset/partial/native_form.py.
 #pragma once
 
 #include <cstdint>

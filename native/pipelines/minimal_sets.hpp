@@ -146,7 +146,7 @@ private:
     std::vector<Found> found_;
 
     double medium_limit() const { return problem_.network.shared ? period_ * kAbout : kNever; }
-    // What a stage's computing may take, with its communication or beside it.
+    // What a stage's computing may take, with its communication or without it.
     double budget(double wait) const { return problem_.network.overlap ? period_ : period_ - wait; }
 
     // Of the segment as one block or, with several, of any block in it, at least.

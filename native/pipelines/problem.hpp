@@ -113,7 +113,7 @@ private:
 // The seconds that bytes take between two devices.
 struct PipelineNetwork {
     std::vector<std::vector<double>> per_byte, latency;  // seconds, by pair
-    bool uniform, overlap, shared;  // all pairs alike; sending beside computing; one medium for all
+    bool uniform, overlap, shared;  // all pairs alike; sending at the same time as computing; one medium for all
 
     PipelineNetwork(std::vector<std::vector<double>> seconds_per_byte, std::vector<std::vector<double>> seconds,
                     bool all_alike, bool sends_beside, bool one_medium)

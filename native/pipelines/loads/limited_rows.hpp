@@ -1,6 +1,6 @@
-// Divisions of least value where the leader has a second load that has a limit: what it receives beside what it sends,
-// or its own time beside the medium's. A shortest path that keeps the limit by itself is taken; else these are worked
-// out.
+// Divisions of least value where the leader has a second load that has a limit: what it receives in addition to what it
+// sends, or its own time in addition to the medium's. A shortest path that keeps the limit by itself is taken; else
+// these are worked out.
 #pragma once
 
 #include "pipelines/loads/rows.hpp"
@@ -32,7 +32,7 @@ private:
     std::vector<std::vector<double>> front_, back_;
     std::vector<std::vector<int>> onwards_;
 
-    // Full duplex: what the leader receives is all output less its own, and a message from every device beside it.
+    // Full duplex: what the leader receives is all output less its own, and a message from every other device.
     LoadDivision receiving(const LoadAsk& ask) {
         const auto& devices = sets_.members[ask.set];
         const auto& seg = segment(ask);

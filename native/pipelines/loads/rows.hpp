@@ -52,7 +52,7 @@ protected:
         int row, layer;
     };
     // What is made least, with the leader's computing or without; the least seconds of output that the leader keeps;
-    // the most devices beside it.
+    // the most other devices.
     struct Paths {
         bool computing;
         double floor;

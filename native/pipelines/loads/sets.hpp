@@ -106,7 +106,8 @@ public:
         return result;
     }
 
-    // What the leader takes for a stage's input where that is beside what it hands on: not where it is full duplex.
+    // What the leader takes for a stage's input where that is in addition to what it hands on: not where it is full
+    // duplex.
     static double joined(bool full, double before) { return full ? 0 : before; }
 
 private:

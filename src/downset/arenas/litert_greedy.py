@@ -4,7 +4,8 @@ Source: LiteRT, tflite/arena_planner.cc (the sequence of tensors) and tflite/sim
 Names: an allocation is a `Record`; sizes are rounded up to 64 bytes by the memory model `litert`.
 Complexity: O(n² log n).
 Deviations: sizes are rounded up before they are compared, where LiteRT rounds offsets only. It also places what kernels
-    ask for beside the tensors (im2col buffers), which no graph tells: `runtimes.litert.measure` asks for the whole.
+    ask for in addition to the tensors (im2col buffers), which no graph tells: `runtimes.litert.measure` asks for the
+    whole.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ class ProcessorCost:
     """Seconds of a device's processor for each message and for each byte of it."""
 
     each_s: NotNegative = 0.0
+    """Seconds for each message, whatever its size."""
     byte_s: NotNegative = 0.0
+    """Seconds for each byte of a message."""
 
     def of(self, nbytes: int) -> float:
         return self.each_s + nbytes * self.byte_s
@@ -65,16 +67,18 @@ class ProcessorCost:
 
 @dataclass(frozen=True, slots=True)
 class MessageCosts:
-    """Costs of messages: seconds of a device's processor beside the time on the link. `send` and `receive` are for
-    messages between devices of a plan, `frame` for a frame that the driver sends to the entry, and `result` for a
-    result that the exit sends back. `others_s`: seconds for each message, frame or result of other devices, of which
-    the device's runtime is told."""
+    """Costs of messages: seconds of a device's processor in addition to the time on the link."""
 
     send: ProcessorCost = ProcessorCost()
+    """For a message to another device of the plan."""
     receive: ProcessorCost = ProcessorCost()
+    """For a message from another device of the plan."""
     frame: ProcessorCost = ProcessorCost()
+    """For a frame that the driver sends to the entry."""
     result: ProcessorCost = ProcessorCost()
+    """For a result that the exit sends back."""
     others_s: NotNegative = 0.0
+    """Seconds for each message, frame or result of other devices, of which the device's runtime is told."""
 
     def times(self, factor: float) -> MessageCosts:
         """The costs on a processor that takes `factor` times as long."""
@@ -88,23 +92,33 @@ class MessageCosts:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`mac_per_s`: MACs per second, ϑ in eq. 7 of the PICO paper. `alpha`: the coefficient of its regression, seconds
-    = alpha · MACs / mac_per_s; `alpha_of` gives other coefficients by operator kind. `bytes_per_s`: how fast operators
-    without MACs read and write; None: a byte takes as long as a MAC. `memory_bytes` limits the sum of what a plan holds
-    on the device and `runtime_bytes`, the memory of the device's runtime. `duplex`: None takes the network's.
-    `messages`: costs of messages; None: they take no processor time."""
+    """A device: how fast it computes, and what memory and power it has. Operators take alpha * MACs / `mac_per_s`
+    seconds, and operators without MACs the bytes that they read and write at `bytes_per_s`."""
 
     name: DeviceName
+    """The name by which plans, messages and figures call the device, 1 to 63 characters."""
     mac_per_s: Positive
+    """MACs per second, before `alpha`; the capacity in eq. 7 of the PICO paper."""
     alpha: Positive = 1.0
+    """How many times as long MACs take, the coefficient of the paper's regression."""
     memory_bytes: MemoryBytes | None = None
+    """The limit in bytes of what a plan holds on the device together with `runtime_bytes`; None: no limit."""
     power_busy_w: NotNegative | None = None
+    """Watts while the device computes, sends or receives; None: not known."""
     power_idle_w: NotNegative | None = None
+    """Watts while it does none of these; None: not known."""
     duplex: Duplex | None = None
+    """Whether the device sends and receives at once (full) or one after the other (half); None: as the network says."""
     bytes_per_s: Rate | None = None
+    """Bytes per second that operators without MACs read and write; None: a byte takes as long as a MAC."""
     alpha_of: Mapping[str, Positive] = field(default_factory=dict)
+    """Coefficients by kind of operator, in the place of `alpha`.
+
+    How many times as long MACs of this kind take."""
     runtime_bytes: OverheadBytes = 0
+    """Bytes that the device's runtime takes of its memory."""
     messages: MessageCosts | None = None
+    """Costs of messages; None: they take no processor time."""
 
     @property
     def speed(self) -> float:
@@ -124,14 +138,19 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A pair of devices (indices, ascending) with its own rate and latency. Raises UsageError if a message would occupy
-    the link for longer than the message takes."""
+    """A pair of devices with its own rate and latency. Raises UsageError if a message would occupy the link for longer
+    than the message takes."""
 
     pair: tuple[int, int]
+    """The places of the two devices in the cluster, ascending."""
     bytes_per_s: Rate
+    """Bytes per second of messages between the two."""
     latency_s: NotNegative
+    """Seconds that a message takes in addition to its bytes."""
     occupied_bytes_per_s: Rate | None = None
+    """Bytes per second at which a message occupies the ports of both devices; None: as fast as it travels."""
     occupied_latency_s: NotNegative | None = None
+    """Seconds that a message occupies them in addition to its bytes; None: its whole latency."""
 
     def __post_init__(self) -> None:
         _check_occupied(self)
@@ -144,19 +163,28 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`overlap`: a device computes one frame while it transfers another. Without overlap a device does one thing at a
-    time, and a message occupies both its devices until it arrives. In cluster files shared networks overlap by default
-    and links do not. `duplex` applies to overlapping links only. Raises UsageError if a message would occupy the
-    network for longer than the message takes."""
+    """The network between the devices. In cluster files shared networks overlap by default and links do not. Raises
+    UsageError if a message would occupy the network for longer than the message takes."""
 
     kind: Literal["links", "shared"]
+    """links: messages of different pairs do not slow each other; shared: the bytes of all messages share one rate."""
     bytes_per_s: Rate
+    """Bytes per second of a message, or of all messages together on a shared network."""
     latency_s: NotNegative = 0.0
+    """Seconds that a message takes in addition to its bytes."""
     overlap: bool = False
+    """Whether a device computes one frame while it transfers another. Without overlap a device does one thing at a
+    time, and a message occupies both its devices until it arrives."""
     links: tuple[Link, ...] = ()
+    """The pairs of devices whose rate differs from the network's."""
     duplex: Duplex = "half"
+    """Whether devices send and receive at once (full) or one after the other (half); it applies to overlapping links
+    only."""
     occupied_bytes_per_s: Rate | None = None
+    """Bytes per second at which a message occupies the medium or the ports of its devices; None: as fast as it
+    travels."""
     occupied_latency_s: NotNegative | None = None
+    """Seconds that a message occupies them in addition to its bytes; None: its whole latency."""
 
     __repr__ = abridged
 
@@ -198,7 +226,9 @@ class Cluster:
     """Devices and the network between them. Everywhere else a device is named by its index in `devices`."""
 
     devices: tuple[Device, ...]
+    """The devices; in a plan the fastest is first."""
     network: Network
+    """How messages go between the devices."""
 
     __repr__ = abridged
 

@@ -1,7 +1,7 @@
 """The envelope of every command's JSON, whether it succeeds or fails: `kind`, `schema`, `ok` and `error`.
 
-A command's keys lie beside these four. docs/schemas/envelope.json describes the envelope, and the file there with the
-kind's name describes the whole. Plan files do not have the key `ok`.
+A command has keys in addition to these four. docs/schemas/envelope.json describes the envelope, and the file there with
+the kind's name describes the whole. Plan files do not have the key `ok`.
 """
 
 from __future__ import annotations

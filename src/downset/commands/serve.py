@@ -51,7 +51,7 @@ _STOPPING_S = 60.0
 """Seconds that ending the pipeline and its nodes may take."""
 
 _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
-"""The most frames, and the most tasks, of the simulation beside the measurements; it takes about a second."""
+"""The most frames, and the most tasks, of the simulation that accompanies the measurements; it takes about a second."""
 
 
 @click.command()
@@ -175,7 +175,7 @@ def _write_pictures(
             plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=served, measured=measured,
             rates_of=rates_of,
         )  # fmt: skip
-        write_page(report_path, page, source=model)
+        write_page(report_path, page, source=model, packages=("onnxruntime", "ray"))
         written.add_picture("--report", report_path)
     if trace_path is not None:
         write_timelines(trace_path, [planned_timeline(plan), simulated, measured], source=model)

@@ -1,5 +1,5 @@
-"""Conditions of a simulated run beside its plan: computing times that vary, and devices that slow down, die and come
-back."""
+"""Conditions of a simulated run that its plan does not state: computing times that vary, and devices that slow down,
+die and come back."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ wait behind it. Then an empty frame takes that number and passes all its turns i
 hold as in a stream without gaps, whenever frames arrive, and the last frames leave.
 A frame that needs a device that is dead for good is lost: it continues as an empty frame, so that frames ahead still
 leave, and no frame is let in behind it.
-Complexity: O(log tasks) for each task of each frame, beside the search for tasks that wait for an absent frame, which
+Complexity: O(log tasks) for each task of each frame, plus the search for tasks that wait for an absent frame, which
 runs only while no frame waits at the source.
 """
 

@@ -138,7 +138,7 @@ def ends_of(task: Task) -> tuple[int, ...]:
 def resources_of(plan: Pipeline, task: Task) -> list[Resource]:
     """Resources that a task occupies for its `occupied_seconds`.
 
-    Without overlap a device does one thing at a time. With overlap it computes beside one transfer, or beside one in
+    Without overlap a device does one thing at a time. With overlap it computes during one transfer, or during one in
     each direction if it is full duplex. A transfer over a shared network occupies the medium, and with overlap no
     ports."""
     network, ends = plan.cluster.network, ends_of(task)

@@ -33,7 +33,7 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
             rewritten, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
         )
     except UnsupportedError as error:
-        return rewritten, [f"{said}; it was not run beside the file ({error})"]
+        return rewritten, [f"{said}; it was not compared with the file ({error})"]
     pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
     pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
     if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):

@@ -101,8 +101,8 @@ def _with_processes(job: Job, sessions: Sessions, candidates: Sequence[Candidate
 
 
 def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[float | None, Latency | None]:
-    """(seconds of a run of the original in TFLite Micro on this host, the latency of the chosen file beside it); None
-    where it does not run them."""
+    """(seconds of a run of the original in TFLite Micro on this host, the latency of the chosen file in the same
+    rounds); None where it does not run them."""
     files = list(dict.fromkeys((original.path, chosen.path)))
     try:
         timed = tflm.time_runs(files, seed=seed)
@@ -232,7 +232,7 @@ def tell_apart(
 
 def note_growth(rows: Sequence[SessionTaken]) -> list[str]:
     """A note where a process grows more, beyond chance, with the shipped file than with the original by the same
-    settings: a file of more operators takes more memory beside its arena. `rows`: as `tell_apart` returns them."""
+    settings: a file of more operators takes more memory outside its arena. `rows`: as `tell_apart` returns them."""
     if len(rows) < 4:
         return []
     before, after = rows[1].process_bytes, rows[-1].process_bytes
@@ -240,7 +240,7 @@ def note_growth(rows: Sequence[SessionTaken]) -> list[str]:
         return []
     return [
         f"a process grows by {format_bytes(after - before)} B more with this file than with the original by the same "
-        "settings: it has more operators, which take memory beside the arena"
+        "settings: it has more operators, which take memory outside the arena"
     ]
 
 

@@ -25,7 +25,8 @@ _CHOICES = 3_000
 _SHARE = 0.2
 """The share of the time limit that the short search may take."""
 _LEAST_SHARE = 0.01
-"""Where what a runtime takes beside the tensors is not known, strips are offered if tensors take this share less."""
+"""Where what a runtime takes in addition to the tensors is not known, strips are offered if tensors take this share
+less."""
 _PLACED_SHARE = 0.05
 """The share of the time limit that placing the plans found may take."""
 
@@ -84,7 +85,7 @@ def _in_strips(result: Fit) -> bool:
 
 
 def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]:
-    """(bytes beside the arena in the runtime, bytes that the shipped file needs, whether these were measured).
+    """(bytes outside the arena in the runtime, bytes that the shipped file needs, whether these were measured).
     A runtime that fuses operators may hold less than the plan: strips then have to need less than that."""
     if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
         return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True

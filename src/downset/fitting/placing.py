@@ -81,14 +81,14 @@ def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> 
 
 
 Cost = Callable[[int, int], int]
-"""A function of (bytes in the arena, bytes that the runtime keeps beside it) by which plans are compared."""
+"""A function of (bytes in the arena, bytes that the runtime keeps outside it) by which plans are compared."""
 
 
 @dataclass(slots=True)
 class OrderPlacing:
     """Plans of one network in its order, with what each needs as a file, found once.
 
-    `forms`: by plan, the rows with which it was priced. `kept`: bytes that the runtime keeps beside the arena for a
+    `forms`: by plan, the rows with which it was priced. `kept`: bytes that the runtime keeps outside the arena for a
     network in the form of its file. `seconds`: the time limit of one placement.
     """
 

@@ -63,7 +63,7 @@ class StripSearch:
     placing: OrderPlacing
     left_s: float
     kept_bytes: int
-    """Bytes that the runtime keeps beside the arena for `graph`."""
+    """Bytes that the runtime keeps outside the arena for `graph`."""
 
     @property
     def in_strips(self) -> list[PartialPlan]:
@@ -91,7 +91,7 @@ class StripSearch:
         return self.placing.placed(plan)[1].arena_bytes + self.more_kept_bytes(plan)
 
     def more_kept_bytes(self, plan: PartialPlan) -> int:
-        """Bytes that the runtime keeps beside the arena for a plan that was looked at, beyond those without strips."""
+        """Bytes that the runtime keeps outside the arena for a plan that was looked at, beyond those without strips."""
         return self.placing.beside[plan] - self.kept_bytes
 
 
@@ -167,7 +167,7 @@ def strips_within(
     job: Job, searches: Sequence[StripSearch], original: Candidate, limit_bytes: int, beside_bytes: int
 ) -> tuple[list[Candidate], bool, list[str]]:
     """(measured files of the cheapest plan that fits, whether one fits, notes). Where none fits, the files are those of
-    the plan that takes least. `beside_bytes`: bytes that the runtime takes beside the arena of the network without
+    the plan that takes least. `beside_bytes`: bytes that the runtime takes outside the arena of the network without
     strips."""
     notes: list[str] = []
     least: list[Candidate] = []

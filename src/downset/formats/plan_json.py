@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from downset.errors import LoadError, UsageError
+from downset.formats.field_docs import field_docs
 from downset.pipeline_plans import Pipeline
 from downset.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
@@ -98,14 +99,33 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def pipeline_schema() -> dict[str, Any]:
-    """The JSON schema of pipeline plans, docs/schemas/pipeline.schema.json."""
+    """The JSON schema of pipeline plans, docs/schemas/pipeline.schema.json. Its descriptions are the docstrings of the
+    fields."""
+    from downset import pipeline_plans, plans
+    from downset.clusters import model
+
     schema = msgspec.json.schema(Pipeline)
+    forms = {**vars(model), **vars(plans), **vars(pipeline_plans)}
+    for name, described in schema["$defs"].items():
+        described["description"] = " ".join(described["description"].split())
+        docs = field_docs(forms[name])
+        for key, value in described["properties"].items():
+            value["description"] = docs[key].said
+            if "additionalProperties" in value:
+                value["additionalProperties"]["description"] = docs[key].values
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "downset pipeline plan",
-        "description": "What downset split -o writes. Keys are added, never renamed. The plan's fields lie beside "
-        "kind and schema; seconds are analytic.",
-        "properties": {"kind": {"const": "pipeline"}, "schema": {"const": PIPELINE_SCHEMA}},
+        "description": "What downset split -o writes. Keys are added, never renamed. Seconds are analytic. Devices, tasks, "
+        "operators and tensors are numbered from 0.",
+        "properties": {
+            "kind": {"const": "pipeline", "description": "What the file holds: a plan of a pipeline."},
+            "schema": {
+                "const": PIPELINE_SCHEMA,
+                "description": "The version of this form, which changes only if older files can no longer be read, or if "
+                "a key changes its meaning.",
+            },
+        },
         "required": ["kind", "schema"],
         **schema,
     }

@@ -1,7 +1,7 @@
 """The update of an optimiser as a function of tensors, which a compiler can include in the graph of a whole step.
 
 The state lies where torch.optim keeps it, under its names, so checkpoints are PyTorch's. The learning rate is a tensor
-beside the groups: a schedule that changes it causes no new compile.
+apart from the groups: a schedule that changes it causes no new compile.
 """
 
 from __future__ import annotations

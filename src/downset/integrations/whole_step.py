@@ -156,7 +156,7 @@ class TrainingStep:
         hits = _cache_hits()
         try:
             if len(self._compiled) > _MOST_SETTINGS:
-                raise UnsupportedError("the optimiser's settings, beside its learning rate, change again and again")
+                raise UnsupportedError("settings of the optimiser other than its learning rate change again and again")
             with torch._dynamo.config.patch(trace_autograd_ops=True):
                 loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, self._used, scale)
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet

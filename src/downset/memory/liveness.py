@@ -142,8 +142,8 @@ def peak_bytes(problem: OrderProblem, steps: Sequence[int]) -> int:
 
 
 _OPERATOR_BYTES = 6_000
-"""Measured: the most bytes for each operator that `order` and `inspect` hold, beside what does not grow with the
-network."""
+"""Measured: the most bytes for each operator that `order` and `inspect` hold, in addition to what does not grow with
+the network."""
 
 
 def check_graph(graph: object) -> None:

@@ -95,7 +95,7 @@ _MODELS = (
         "litert",
         "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, sums and products run in place "
         "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes; without "
-        "what kernels ask for beside the tensors",
+        "what kernels ask for in addition to the tensors",
         alignment=64,
         inputs="to the end",
         outputs_apart=True,

@@ -35,7 +35,7 @@ def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, work_limit:
             states += 1
             over = work_limit is not None and states > work_limit
             for operator in ready(predecessors, downset):
-                # One transient takes O(storages): long beside a look at the clock, and a downset has many.
+                # One transient takes O(storages): long compared with a look at the clock, and a downset has many.
                 if over or time.perf_counter() > deadline:
                     raise LimitReached(f"exhaustive search stopped after {states} downsets; use method 'optimal'")
                 reached = max(peak, transient_bytes(problem, downset, operator))

@@ -2,7 +2,7 @@
 
 Source: best fit with immediate coalescing (Knuth, The Art of Computer Programming, volume 1, section 2.5).
 Names: block → bytes between buffers in use; top → the bytes below which all buffers lie.
-Complexity: O(n log n) for n buffers, beside moving entries in sorted lists of free ranges.
+Complexity: O(n log n) for n buffers, plus moving entries in sorted lists of free ranges.
 Deviations: none.
 """
 

@@ -69,8 +69,8 @@ def refined_cuts(
 
 
 def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
-    """The chain with at most `most` cuts beside those of the chain of pieces. The cuts divide the work into equal
-    parts, and each part keeps its cheapest cut."""
+    """The chain with at most `most` cuts in addition to those of the chain of pieces. The cuts divide the work into
+    equal parts, and each part keeps its cheapest cut."""
     form = problem.form
     work = [
         sum(form.ops[op].macs for v in bits(cut) for op in problem.vertices[v]) if not of_pieces else -1

@@ -92,7 +92,7 @@ def _advice(
     alone = least_memory(count, devices=1, seconds=seconds / 2)
     other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
     floor = weights_floor(problem, len(cluster.devices))
-    runtime = f", beside its runtime's {format_bytes(overhead)}" if overhead else ""
+    runtime = f", in addition to its runtime's {format_bytes(overhead)}" if overhead else ""
     return (
         f"; {format_bytes(count_found.nbytes + overhead)} bytes on each of {used} devices are enough{other} (the least "
         f"found; in every plan some device holds {format_bytes(floor)} bytes of weights or more{runtime})"

@@ -171,8 +171,8 @@ class _LoadSearch:
         return nbytes * self.asked.per_byte[source][target] + self.asked.latency[source][target]
 
     def ends(self, start: int, stop: int, device: int, leader: int) -> tuple[float, float]:
-        """Seconds that a device sends and receives as the source, the sink, or the leader beside it. In a stage that is
-        neither the first nor the last they are lower bounds, because the leaders there are not known."""
+        """Seconds that a device sends and receives as the source, the sink, or the leader in addition. In a stage that
+        is neither the first nor the last they are lower bounds, because the leaders there are not known."""
         asked, sends, receives = self.asked, 0.0, 0.0
         others = [other for other in range(len(asked.devices)) if other != device]
         opens, closes, leads = start == 0, stop == self.cuts, device == leader

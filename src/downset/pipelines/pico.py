@@ -3,7 +3,7 @@
 Source: PICO, section 5, Algorithms 2 and 3. Units are its pieces (Algorithm 1).
 Names: P, T → period, latency; Ts[i][j][p] → stage seconds; T_lim → max_latency_s; 𝔻' → devices of average speed (eq.
 14); Θ'/|𝒟'| → average requirement; "Divide And Conquer" adjustment of strips → balanced_rows.
-Complexity: O(units² · devices²) for Algorithm 2, O(devices · stages) for Algorithm 3, beside the prices.
+Complexity: O(units² · devices²) for Algorithm 2, O(devices · stages) for Algorithm 3, plus the prices.
 Deviations, where the paper as printed is ambiguous or wrong:
 - Line 13 of Algorithm 2 subtracts the last stage's time from T_lim inside the loops and never adds it back, so that
   every further candidate has a smaller limit. Here each candidate has the limit less its own stage.

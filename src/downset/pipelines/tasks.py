@@ -61,7 +61,7 @@ def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
 
 
 def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
-    """Seconds of each device's processor that a frame's messages take beside their time on the link."""
+    """Seconds of each device's processor that a frame's messages take in addition to their time on the link."""
     costs = [device.messages or _NO_COSTS for device in cluster.devices]
     messages = [task.transfer for task in frame.tasks if task.transfer is not None and cluster.network.overlap]
     charges = [

@@ -16,7 +16,7 @@ _MUCH_LONGER = 1.5
 
 
 def simulation_lines(simulation: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:
-    """Lines on the simulation of a plan, beside the analytic figures. `arrives`: frames arrived at given times;
+    """Lines on the simulation of a plan, next to the analytic figures. `arrives`: frames arrived at given times;
     otherwise one was always waiting."""
     names = [printable(device.name) for device in plan.cluster.devices]
     analytic = f"analytic {plan.period_s:.6g} s"

@@ -120,7 +120,7 @@ def _further_options(further: Mapping[str, float | int | str]) -> str:
 
 
 def _time_beside(other: StageCandidate, chosen: StageCandidate) -> str:
-    """Words for a candidate's time beside the chosen one's, as far as the rounds in which both ran tell."""
+    """Words for a candidate's time compared with the chosen one's, as far as the rounds in which both ran tell."""
     differences = [theirs - ours for theirs, ours in zip(other.seconds, chosen.seconds, strict=True)]
     rounds = len(differences)
     for word, many in (("slower", sum(d > 0 for d in differences)), ("faster", sum(d < 0 for d in differences))):

@@ -1,4 +1,4 @@
-"""The time of a run beside that of another in the same rounds, with a confidence interval of their ratio."""
+"""The time of a run compared with that of another in the same rounds, with a confidence interval of their ratio."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def timed_session(
 
 def open_here(path: str, feeds: str, names: Sequence[Sequence[str]], threads: int) -> dict[str, npt.NDArray[Any]]:
     """`timed_session` inside the worker process."""
-    library = onnxruntime_library("timing beside ONNX Runtime")
+    library = onnxruntime_library("timing against ONNX Runtime")
     library.set_default_logger_severity(4)
     session = open_session(library, path, SessionSettings("timed", {"intra_op_num_threads": threads}))
     _OPEN[:] = [(session, dict(fed)) for fed in unpacked(feeds, names)]

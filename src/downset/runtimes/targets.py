@@ -65,7 +65,7 @@ class Target:
     it, or where `sessions` measures it.
     `prepare(path, output, shapes)`: write the file that the runtime would execute instead of `path`, and return notes.
     `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
-    tensors at the offsets in a file. `fixed_overhead`: its memory beside the arena does not depend on the order."""
+    tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
 
     name: TargetName
     suffixes: tuple[str, ...]

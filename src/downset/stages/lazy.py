@@ -2,7 +2,7 @@
 
 Source: ours; lazy search on the lattice of downsets (the idea of LazySP, Dellin & Srinivasa, 2016, with IOS's prices).
 Names: as in ios.py. *Optimistic price*: a lower bound on the price of a stage that is not priced yet.
-Complexity: one pass over all (downset, ending) pairs in each round; at most `budget` prices beside the single units.
+Complexity: one pass over all (downset, ending) pairs in each round; at most `budget` prices, and one for each unit.
 Deviations: the method follows no paper step by step. First each unit is priced alone. A stage that is not priced yet
 costs at least `bound_share` of its longest group, where a group costs the sum of its units priced alone. A round
 computes the best chain by known prices and bounds, then prices the unknown stages of that chain. When all stages of the
@@ -128,9 +128,9 @@ def lazy(
     """The cheapest chain of priced stages, with the optimistic bound. If `proven`, no chain within the limits costs
     less, provided that every stage costs at least `bound_share` of its longest group.
 
-    `budget`: how many stages may be priced beside the single units and those for which `free` is true (their prices are
-    known already). The search ends when the best chain is priced, or when the budget or the time is spent. Raises
-    LimitReached if the endings cannot be enumerated in time.
+    `budget`: how many stages may be priced in addition to the single units and those for which `free` is true (their
+    prices are known already). The search ends when the best chain is priced, or when the budget or the time is spent.
+    Raises LimitReached if the endings cannot be enumerated in time.
     """
     deadline = clock.now() + time_limit_s
     lattice = searched_lattice(

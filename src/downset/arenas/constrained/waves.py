@@ -28,7 +28,7 @@ def place_wave(
     *,
     method: str | Method | Callable[..., Found] = "best",
 ) -> Found:
-    """Offsets of the new records beside those placed before, which stay where they are. The bound, too, is for this
+    """Offsets of the new records; those placed before stay where they are. The bound, too, is for this
     wave given the earlier ones. Raises UsageError for records that cannot be planned, and for placed
     ones that collide."""
     pinned = [replace(record, offset=offset) for record, offset in zip(placed, offsets, strict=True)]

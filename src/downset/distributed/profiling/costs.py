@@ -3,7 +3,7 @@ compute while messages go on.
 
 Every device computes all the time, as in a pipeline, and counts its runs. Windows in which messages follow one another
 alternate with windows in which nothing is sent. The cost of a message is the time of a window less the time that the
-window's runs take in the two silent windows beside it, over the number of messages.
+window's runs take in the two silent windows around it, over the number of messages.
 Errors: a device's last run ends a window, so that no part of a run is lost; the least numbers of messages and seconds
 bound what the first and the last message of a window may hold of its neighbours.
 """
@@ -92,7 +92,7 @@ def lost_seconds(
     loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], None]], window: CostWindow
 ) -> list[dict[int, float]]:
     """The seconds that each device computed longer for each message, by stream. The rate without messages is that of
-    the two silent windows beside a stream's, so that only what changes within seconds counts as a cost."""
+    the two silent windows around a stream's, so that only what changes within seconds counts as a cost."""
     rest, silent = partial(loaded.pause, window.least_s), replace(window, messages=1)
     lost = []
     before = _window(loaded, devices, rest, silent)[1]

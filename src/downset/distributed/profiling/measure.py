@@ -55,7 +55,7 @@ _STREAMED = 2
 _CALLS = 4
 """The most calls of a device at once: more than ever wait for messages."""
 _WINDOW_BATCHES = 8
-"""The least seconds of a window in which devices compute beside one kind of messages, in least seconds of a batch of
+"""The least seconds of a window in which devices compute during one kind of messages, in least seconds of a batch of
 probes."""
 _WINDOW_MESSAGES = 10
 """The least messages of a window; fewer where they take longer than the longest window."""

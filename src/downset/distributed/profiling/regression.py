@@ -91,7 +91,7 @@ def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
     each = _non_negative(work, seconds, 1 / np.sqrt(seconds))
     mac_s = {kind: one for kind, one in zip(kinds, each, strict=False) if one > 0}
     if not mac_s:
-        raise UsageError("no rate explains these samples: operators with MACs took no time beside those without")
+        raise UsageError("no rate explains these samples: operators with MACs took no more time than those without")
     total = {kind: sum(sample.macs_of.get(kind, 0) for sample in samples) for kind in mac_s}
     main = max(mac_s, key=lambda kind: (total[kind], kind))
     alpha_of = {kind: one / mac_s[main] for kind, one in mac_s.items() if kind != main}

@@ -19,7 +19,7 @@ def seconds_a_message(
     first_of: Callable[[Sequence[Any]], Sequence[Any]], arrived: Callable[[Any, tuple[int, int]], None],
 ) -> list[float]:  # fmt: skip
     """Seconds from one arrival to the next, for each group. Each message that arrives is followed by the next one of
-    its pair. All groups go on beside each other.
+    its pair. All groups send at the same time.
 
     `send` returns a handle to wait for, `first_of` returns those handles that have arrived, and `arrived` may raise for
     one."""

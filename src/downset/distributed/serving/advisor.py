@@ -1,4 +1,4 @@
-"""Makes plans beside a running pipeline, on a separate thread.
+"""Makes plans during the run of a pipeline, on a separate thread.
 
 Ahead of losses: for each device in use the plan without it, so that a loss waits for no planning and the plan's shards
 can be placed before. On request: whether another plan is worth changing to.

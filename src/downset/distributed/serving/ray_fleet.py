@@ -22,7 +22,7 @@ from downset.text import brief, printable
 __all__ = ["RayDevice", "RayFleet"]
 
 GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
-"""The threads of a device by task: computations run one after another, all other calls beside them."""
+"""The threads of a device by task: computations run one after another, all other calls at the same time."""
 _GROUP_OF = {
     "compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive", "keep": "setup",
     "place": "setup", "begin": "setup",

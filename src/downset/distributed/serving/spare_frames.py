@@ -28,7 +28,7 @@ def spare_frames_of(plan: Pipeline, asked: int | None = None) -> int:
 
 def with_spare_frames(plan: Pipeline, asked: int | None = None) -> Pipeline:
     """The plan with `spare_frames_of` more frames inside, and as many more slots in every buffer, as far as every
-    device has memory for them beside what the plan holds there. A plan without orders is returned as it is."""
+    device has memory for them in addition to what the plan holds there. A plan without orders is returned as it is."""
     schedule = plan.schedule
     if schedule is None:
         return plan

@@ -7,7 +7,7 @@ If enough frames may be inside, what a task waits for in its frame only decides 
 which no resource is taken twice are a schedule of period P. If transfers form a tree of ends, a walk over the tree that
 puts the arcs of an end one behind the other always finds such phases at the load bound: the first arc of an end leaves
 one free arc, into which all its other arcs fit. Otherwise periods above the bound are tried one after another.
-Complexity: O(tasks² · log tasks) for each period and rule tried, beside computing the period of the orders found.
+Complexity: O(tasks² · log tasks) for each period and rule tried, plus computing the period of the orders found.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _WALKED = 4
 
 @dataclass(frozen=True, slots=True)
 class _SchedulingProblem:
-    """The tasks, an order in which a frame can do them, and the medium, which all transfers hold beside both ends."""
+    """The tasks, an order in which a frame can do them, and the medium, which all transfers hold in addition to both
+    ends."""
 
     tasks: Sequence[TimedTask]
     resources: int
@@ -77,8 +78,8 @@ def cyclic_schedule(
 ) -> Scheduled:  # fmt: skip
     """The best orders found with at most `window` frames inside (None: as many as help); of equal periods the orders
     that need the fewest frames. A larger window never gives a longer period. `medium`: the resource that transfers hold
-    beside both ends, if there is one. After the deadline (a time of `clock.now`) the best orders so far, at worst one
-    frame after another."""
+    in addition to both ends, if there is one. After the deadline (a time of `clock.now`) the best orders so far, at
+    worst one frame after another."""
     order = sequence(tasks)
     work = _SchedulingProblem(tasks, resources, order, medium, window, deadline)
     bound = load_bound_s(tasks, resources)

@@ -5,7 +5,7 @@ Names: a *site* is a concatenation that `partition_sites` lists.
 Complexity: one exact search for an order for each set of sites that is tried. Of a few sites all 2^n sets are tried;
     otherwise sets that grow by the sites whose tensors are live at the peak, so that there are about as many sets as
     peaks.
-Deviations: rewriting also costs time, and memory where the runtime does not sum in place (an accumulator beside each
+Deviations: rewriting also costs time, and memory where the runtime does not sum in place (an accumulator for each
     part). So sites that do not lower the peak are left as they are.
 """
 
