@@ -66,8 +66,9 @@ class Comparison:
 
     `proof`: the result without running. `runs`: the number of inputs. `varies`: whether any output differed from one
     input to the next (None: there was one input). `inside`: the number of tensors inside both files that were compared;
-    `inside_note`: how they differ, if they do. `placed`: the outputs are also equal in TFLite Micro with the offsets of
-    the second file. `unshown`: a difference of the files that the runs do not show although the outputs agree, such as
+    `inside_note`: how they differ, if they do. `placed`: whether the outputs are equal in TFLite Micro, too,
+    with the offsets of the second file; None where no such run was made in addition to the others. `unshown`: a
+    difference of the files that the runs do not show although the outputs agree, such as
     other values of a constant in a branch that no run took."""
 
     equal: bool | None
@@ -82,7 +83,7 @@ class Comparison:
     varies: bool | None = None
     inside: int = 0
     inside_note: str = ""
-    placed: bool = False
+    placed: bool | None = None
     unshown: str = ""
 
     @property
@@ -202,11 +203,12 @@ class NextStep:
 class RamVerdict:
     """Whether a network fits a memory limit.
 
-    `needed_bytes`: what the shipped file takes. If it was measured, this includes what the runtime keeps beside the
-    arena, and `scratch_bytes`, what the kernels named need beside those that were run (analytic). `least_bytes`: a
-    lower bound in the same terms. `least_of` says for what it holds: every order of the network, or its inputs or
-    outputs alone where segments may be computed in strips. "does not fit" is proven: `least_bytes` is above the limit.
-    `remedies`: ways to make it fit, unsorted."""
+    `needed_bytes`: what the shipped file takes. If it was measured, this includes what the runtime keeps outside the
+    arena, and `scratch_bytes`, what the kernels named need in addition to those that were run (analytic).
+    `least_bytes`: a lower bound in the same terms. `least_of` says for what it holds: every order of the network, or
+    its inputs or outputs alone where segments may be computed in strips. `least_in_order_bytes`: a lower bound of every
+    plan in the planned order, also in strips; None where none were searched or none needs less. "does not fit" is
+    proven: `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted."""
 
     state: Literal["fits", "does not fit", "not known"]
     limit_bytes: int
@@ -216,6 +218,7 @@ class RamVerdict:
     least_of: Literal["every order", "inputs or outputs alone"] = "every order"
     remedies: tuple[NextStep, ...] = ()
     scratch_bytes: int = 0
+    least_in_order_bytes: int | None = None
 
     __repr__ = abridged
 

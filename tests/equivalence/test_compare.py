@@ -15,6 +15,7 @@ from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
 from downset.formats.onnx.metadata import write_metadata
 from downset.formats.reading import load
+from downset.reports.json_forms.fit import comparison_json
 from downset.results import Proof
 from downset.runtimes.compare import compare, compare_outputs
 from downset.runtimes.differences import compare_arrays
@@ -198,6 +199,24 @@ def test_tensors_inside_are_compared_in_litert_and_state_over_steps(tmp_path):
     found = compare_outputs(streaming, streaming, runtime="litert")
     assert found.equal and found.runs == RUNS and found.inside > 20
     assert compare_outputs(streaming, streaming, runtime="tflm").inside == 0
+
+
+def test_offsets_that_were_not_tried_are_not_said_to_be_wrong(tmp_path, monkeypatch):
+    """None without a run in TFLite Micro, where nothing asks for one; True and False are what such a run says."""
+    net, output = TfliteNet(0, dtype="int8", size=16), tmp_path / "f.tflite"
+    path = net.save(tmp_path / "m.tflite", [net.conv(net.depthwise(net.conv(net.input(8), 16)), 4)])
+    assert fit(path, output=output, kernels="reference", time_limit_s=2).shipped.endswith("+offsets")
+    assert comparison_json(compare(path, path))["equal_with_offsets"] is None
+    assert comparison_json(compare(path, output, runtime="litert"))["equal_with_offsets"] is None
+    assert comparison_json(compare(path, output))["equal_with_offsets"] is True
+
+    def wrong_in_tflm(*files, runtime, **options):
+        found = compare_outputs(*files, runtime=runtime, **options)
+        return replace(found, equal=False, max_abs_error=9.0) if runtime == "tflm" else found
+
+    monkeypatch.setattr("downset.runtimes.compare.compare_outputs", wrong_in_tflm)
+    found = comparison_json(compare(path, output))
+    assert (found["equal"], found["equal_with_offsets"]) == (False, False)
 
 
 def test_inputs_are_of_natural_range_and_repeatable():

@@ -116,6 +116,7 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     bound = re.search(r"every plan in this order, also in strips of rows, takes at least ([\d,]+) B", message)
     beside = result.measured.before - result.arena.before
     assert beside < int(bound[1].replace(",", "")) < least
+    assert caught.value.result.ram.least_in_order_bytes == int(bound[1].replace(",", ""))
     assert message.index(bound[0]) < message.index("the least found takes")
     assert ("so that only another order may fit" in message) == (int(bound[1].replace(",", "")) > limit)
     assert "to make it fit: (1)" in message

@@ -165,7 +165,8 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
-    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch)
+    in_order = _least_in_order(result, searched, least) if searched is not None and in_strips else None
+    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order)
     result = replace(result, ram=verdict, output_path=None)
     steps = next_steps(result)
     message = f"{message}; {listed(steps)}"
@@ -193,12 +194,17 @@ def _ends_bytes(result: Fit) -> int:
     return max(problem.floor_bytes, ends)
 
 
+def _least_in_order(result: Fit, searched: StripSearch, least: int) -> int:
+    """Bytes that every plan in the planned order needs, also in strips, with what the runtime takes in addition."""
+    return searched.front.bound_bytes + least - _ends_bytes(result)
+
+
 def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: int, least: int) -> list[str]:
     """The lines for a network that does not fit in strips: the verdict, with the bound of every plan where that proves
     it, else the bound of plans in this order; then the least bytes found. All count what the runtime takes beside."""
     beside_bytes = least - _ends_bytes(result)
-    beside = ", with what the runtime takes beside them" if beside_bytes else ""
-    in_order = searched.front.bound_bytes + beside_bytes
+    beside = ", with what the runtime takes in addition" if beside_bytes else ""
+    in_order = _least_in_order(result, searched, least)
     cost = next((f"; {note}" for note in result.notes if note.startswith("in strips the network computes")), "")
     bounds = []
     if least <= limit and in_order < needed:

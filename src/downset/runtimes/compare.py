@@ -237,7 +237,7 @@ def with_offsets(
         placed = compare_outputs(first, second, runtime="tflm", seed=seed, inputs=inputs, proof=comparison.proof)
     except UnsupportedError:
         return comparison
-    return replace(comparison, placed=True) if placed.rounds_alike else placed
+    return replace(comparison, placed=True) if placed.rounds_alike else replace(placed, placed=False)
 
 
 def _common(first: Graph, second: Graph) -> list[str]:

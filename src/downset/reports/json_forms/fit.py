@@ -40,6 +40,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             "needed_bytes": fit.ram.needed_bytes,
             "least_bytes": fit.ram.least_bytes,
             "least_of": fit.ram.least_of,
+            "least_in_order_bytes": fit.ram.least_in_order_bytes,
             "free_bytes": fit.ram.free_bytes,
             "scratch_bytes": fit.ram.scratch_bytes,
         },
