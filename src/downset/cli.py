@@ -23,7 +23,7 @@ from downset.commands.examples import epilog
 from downset.errors import DownsetError
 from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
 from downset.supervisor import Ended, tell
-from downset.text import brief, printable, shortened
+from downset.text import brief, printable, shortened, wrapped
 
 __all__ = ["explain_end", "main"]
 
@@ -210,7 +210,7 @@ def _fail(code: str, exit_code: int, message: str, *more: Mapping[str, Any], lin
 
 def _print_below(lines: Sequence[str]) -> None:
     for line in lines:
-        print(shortened(printable(line), _LONGEST_LINE), file=sys.stderr)
+        _say(shortened(printable(line), _LONGEST_LINE))
 
 
 def _print_failure(
@@ -241,7 +241,13 @@ def _print_failure(
 
 
 def _complain(message: str) -> None:
-    print(f"downset: error: {_one_line(message)}", file=sys.stderr)
+    _say(f"downset: error: {_one_line(message)}")
+
+
+def _say(line: str) -> None:
+    """Print the line to stderr; on a terminal it is wrapped between words."""
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+    print(*(wrapped(line, columns) if columns else [line]), sep="\n", file=sys.stderr)
 
 
 _LONGEST_WORD, _LONGEST_LINE = 300, 2_000

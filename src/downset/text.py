@@ -11,6 +11,7 @@ import stat
 import sys
 import textwrap
 import time
+import unicodedata
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ __all__ = [
     "shell_word",
     "shortened",
     "unheard",
+    "wrapped",
 ]
 
 _MOST = 1 << 62
@@ -125,6 +127,31 @@ def shortened(text: str, most: int) -> str:
         return text[: max(most, 0)]
     tail = (most - 1) // 2
     return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+_WORD_OR_MEASURE = re.compile(r"[^\w\s]*\d(?:[\d.,^e+-]*\d)? +[^\W\d_]\S*|\S+")
+"""A word, or a number together with the word behind it, which may be its unit."""
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """The line in pieces of at most so many columns, broken between words only, and not between a number and its unit
+    where both fit. A longer word has a piece of its own. Indentation and the sign of a C comment are repeated."""
+    indent = " " * min(len(line) - len(line.lstrip(" ")), columns // 2)
+    pieces, piece, end = [], "", 0
+    for match in _WORD_OR_MEASURE.finditer(line):
+        whole = _columns(match[0]) <= columns - len(indent)
+        for word in [match] if whole else re.compile(r"\S+").finditer(line, match.start(), match.end()):
+            longer = piece + line[end : word.start()] + word[0]
+            if piece and _columns(longer) > columns:
+                pieces.append(piece)
+                longer = f"{indent}{'// ' if ' // ' in f' {piece}' else ''}{word[0]}"
+            piece, end = longer, word.end()
+    return [*pieces, piece]
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal the text takes: wide characters take two."""
+    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
 
 
 _NAMED, _NAME_WIDTH = 2, 60

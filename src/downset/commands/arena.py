@@ -146,7 +146,7 @@ def arena(
     out = console(stderr=output == "-")
     _print_table(len(records), plan.evidence, form, capacity, out)
     if isinstance(plan, Arena) and (unfilled := unfilled_text(plan)):
-        out.print(unfilled)
+        out.print(unfilled, soft_wrap=True)
     csv = (
         None if output == "-" else output,
         "the records with offsets" if form == "offsets" else "the records with objects",
@@ -196,11 +196,12 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
     )
     print_table(out, table)
     if evidence.stopped_by:
-        out.print(f"stopped by the {evidence.stopped_by} limit")
+        out.print(f"stopped by the {evidence.stopped_by} limit", soft_wrap=True)
     if capacity is not None:
-        out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")
+        said = f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare"
+        out.print(said, soft_wrap=True)
         if not evidence.proven:
-            out.print("a placement that fits ends the search")
+            out.print("a placement that fits ends the search", soft_wrap=True)
 
 
 def _place(

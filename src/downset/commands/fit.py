@@ -175,7 +175,9 @@ def fit(
     # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
-            f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s", style="dim"
+            f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s",
+            style="dim",
+            soft_wrap=True,
         )
 
     def notice(line: str) -> None:

@@ -11,7 +11,7 @@ import rich_click as click
 from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UsageError
 from downset.isolation import PARSING_S, RUNNING_S, limits
-from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable
+from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
 
 __all__ = [
     "BYTES", "FACTOR", "SECONDS", "SHARE", "SIZES", "console", "parse_shapes", "print_table", "search_s",
@@ -116,11 +116,24 @@ def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> Any:
-    """A rich console that respects NO_COLOR and does not wrap figures in a pipe."""
+    """A rich console that respects NO_COLOR. A line that is printed with `soft_wrap` is broken between words on a
+    terminal, and stays one line in a pipe."""
     from rich.console import Console
+    from rich.text import Text
 
     class Safe(Console):
         """A console for text that may come from a file: control characters of names do not reach the terminal."""
+
+        def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+            if soft_wrap and self.file.isatty():
+                objects = tuple(map(self._wrapped, objects))
+            super().print(*objects, soft_wrap=soft_wrap, **options)
+
+        def _wrapped(self, one: Text | str) -> Text | str:
+            plain, style = (one.plain, one.style) if isinstance(one, Text) else (one, None)
+            lines = (piece for line in plain.expandtabs().split("\n") for piece in wrapped(line, self.width))
+            joined = "\n".join(lines)
+            return joined if style is None else Text(joined, style)
 
         def render_str(self, text: str, **options: Any) -> Any:
             lines = [printable(line.expandtabs()) for line in text.split("\n")]

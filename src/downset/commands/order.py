@@ -137,7 +137,7 @@ def _print_moved(graph: Graph, plan: Order, out: Any) -> None:
     given = order_operators(graph, range(len(graph.ops)), plan.memory)
     moved = sorted(moved_steps(given, operators))
     if not moved:
-        out.print("the order is the file's")
+        out.print("the order is the file's", soft_wrap=True)
         return
     before = max(operator.live_bytes for operator in given)
     said = f"the file's order peaks at {format_bytes(before)} B"

@@ -110,7 +110,8 @@ def run(
     if as_json:
         print_json("run", stage_run_json(outcome))
     elif worst is not None:
-        out.print(f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})")
+        said = f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})"
+        out.print(said, markup=False, soft_wrap=True)
 
 
 def _check_dtype(path: str, array: Any, tensor: Tensor) -> None:
