@@ -29,109 +29,147 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows [start, stop) of tensor number `tensor`, along the axis on which its block is cut. `columns`: the half-open
-    interval of columns if the block is cut into tiles, else None, which means all columns."""
+    """Rows [start, stop) of one tensor, along the axis on which its block is cut."""
 
     tensor: int
+    """The number of the tensor in the graph, from 0."""
     start: int
+    """The first row, from 0."""
     stop: int
+    """The row behind the last one."""
     columns: tuple[int, int] | None = None
+    """The columns [start, stop) of a tile; None: all columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The part of a block that one device computes: rows [start, stop) of the block's `frame_rows`, and `columns` if
-    the block is cut into tiles. If the block's `axis` is 1, rows here are the network's columns, and columns its rows.
-    A tensor of H rows is cut at floor(row * H / frame_rows). A tensor without rows belongs to the last strip.
-
-    `in_bytes`, `out_bytes`: bytes of what it reads and of its own rows of results. `moved_bytes`: bytes that operators
-    without MACs read and write. `macs_of`: MACs by kind of operator, only for kinds in the device's `alpha_of`."""
+    """The part of a block that one device computes. If the block's `axis` is 1, rows here are the network's columns,
+    and columns its rows. A tensor of H rows is cut at floor(row * H / frame_rows). A tensor without rows belongs to the
+    last strip."""
 
     device: int
+    """The place of the device in the cluster, from 0."""
     start: int
+    """The first of the block's `frame_rows` that it computes, from 0."""
     stop: int
+    """The row of the block's `frame_rows` behind its last one."""
     macs: int
+    """MACs of the strip for one frame, with the redundant ones."""
     redundant_macs: int
+    """MACs for one frame beyond the strip's share of those that the block needs once."""
     moved_bytes: int
+    """Bytes that operators without MACs read and write for one frame."""
     in_bytes: int
+    """Bytes of all rows that the strip reads for one frame."""
     out_bytes: int
+    """Bytes of its own rows of results for one frame."""
     columns: tuple[int, int] | None = None
+    """The columns [start, stop) of a tile; None: all columns."""
     macs_of: Mapping[str, int] = field(default_factory=dict)
+    """MACs by kind of operator, only for kinds in the device's `alpha_of`.
+
+    MACs of this kind for one frame, counted in `macs` too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One message for a frame: device `source` sends `rows`, of `nbytes` in all, to device `target`."""
+    """One message for a frame between two devices."""
 
     source: int
+    """The place in the cluster of the device that sends it."""
     target: int
+    """The place in the cluster of the device that receives it."""
     rows: tuple[Rows, ...]
+    """The parts of tensors that it carries."""
     nbytes: int
+    """Bytes of all its rows together."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The operators between the cuts `start` and `stop`, computed strip by strip without messages inside. `axis`: 0 if
-    rows are cut, 1 if columns are. `rule`: which devices send rows to which (docs/pipelines.md, Who fetches what)."""
+    """The operators between two cuts, computed strip by strip without messages inside."""
 
     start: int
+    """The number of the cut in front of the block, from 0."""
     stop: int
+    """The number of the cut behind the block."""
     ops: tuple[int, ...]
+    """The numbers of its operators in the graph, from 0."""
     axis: int
+    """The cut axis: 0 for rows (the length of tensors of rank 3), 1 for columns."""
     frame_rows: int
+    """The number of rows, or of columns if `axis` is 1, that the strips share."""
     rule: Literal["leader", "halo", "direct"]
+    """Which devices send rows to which (docs/pipelines.md, Who fetches what)."""
     strips: tuple[Strip, ...]
+    """The parts that devices compute."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """Blocks that the same devices run one after another. `leader`: the device that gives the others their rows and
-    gathers the results; -1 if there is none. `macs`: MACs for one frame; `redundant_macs`: those that strips repeat."""
+    """Blocks that the same devices run one after another."""
 
     ops: tuple[int, ...]
+    """The numbers of its operators in the graph, from 0."""
     leader: int
+    """The place in the cluster of the device that gives the others their rows and gathers the results; -1 if there is
+    none."""
     devices: tuple[int, ...]
+    """The places in the cluster of the devices that run it."""
     blocks: tuple[Block, ...]
+    """Its blocks, in the order in which they run."""
     macs: int
+    """MACs for one frame, with the redundant ones."""
     redundant_macs: int
+    """MACs for one frame that strips compute in addition to those of the operators computed once."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that every frame needs once: strip number `strip` of a block on `device`, or a transfer that `device` sends.
-    `after`: the tasks of the same frame that give the device what this task reads. `block`: the strip's block, or the
-    block that a transfer precedes or whose rows it gathers; a transfer to the sink belongs to the last block."""
+    """Work that every frame needs once: the computation of a strip, or a transfer."""
 
     stage: int
+    """The number of its stage, from 0."""
     block: int
+    """The number in the stage of the strip's block, or of the block that a transfer precedes or whose rows it gathers;
+    a transfer to the sink belongs to the last block."""
     device: int
+    """The place in the cluster of the device that computes the strip or sends the transfer."""
     strip: int = -1
+    """The number in the block of the strip that is computed; -1 for a transfer."""
     transfer: Transfer | None = None
+    """The message; None for a computation."""
     after: tuple[int, ...] = ()
+    """The places in the plan's `tasks` of those tasks of the same frame that give the device what this task reads."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A device, a part of one, or the medium. It does one task at a time. `device` is -1 for the medium."""
+    """A device, a part of one, or the medium. It does one task at a time."""
 
     kind: Literal["device", "processor", "radio", "send", "receive", "medium"]
+    """device: the whole of one that does one thing at a time; processor; radio, which sends or receives; send and
+    receive, the ports of one with full duplex; medium."""
     device: int = -1
+    """The place of the device in the cluster; -1 for the medium."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A place in the cyclic order of a resource: in round n the resource does the task for frame n - `behind`."""
+    """A place in the cyclic order of a resource."""
 
     task: int
+    """The place of the task in the plan's `tasks`."""
     behind: int
+    """How many frames the task is behind: in round n the resource does it for frame n - `behind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,43 +177,56 @@ class ResourceOrder:
     """The tasks of a resource in their cyclic order, each once."""
 
     resource: Resource
+    """The device, its part, or the medium that does the tasks."""
     turns: tuple[Turn, ...]
+    """Its tasks in the order of one round."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory on a device for rows [start, stop) of a tensor (and `columns`, as in `Rows`). It has `slots` slots of
-    `nbytes`, one after another from `offset` on in the device's arena; frame k has slot k modulo `slots`. A frame holds
-    its slot from the start of its first task in `writers` to the end of its last task in `readers`.
-
-    Tasks that read the network's inputs at the entry are writers there; tasks that write its results at the exit are
-    readers there. `tensor` -1: memory inside a strip while it is computed; `start` and `stop` are then 0."""
+    """Memory on a device for rows of a tensor. Frame k has slot k modulo `slots`. A frame holds its slot from the start
+    of its first task in `writers` to the end of its last task in `readers`. Tasks that read the network's inputs at the
+    entry are writers there; tasks that write its results at the exit are readers there."""
 
     device: int
+    """The place of the device in the cluster."""
     tensor: int
+    """The number of the tensor in the graph; -1 for memory inside a strip while it is computed."""
     start: int
+    """The first row that it holds, from 0; 0 for memory inside a strip."""
     stop: int
+    """The row behind the last one that it holds; 0 for memory inside a strip."""
     nbytes: int
+    """Bytes of one slot."""
     slots: int
+    """How many frames are in the buffer at once; their slots lie one after another."""
     writers: tuple[int, ...]
+    """The places in the plan's `tasks` of the tasks that fill a slot."""
     readers: tuple[int, ...]
+    """The places in the plan's `tasks` of the tasks that read a slot."""
     columns: tuple[int, int] | None = None
+    """The columns [start, stop) of a tile; None: all columns."""
     offset: int = 0
+    """Where the first slot begins, in bytes from the start of the device's arena."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The memory that a device needs: its constants, each counted once; what its runtime takes (`overhead_bytes`); and
-    the arena of its buffers. With `comm` "paper" there are no buffers: it is the arena of the strip that needs most."""
+    """The memory that a device needs: constants, runtime, and the arena of its buffers."""
 
     device: int
+    """The place of the device in the cluster."""
     weights_bytes: int
+    """Bytes of its constants, each counted once."""
     overhead_bytes: int
+    """Bytes that its runtime takes, as the cluster states them."""
     arena_bytes: int
+    """Bytes of the arena of its buffers; with `comm` "paper" there are no buffers, and it is the arena of the strip
+    that needs most."""
 
     @property
     def total_bytes(self) -> int:
@@ -184,47 +235,66 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSchedule:
-    """The cyclic order of every resource, with at most `window` frames inside at once. `load_bound_s`: seconds; the
-    period of any orders of the same tasks is at least this long."""
+    """The cyclic order of every resource, and the buffers that frames pass."""
 
     window: int
+    """The most frames that are inside the pipeline at once."""
     orders: tuple[ResourceOrder, ...]
+    """The order of the tasks of each resource."""
     buffers: tuple[Buffer, ...]
+    """The memory of the devices for rows of tensors."""
     load_bound_s: float
+    """Seconds; the period of any orders of the same tasks is at least this long."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A plan of which device computes which operators on which rows, what it sends to which device, and in which order.
-
-    `comm`: the model of time; with "paper" there is no schedule. A frame appears at device `entry`, and its result
-    stays at device `exit`. `source`, `sink`: the names of these devices if the user chose them, else "outside".
-    `evidence.value` is the period in seconds; `evidence.bound` holds for the plans that `space` names. Every pipeline
-    has a period of `floor_s` or more (0: not known). `note`: remarks of the planner. `frame_bytes`, `result_bytes`: the
-    bytes of a frame and its result; they cost the entry and the exit time if the cluster states costs of messages."""
+    """A plan of which device computes which operators on which rows, what it sends to which device, and in which
+    order."""
 
     cluster: Cluster
+    """The devices and the network for which the plan was made."""
     comm: Literal["resources", "paper"]
+    """The model of time: `resources` schedules every processor, port and medium; `paper` uses the equations of PICO and
+    has no schedule."""
     topology: Literal["leader", "direct"]
+    """How rows go between stages: through leaders, or directly from the devices that made them."""
     entry: int
+    """The place in the cluster of the device at which frames appear."""
     exit: int
+    """The place in the cluster of the device with which results stay."""
     source: str
+    """The name of the entry if the user chose it; otherwise "outside", and bringing frames costs nothing."""
     sink: str
+    """The name of the exit if the user chose it; otherwise "outside", and taking results away costs nothing."""
     stages: tuple[PipelineStage, ...]
+    """The stages, in the order in which a frame passes them."""
     tasks: tuple[Task, ...]
+    """All work for one frame."""
     schedule: PipelineSchedule | None
+    """The orders and buffers; None with `comm` "paper"."""
     memory: tuple[DeviceMemory, ...]
+    """The memory of each device that the plan uses; empty if the plan was made without a graph."""
     period_s: float
+    """Seconds between two results while the pipeline runs steadily, analytic."""
     latency_s: float
+    """Seconds that one frame takes through all stages while other frames take no time, analytic."""
     evidence: Evidence
+    """How good the period, in seconds, is known to be; its bound holds for the plans that `space` names."""
     space: str
+    """The plans for which the evidence holds, in words."""
     note: str = ""
+    """Remarks of the planner; empty if it has none."""
     stopped: bool = False
+    """Whether a limit of time or work ended the search, so that this is the best plan found so far."""
     floor_s: float = 0.0
+    """A lower bound in seconds for the period of every pipeline, of whatever kind; 0: not known."""
     frame_bytes: int = 0
+    """Bytes of a frame, which costs the entry time if the cluster states costs of messages."""
     result_bytes: int = 0
+    """Bytes of a result, which costs the exit time if the cluster states costs of messages."""
 
     def __repr__(self) -> str:
         devices = len(self.cluster.devices)

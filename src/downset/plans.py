@@ -42,17 +42,22 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How good a plan is known to be. `bound` holds for every plan of the same problem. `proven`: a finished search, or
-    a bound that the plan meets, shows that the value equals the bound. `states`: the number of search states.
-    `seconds`: the time of the search. `stopped_by`: the limit that ended the search early, if one did."""
+    """How good a plan is known to be."""
 
     method: str
+    """The name of the planner."""
     value: float
+    """The cost of the plan: bytes, or seconds of a latency or period."""
     bound: float
+    """A number that no plan of the same problem can go below, in the unit of `value`."""
     proven: bool
+    """Whether a finished search, or a bound that the plan meets, shows that the value equals the bound."""
     states: int = 0
+    """How many states the search visited."""
     seconds: float = 0.0
+    """Seconds that the search took, measured."""
     stopped_by: StoppedBy = ""
+    """The limit that ended the search early: time, states (`work`) or memory of the search; empty if none did."""
 
     def stopped(self) -> str:
         """Words to put after the bound where a limit ended the search, else ""."""

@@ -130,6 +130,33 @@ def test_every_key_of_every_schema_is_in_the_reference():
     assert {"tensors[].size", "ops[].ins", "ops[].outs"} <= set(re.findall(r"^\| `([^`]+)`", sections["graph"], re.M))
 
 
+FEW = {"a", "an", "and", "are", "as", "by", "for", "in", "is", "it", "its", "of", "or", "that", "the", "this", "to"}
+
+
+def tells(said, name):
+    """Whether a description has words that the name does not have."""
+    words, known = (set(re.findall(r"[a-z0-9]+", text.lower())) for text in (said, name))
+    return len(words - known - FEW) >= 2
+
+
+def test_every_row_of_the_reference_is_described():
+    page = schemas_page(ROOT / "docs" / "schemas")
+    rows = re.findall(r"^\| `([^`]+)` \| .*? \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == len(re.findall(r"^\| `", page, re.MULTILINE)) > 500
+    assert [key for key, said in rows if not said.endswith((".", ".)")) or not tells(said, key)] == []
+
+
+def test_every_document_describes_its_envelope_alike():
+    schemas = {path.stem: json.loads(path.read_text()) for path in (ROOT / "docs" / "schemas").glob("*.json")}
+    envelope = schemas["envelope"]["properties"]
+    documents = [schema["properties"] for schema in schemas.values() if "ok" in schema["properties"]]
+    assert len(documents) == len(envelope["kind"]["enum"])
+    for properties in documents:
+        for key in ("kind", "schema", "ok", "error"):
+            assert properties[key]["description"] == envelope[key]["description"]
+        assert properties["error"] == envelope["error"]
+
+
 def test_names_in_tables_stay_whole(site):
     """The style is linked by each page, and the reference's tables are where it applies."""
     assert "white-space: nowrap" in (site / "style.css").read_text()

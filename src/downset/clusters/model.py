@@ -70,13 +70,13 @@ class MessageCosts:
     """Costs of messages: seconds of a device's processor in addition to the time on the link."""
 
     send: ProcessorCost = ProcessorCost()
-    """For a message to another device of the plan."""
+    """The cost of a message to another device of the plan."""
     receive: ProcessorCost = ProcessorCost()
-    """For a message from another device of the plan."""
+    """The cost of a message from another device of the plan."""
     frame: ProcessorCost = ProcessorCost()
-    """For a frame that the driver sends to the entry."""
+    """The cost of a frame that the driver sends to the entry."""
     result: ProcessorCost = ProcessorCost()
-    """For a result that the exit sends back."""
+    """The cost of a result that the exit sends back."""
     others_s: NotNegative = 0.0
     """Seconds for each message, frame or result of other devices, of which the device's runtime is told."""
 

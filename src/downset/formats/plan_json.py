@@ -5,6 +5,7 @@ The version of a kind changes when older files can no longer be read, or when a 
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import msgspec
@@ -110,20 +111,20 @@ def pipeline_schema() -> dict[str, Any]:
         described["description"] = " ".join(described["description"].split())
         docs = field_docs(forms[name])
         for key, value in described["properties"].items():
-            value["description"] = docs[key].said
+            value["description"] = re.sub(r"\bNone\b", "null", docs[key].said)
             if "additionalProperties" in value:
                 value["additionalProperties"]["description"] = docs[key].values
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "downset pipeline plan",
-        "description": "What downset split -o writes. Keys are added, never renamed. Seconds are analytic. Devices, tasks, "
-        "operators and tensors are numbered from 0.",
+        "description": "What downset split -o writes. Keys are added, never renamed. Seconds are analytic. Devices, "
+        "tasks, operators and tensors are numbered from 0.",
         "properties": {
             "kind": {"const": "pipeline", "description": "What the file holds: a plan of a pipeline."},
             "schema": {
                 "const": PIPELINE_SCHEMA,
-                "description": "The version of this form, which changes only if older files can no longer be read, or if "
-                "a key changes its meaning.",
+                "description": "The version of this form, which changes only if older files can no longer be read, or "
+                "if a key changes its meaning.",
             },
         },
         "required": ["kind", "schema"],
