@@ -239,7 +239,9 @@ class Fit:
     `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in strips, where nobody did
     and they may need less. `int8_form`: TFLite Micro does not run the file, which computes on uint8, and `int8` fits an
     exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
-    overlaps. `time_limit_s` and `work_limit`: the limits of the searches."""
+    overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
+    by name. `command`: the command that asks for this result, with target, time limit and rewriting also where they are
+    the defaults; `seed`, of random choices, has no option there."""
 
     model: str
     target: str
@@ -266,6 +268,9 @@ class Fit:
     kernels: KernelsName | None = None
     time_limit_s: float = math.inf
     work_limit: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    seed: int = 0
 
     @property
     def memory(self) -> str:

@@ -260,6 +260,23 @@ def test_a_map_marks_what_moved_and_says_a_limit_that_is_not_drawn():
     assert f"The limit of {5 * tallest:,} B is 5 times as high" in ds.memory_map(views, limit_bytes=5 * tallest)
 
 
+def test_a_map_of_arenas_only_has_their_rectangles_and_is_lower():
+    from xml.etree import ElementTree
+
+    graph = random_graph(random.Random(6), 20)
+    order = ds.plan_order(graph)
+    views = [arena_view("x", graph, order.steps, ds.plan_arena(graph, order))]
+    whole, alone = (ElementTree.fromstring(ds.memory_map(views, arenas_only=only)) for only in (False, True))
+    rectangles = [
+        [rect.attrib for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") != "frame"][1:]
+        for root in (whole, alone)
+    ]
+    assert rectangles[0] == rectangles[1] and len(rectangles[1]) > len(views[0].arena.records)
+    said = ["".join(root.itertext()) for root in (whole, alone)]
+    assert all((words in said[0], words in said[1]) == (True, False) for words in ("Live bytes", "Largest tensors"))
+    assert int(alone.get("height")) < int(whole.get("height")) - 150
+
+
 def test_dots_of_a_trade_do_not_cover_each_other():
     points = [(0.0, 100.0), (0.0, 98.0), (0.0, 50.0), (0.5, 40.0)]
     table = Table(("a",), tuple((str(place),) for place in range(4)))

@@ -14,7 +14,7 @@ import rich_click as click
 from downset import __version__
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import console
-from downset.commands.versions import package_version
+from downset.runtimes.versions import package_version
 from downset.text import format_size
 
 __all__ = ["doctor"]

@@ -35,7 +35,6 @@ from downset.commands.pictures import (
     write_picture,
     written_lines,
 )
-from downset.commands.versions import versions_of_target
 from downset.commands.waiting import reading
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells, verdict_lines
 from downset.reports.json_forms.fit import fit_json
@@ -126,7 +125,7 @@ __all__ = ["fit"]
     "header_path",
     type=click.Path(),
     help="Also write OUTPUT as C++ for firmware (tflm): model array, arena size, operators. A .h file holds all; a .cc "
-    "file holds the array, and the .h file beside it the rest.",
+    "file holds the array, and the .h file next to it the rest.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, and no line for a written file.")
 @click.option_panel("Model and result", options=["--output", "--target", "--shape", "--trust", "--help"])
@@ -212,13 +211,13 @@ def fit(
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
                 error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
-                error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
+                error.found = fit_json(error.result)
             raise
         progress("writing the pictures")
         _write_pictures(result, pictures)
         unmade = _write_firmware(result, *firmware_files)
     if as_json:
-        document = fit_json(result) | {"versions": versions_of_target(result.target)}
+        document = fit_json(result)
         if unmade is None:
             print_json("fit", document)
         else:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -144,12 +147,36 @@ def print_written(out: Any, lines: Sequence[str]) -> None:
         out.print(Text(printable(line)), soft_wrap=True)
 
 
-def write_page(path: str | None, page: Page, *, source: str | Path) -> None:
-    """Write the page completely or not at all; nothing without a path."""
+def write_page(path: str | None, page: Page, *, source: str | Path, packages: Sequence[str] = ()) -> None:
+    """Write the page completely or not at all; nothing without a path. Its facts name the command with its defaults,
+    and versions, with those of `packages`, where the page does not."""
+    from downset.reports.page.elements import versions_fact
     from downset.reports.page.render import render
+    from downset.runtimes.versions import versions_of
 
-    if path is not None:
-        write_picture(path, render(page), source=source)
+    if path is None:
+        return
+    facts = dict(page.facts)
+    if "command" not in facts:
+        facts["command"] = shlex.join(["downset", *sys.argv[1:]])
+        facts["by default"] = " ".join(_defaults())
+    facts.setdefault(*versions_fact(versions_of(*packages)))
+    shown = tuple((name, value) for name, value in facts.items() if value)
+    write_picture(path, render(replace(page, facts=shown)), source=source)
+
+
+def _defaults() -> list[str]:
+    """The options of the command that were not given, with their defaults, as they are typed."""
+    context = click.get_current_context()
+    if context is None:
+        return []
+    return [
+        f"{parameter.opts[-1]} {parameter.default}"
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and not parameter.is_flag
+        and isinstance(parameter.default, str | int | float)
+        and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "DEFAULT"
+    ]  # fmt: skip
 
 
 def write_memory_pictures(

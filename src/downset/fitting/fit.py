@@ -7,6 +7,7 @@ under its memory model. The original is always a candidate, so the result is nev
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,7 @@ from downset.results import Fit, Rewrite
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TargetName
+from downset.runtimes.versions import versions_of_target
 from downset.text import counted, unheard
 from downset.whole_files import check_output
 
@@ -135,6 +137,17 @@ def fit(
         check_result_path(path, output)
     if session is not None:
         check_session(path, chosen_target, output, session)
+    options: dict[str, object] = {
+        "--inexact": inexact, "--kernels": kernels, "--int8": int8, "--slower": slower, "--work-limit": work_limit,
+        "--trust": trust, "-o": output, "--session": session,
+    }  # fmt: skip
+    stated = {
+        "--target": chosen_target.name, "--time-limit": None if time_limit_s == math.inf else f"{time_limit_s:g}s",
+        "--rewrite": rewrite, "--ram": ram_bytes, "--strips": strips, "--front": front,
+        "--max-recompute": None if max_recompute is None else f"{100 * max_recompute:g}%",
+        "--on-chip": ",".join(map(str, on_chip)) or None,
+    }  # fmt: skip
+    command = fit_command(model, stated | options, shapes=shapes, time_limit_s=math.inf)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
         converted: list[str] = []
         if int8:
@@ -197,7 +210,10 @@ def fit(
         tell("writing the result")
         costs = [*note_operators(job, chosen), *note_file_size(job, chosen), *note_growth(rows)]
         result = summarise(job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *costs])
-        result = replace(with_sessions(result, chosen, rows, faster), model=str(model), int8_form=int8_form)
+        result = replace(
+            with_sessions(result, chosen, rows, faster), model=str(model), int8_form=int8_form, command=command,
+            versions=versions_of_target(job.target.name), seed=seed,
+        )  # fmt: skip
         if result.measured is not None and job.target.name == "tflm":
             tell("timing the original and what ships")
             before_s, latency = run_times(candidates[0], chosen, seed=seed)
@@ -205,12 +221,8 @@ def fit(
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         if not (asked or front) and (ram_bytes is None or searched is not None):
-            options = {
-                "--target": target, "--rewrite": None if rewrite == "auto" else rewrite, "--inexact": inexact,
-                "--kernels": kernels, "--int8": int8, "--slower": slower, "--work-limit": work_limit, "--trust": trust,
-                "-o": output, "--session": session,
-            }  # fmt: skip
-            command = fit_command(model, options, shapes=shapes, time_limit_s=time_limit_s)
+            given = {"--target": target, "--rewrite": None if rewrite == "auto" else rewrite, **options}
+            command = fit_command(model, given, shapes=shapes, time_limit_s=time_limit_s)
             tell("looking for segments in strips")
             result = replace(result, in_strips=offer_strips(job, searched or plan, candidates[0], result, command))
         result = check_ram(result, ram_bytes, searched)

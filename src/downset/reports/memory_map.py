@@ -36,13 +36,15 @@ def memory_map(
     limit_bytes: int | None = None,
     width_px: int = 960,
     height_px: int = 260,
+    arenas_only: bool = False,
 ) -> str:
     """SVG text of the arenas below each other on one scale of bytes, each with its heading, and of the live bytes at
     each step.
 
     `arenas`: (heading, arena), or views that also know operators and tensors. `limit_bytes`: drawn as a horizontal
-    line. Hovering over a record shows its name. A kind of operator has one colour in all arenas; the legend names the
-    kinds. Raises UsageError for `arenas` of another form."""
+    line. `height_px`: of each arena. `arenas_only`: leave out the live bytes and the list of the largest tensors.
+    Hovering over a record shows its name. A kind of operator has one colour in all arenas; the legend names the kinds.
+    Raises UsageError for `arenas` of another form."""
     views = _views(arenas)
     styles = kind_styles(views)
     tallest = scale_bytes(views, limit_bytes)
@@ -57,14 +59,18 @@ def memory_map(
             moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
             legend |= dict([MOVED]) if moved else {}
             charts.append(("", strip_chart(view, styles, moved=moved, titled=True)))
-    if views:
+    if views and not arenas_only:
         charts.append(("Live bytes", live_chart(views)))
     if charts and (above := limit_above(views, limit_bytes)):
         heading, chart = charts[0]
         charts[0] = (f"{heading}. {above}", chart)
     drawn_legend, top = legend_of(legend, width_px=width_px)
     drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
-    if views and (records := [views[-1].arena.records[place] for place in largest_records(views[-1].arena)]):
+    if (
+        views
+        and not arenas_only
+        and (records := [views[-1].arena.records[place] for place in largest_records(views[-1].arena)])
+    ):
         lines = [
             (printable(record.id), f": {format_bytes(record.nbytes)} B, steps {record.start} to {record.stop}")
             for record in records

@@ -21,6 +21,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "model": fit.model,
         "target": fit.target,
         "kernels": fit.assumed_kernels,
+        "versions": dict(fit.versions),
         "peak_bytes": _figure(fit.peak),
         "arena_bytes": _figure(fit.arena),
         "measured": None
@@ -67,7 +68,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
 
 
 def _shipped(fit: Fit) -> dict[str, Any]:
-    """The shipped file: its order, the places of its tensors, the memory that the runtime takes beside them, and the
+    """The shipped file: its order, the places of its tensors, the memory that the runtime takes in addition, and the
     cause of the peak."""
     graph = fit.graph
     steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from downset.reports.charts import Chart
 
-__all__ = ["ChartGroup", "Choice", "Code", "Facts", "Page", "Section", "Table", "Verdict"]
+__all__ = ["ChartGroup", "Choice", "Code", "Facts", "Page", "Section", "Table", "Verdict", "versions_fact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,11 @@ class ChartGroup:
     note: str = ""
 
 
+def versions_fact(versions: Mapping[str, str]) -> tuple[str, str]:
+    """The fact of a page that lists versions by name."""
+    return "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
 Choice = Table | Facts | Code | ChartGroup
 
 
@@ -86,7 +91,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`facts`: (name, value) on model, target and versions, for the head of the page."""
+    """`facts`: (name, value) for the foot of the page: model, target, and the options and versions for which its
+    figures hold."""
 
     title: str
     subtitle: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -19,7 +20,17 @@ from downset.reports.fit import (
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
 from downset.reports.next_steps import next_steps
-from downset.reports.page.elements import ChartGroup, Choice, Code, Facts, Page, Section, Table, Verdict
+from downset.reports.page.elements import (
+    ChartGroup,
+    Choice,
+    Code,
+    Facts,
+    Page,
+    Section,
+    Table,
+    Verdict,
+    versions_fact,
+)
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.next_section import next_section
 from downset.reports.page.trade_figure import trade_figure
@@ -48,13 +59,30 @@ def fit_page(fit: Fit) -> Page:
         Section("How to run it", _run(fit)),
     ]
     model = fit.memory if fit.ships_plan else fit.target
-    facts: tuple[tuple[str, str], ...] = (
+    facts = (
         ("model", fit.model), ("target", target), ("operators", f"{len(fit.graph.ops):,}"), ("memory model", model),
-        ("shipped", fit.shipped),
+        ("shipped", fit.shipped), ("right with the kernels", fit.assumed_kernels or ""), *_conditions(fit),
     )  # fmt: skip
-    if fit.assumed_kernels is not None:
-        facts = (*facts, ("right with the kernels", fit.assumed_kernels))
-    return Page(page_title(fit), _subtitle(fit), _verdict(fit), tuple(sections), facts)
+    shown = tuple(fact for fact in facts if fact[1])
+    return Page(page_title(fit), _subtitle(fit), _verdict(fit), tuple(sections), shown)
+
+
+def _conditions(fit: Fit) -> tuple[tuple[str, str], ...]:
+    """What the figures hold for: limits of the searches, the session's settings, the command and the versions."""
+    limit = "none" if fit.time_limit_s == math.inf else format_seconds(fit.time_limit_s)
+    settings = fit.session
+    session = "" if settings is None else ", ".join(
+        [settings.name, *(f"{name}={value}" for part in (settings.options, settings.config, settings.arena)
+                          for name, value in part.items())]
+    )  # fmt: skip
+    return (
+        ("time limit", limit),
+        ("work limit", "" if fit.work_limit is None else f"{fit.work_limit:,}"),
+        ("seed", str(fit.seed or "")),
+        ("session", session),
+        ("command", fit.command),
+        versions_fact(fit.versions),
+    )
 
 
 def page_title(fit: Fit) -> str:
@@ -198,7 +226,7 @@ def _session_table(rows: Sequence[SessionTaken], caption: str) -> Table:
 
 
 def _front(fit: Fit) -> ChartGroup:
-    """Memory against time of the front, beside the original with default settings, which other candidates may beat."""
+    """Memory against time of the front, with the original with default settings, which other candidates may beat."""
     assert fit.measured is not None
     default = fit.measured.rows[0]
     shown = [row for row in (*fit.measured.front, default) if row.latency is not None]
@@ -270,7 +298,7 @@ def _traffic(fit: Fit) -> list[Section]:
         for row in fit.traffic
     )
     table = Table(("on chip, bytes", "moved before", "moved after"), rows, numeric=frozenset({0, 1, 2}),
-                  caption="Bytes that move between the chip and the memory beside it (simulated)")  # fmt: skip
+                  caption="Bytes that move between the chip and the memory outside it (simulated)")  # fmt: skip
     return [Section("Off-chip traffic", (table,))]
 
 

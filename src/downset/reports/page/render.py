@@ -7,6 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from downset import __version__
 from downset.extras import optional_library
 from downset.reports.charts import STYLE, chart_svg
 from downset.reports.page.elements import ChartGroup, Code, Facts, Page, Section, Table
@@ -46,6 +47,7 @@ def _template() -> Any:
         loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
+    environment.globals["version"] = __version__
     environment.filters["svg"] = lambda chart: markup(chart_svg(chart))  # `chart_svg` escapes names
     environment.filters["kind"] = lambda part: _KINDS[type(part)]
     environment.filters["anchor"] = _anchor

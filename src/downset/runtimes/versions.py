@@ -7,7 +7,7 @@ from importlib import metadata
 
 from downset import __version__
 
-__all__ = ["package_version", "versions_of_target"]
+__all__ = ["package_version", "versions_of", "versions_of_target"]
 
 _PACKAGES = {
     "tflm": ("ai-edge-litert", "tflite-micro"),
@@ -27,6 +27,11 @@ def package_version(name: str) -> str | None:
 
 def versions_of_target(target: str) -> dict[str, str]:
     """The versions, by name, of downset, Python, and the packages that read and run the files of a target."""
-    versions = {name: package_version(name) for name in ("numpy", *_PACKAGES.get(target, ()))}
+    return versions_of(*_PACKAGES.get(target, ()))
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """The versions, by name, of downset, Python, NumPy and those of `packages` that are installed."""
+    versions = {name: package_version(name) for name in ("numpy", *packages)}
     installed = {name: version for name, version in versions.items() if version is not None}
     return {"downset": __version__, "python": platform.python_version(), **installed}
