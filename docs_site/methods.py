@@ -62,7 +62,7 @@ def methods_page() -> str:
 
 
 def own_options(method: Method, contract: Contract) -> list[str]:
-    """The options that are no settings of the family, as the signature has them: "width: int = 256"."""
+    """The options that are not settings of the family, as the signature has them: "width: int = 256"."""
     assert method.signature is not None
     parameters = method.signature.parameters
     return [

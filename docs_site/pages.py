@@ -13,18 +13,24 @@ from typing import Any
 import click
 
 import downset
+from docs_site.clusters import cluster_page
 from docs_site.methods import methods_page, table_text
 from docs_site.schemas import schemas_page
 from downset import cli, errors
 from downset.commands.examples import EXAMPLES, UNITS
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE_OF = {
+    ROOT / "docs" / "schemas": "reference/json.md",
+    ROOT / "src" / "downset" / "clusters" / "toml_file.py": "reference/cluster-toml.md",
+}
+"""Files and folders of the repository that the site shows as a generated page."""
 STYLE = "style.css"
 """The site's style in addition to the theme's, as mkdocs.yml names it."""
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The generated pages, added to those that are written by hand. Files that are no pages stay out."""
+    """The generated pages, added to those that are written by hand. Files that are not pages stay out."""
     from mkdocs.structure.files import File
 
     generated = {
@@ -32,6 +38,7 @@ def on_files(files: Any, config: Any) -> Any:
         "reference/api.md": names_page(),
         "reference/methods.md": methods_page(),
         "reference/json.md": schemas_page(ROOT / "docs" / "schemas"),
+        "reference/cluster-toml.md": cluster_page(),
         "reference/exit-codes.md": exit_codes_page(),
         "decisions/index.md": decisions_page(),
     }
@@ -55,7 +62,7 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links to files of the repository that are no pages of the site become their names."""
+    """Links to files of the repository that are not pages of the site become their names."""
     folder = (Path(config["docs_dir"]) / page.file.src_uri).parent
     docs = Path(config["docs_dir"]).resolve()
 
@@ -64,8 +71,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         path = (folder / target.partition("#")[0]).resolve()
         if target.startswith(("http", "#", "mailto")) or (path.is_relative_to(docs) and not path.is_dir()):
             return match[0]
-        if path == ROOT / "docs" / "schemas":
-            return f"[{words}]({'../' * page.file.src_uri.count('/')}reference/json.md)"
+        if path in PAGE_OF:
+            return f"[{words}]({'../' * page.file.src_uri.count('/')}{PAGE_OF[path]})"
         return f"{words} (`{path.relative_to(ROOT)}`)" if path.is_relative_to(ROOT) else words
 
     return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", rewritten, markdown)

@@ -14,12 +14,13 @@ from typing import Any
 from experiments.rows import Row, rest_of_rows, save_rows
 
 __all__ = [
-    "RECORDED", "Column", "Experiment", "Printed", "beside", "fields", "line_of", "names_of", "printed", "ratio", "run",
-    "show_table",
+    "NO_FIGURE", "RECORDED", "Column", "Experiment", "Printed", "beside", "fields", "line_beside", "line_of",
+    "names_of", "printed", "ratio", "run", "show_table", "table_lines",
 ]  # fmt: skip
 
 PAPERS = Path(__file__).resolve().parent / "papers"
 RECORDED = " (recorded)"
+NO_FIGURE = "no figure in the paper's text"
 Column = tuple[str, str | Callable[[Row], str | None]]
 """Title, and the cell of a row: a format string over its fields, or a function. `-` is printed for what is absent or
 None, yes or no for a truth value; the conversion `!m` multiplies by a thousand (`{cpu_s!m:.1f}` is in milliseconds)."""
@@ -101,7 +102,7 @@ def _head(columns: Sequence[Column]) -> str:
 
 
 def line_of(columns: Sequence[Column], row: Row, mark: str = "") -> str:
-    """A row as a line of a Markdown table. A row with an `error` has that beside its first cell."""
+    """A row as a line of a Markdown table. A row with an `error` has that next to its first cell."""
     shown = columns[:1] if "error" in row else columns
     cells = [_CELLS.format(cell, **row) if isinstance(cell, str) else cell(row) or "-" for _, cell in shown]
     cells[0] += mark
@@ -110,9 +111,14 @@ def line_of(columns: Sequence[Column], row: Row, mark: str = "") -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def table_lines(columns: Sequence[Column], rows: Iterable[Row]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [*_head(columns).split("\n"), *(line_of(columns, row) for row in rows)]
+
+
 def show_table(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> None:
     """Print a table behind a blank line and its title."""
-    print(f"\n{title}\n" if title else "", _head(columns), *(line_of(columns, row) for row in rows), sep="\n")
+    print(f"\n{title}\n" if title else "", *table_lines(columns, rows), sep="\n")
 
 
 class _Cells(Formatter):
@@ -162,6 +168,20 @@ def ratio(paper: float | None, ours: float | None) -> str:
     return "-" if not paper or ours is None else f"{ours / paper:.3f}"
 
 
+def line_beside(
+    what: str, paper: float | Sequence[float] | None, ours: float, how: str, *, where: str, spec: str = ".2f"
+) -> str:
+    """Paper, ours and ratio on a line. `paper`: a figure, or the least and the most of a range, or None where the paper
+    has none; `where` it was taken; `how` ours came to be: measured or simulated. `spec`: the format of ours."""
+    figure = f"ours ({how}) {ours:{spec}}"
+    if paper is None:
+        return f"{what}: {NO_FIGURE} | {figure} | no ratio"
+    ends = (paper,) if isinstance(paper, (int, float)) else tuple(dict.fromkeys(paper))
+    printed_ends = " to ".join(f"{end:,.12g}" for end in ends)
+    ratios = " to ".join(ratio(end, ours) for end in reversed(ends))
+    return f"{what}: paper ({where}) {printed_ends} | {figure} | ratio {ratios}"
+
+
 @dataclass(frozen=True, slots=True)
 class Printed:
     """A table or figure as a paper prints it: where it stands, its unit, and its rows."""
@@ -179,7 +199,7 @@ class Printed:
         return matches[0].get(column) if matches else None
 
     def of(self, column: str, *names: str) -> Callable[[Row], Any]:
-        """The figure that stands beside a row of ours: of the same fields of these names."""
+        """The figure that stands next to a row of ours: of the same fields of these names."""
         return lambda row: self.figure(column, **{name: row[name] for name in names})
 
 

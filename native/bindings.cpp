@@ -144,7 +144,7 @@ void bind_stages(nb::module_& module) {
         .def("pairs", &StageLattice::pairs)
         .def("stages", &StageLattice::stages)
         .def("weigh", &StageLattice::weigh, "costs"_a, Unlocked(),
-             "By stage: its dearest group, the sum of its groups, and how many they are.")
+             "By stage: its most expensive group, the sum of its groups, and how many they are.")
         .def("schedules", &StageLattice::schedules, Unlocked(),
              "How many chains of stages there are, as (high, low) words of 64 bits.")
         .def("solve", &StageLattice::solve, "prices"_a, Unlocked(),

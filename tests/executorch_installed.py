@@ -1,4 +1,4 @@
-"""ExecuTorch beside the tests' own torch: each version in a folder of build/, installed once from locks/, by hash.
+"""ExecuTorch with the tests' own torch: each version in a folder of build/, installed once from locks/, by hash.
 
 Its metadata asks for a torch of its own, so pip installs without dependencies; torch and all else that it imports come
 from the environment that runs the tests.

@@ -98,7 +98,7 @@ def message_s(cluster, one, two, nbytes):
 
 
 def asked_s(cluster, device, which, nbytes):
-    """What a message takes of a device's processor beside its time on the link."""
+    """What a message takes of a device's processor in addition to its time on the link."""
     costs = cluster.devices[device].messages
     return 0.0 if costs is None else getattr(costs, which).each_s + getattr(costs, which).byte_s * nbytes
 

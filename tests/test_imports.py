@@ -62,7 +62,7 @@ LIBRARIES = {
     "rich_click": {"cli", "commands"},
     "rich": {"commands"},
 }
-"""Core dependencies, and who beside the executing folders imports them."""
+"""Core dependencies, and who imports them apart from the executing folders."""
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {

@@ -10,7 +10,7 @@ that can be. `together` is what we would ship: order and placement chosen togeth
 Two memory models, never mixed: `live` is what TFLite executes; under `serenity` concatenations are views and partial
 sums accumulate in place, which is how the paper's numbers for SwiftNet come about. The nine cells are the paper's by
 name (experiments/serenity/subjects.py says where they are cut); its RandWire graphs are not public, and its bars have
-no printed numbers, only their means; ours are geometric, over the nine. Whole networks are printed beside them: sizes
+no printed numbers, only their means; ours are geometric, over the nine. Whole networks are printed next to them: sizes
 only, so that nothing can be rewritten there.
 """
 

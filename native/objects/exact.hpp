@@ -233,7 +233,7 @@ inline ObjectsResult shared_objects(const ObjectsProblem& problem, std::int64_t 
             // How many classes do these objects hold? More is harder, so bisection finds the first that fails.
             int low = node.objects.back(), high = class_count + 1;
             while (low + 1 < high) {
-                // Look near the last success first: failures are dear.
+                // Look near the last success first: failures are expensive.
                 const int middle = high == class_count + 1 && low + 1 < class_count ? class_count : (low + high) / 2;
                 if (feasibility.holds(node.objects, middle)) {
                     low = middle;

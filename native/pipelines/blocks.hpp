@@ -1,8 +1,8 @@
 // What a block, or several one after another on the same devices, takes at least; remembered, and bounded before that.
 //
 // Communication C falls in the limit T on computing (row_division.hpp). So T + C(T) is bounded on every interval of T
-// and its least value found by bisection; and whether it can be had within B is told by T = B, B - C(B), …, which falls
-// to the largest T with T + C(T) <= B, or below all divisions.
+// and its least value found by bisection; and whether it can be had within B is decided by T = B, B - C(B), …, which
+// falls to the largest T with T + C(T) <= B, or below all divisions.
 #pragma once
 
 #include <algorithm>

@@ -58,7 +58,7 @@ public:
         return masks;
     }
 
-    // By stage, for a cost of each operator: its dearest group, the sum of its groups, and how many they are.
+    // By stage, for a cost of each operator: its most expensive group, the sum of its groups, and how many they are.
     std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> weigh(
         std::vector<std::int64_t> costs) const {
         require_size("costs", costs.size(), count_);
@@ -135,7 +135,7 @@ private:
     using Set = FixedBits<1>;  // operators of a downset, a stage or a group
     static constexpr int kMost = 64;
     static constexpr auto kNone = std::numeric_limits<std::int64_t>::max();
-    static constexpr std::int64_t kDearest = std::int64_t{1} << 56;  // what is dearer counts as this: sums of 64 fit
+    static constexpr std::int64_t kDearest = std::int64_t{1} << 56;  // what costs more counts as this: sums of 64 fit
 
     int count_, max_ops_, max_groups_;
     bool single_root_, complete_ = true;

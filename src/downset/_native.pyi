@@ -147,7 +147,7 @@ class StageLattice:
     def stages(self) -> list[int]: ...
     def weigh(self, costs: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
         """
-        By stage: its dearest group, the sum of its groups, and how many they are.
+        By stage: its most expensive group, the sum of its groups, and how many they are.
         """
 
     def schedules(self) -> tuple[int, int]:

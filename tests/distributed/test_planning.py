@@ -1,4 +1,4 @@
-"""Plans made again beside a running pipeline: for the devices that are left, at the speeds that they have now."""
+"""Plans made again while a pipeline runs: for the devices that are left, at the speeds that they have now."""
 
 from __future__ import annotations
 

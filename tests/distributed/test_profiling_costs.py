@@ -92,7 +92,7 @@ def test_the_costs_that_the_devices_have_are_found(devices):
     ids=["drifts", "goes up and down in 50 s", "slower from the third stream on"],
 )
 def test_a_machine_that_changes_its_speed_is_no_cost(slower):
-    """Messages of 0.3 s take nothing; a window's error is a share of the change within the seconds beside it."""
+    """Messages of 0.3 s take nothing; a window's error is a share of the change within the seconds around it."""
     nothing = dict.fromkeys(("send", "receive", "frame", "result"), (0.0, 0.0))
     machine = Machine([0.007, 0.011], [nothing, nothing], link_s=0.3, slower=slower)
     loaded = machine.loaded()

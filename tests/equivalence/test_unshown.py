@@ -125,7 +125,8 @@ def test_constants_of_a_branch_may_differ_by_rounding(tmp_path, run):
 
 
 def masked(path, *, weight=WEIGHT, sizes=(1, 4), alpha=0.5, scale=None):
-    """Weights, a number among settings and a constant of a node whose results are multiplied by zero, beside x."""
+    """Weights, a number among settings and a constant of a node whose results are multiplied by zero, in addition to
+    x."""
     scales = helper.make_tensor("scales", TensorProto.FLOAT, [4], WEIGHT if scale is None else scale)
     nodes = [
         helper.make_node("Mul", ["x", "w"], ["a"], name="mul"),

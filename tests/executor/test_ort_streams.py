@@ -57,7 +57,7 @@ def test_what_a_body_reads_comes_before_its_node():
         onnx.helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=body),
     ]
     (lane,) = (lane for lane in stream_names(nodes, 2) if "if" in lane)
-    assert lane == ("late", "if")  # without the body's read it would run beside the two others
+    assert lane == ("late", "if")  # without the body's read it would run at the same time as the two others
 
 
 def test_a_node_without_a_name_of_its_own_is_no_entry():

@@ -161,7 +161,7 @@ except TestbedError as error:
 
 
 def test_groups_lie_below_the_maker_s():
-    """A bed has the part of the processor that its maker has, not one of its own beside it."""
+    """A bed has the part of the processor that its maker has, not one of its own in addition."""
     command = [sys.executable, "-c", GROUPS]
     if LACKS is None:
         maker = CPU / f"{names_of(os.getpid())}maker"

@@ -1,4 +1,4 @@
-"""`fit` of models whose weights lie in files beside them: measured, verified and shipped as any other."""
+"""`fit` of models whose weights lie in files next to them: measured, verified and shipped as any other."""
 
 import filecmp
 

@@ -48,7 +48,7 @@ def searched(graph: Graph, work: int, share: float | None, memory: MemoryName = 
 
 
 def least_total(search: StripSearch) -> float:
-    """Bytes of the arena and beside it, of the best file."""
+    """Bytes of the arena and outside it, of the best file."""
     best = search.placing.least(search.in_strips, lambda arena, beside: arena + beside)
     return math.inf if best is None else search.placing.placed(best)[1].arena_bytes + search.placing.beside[best]
 

@@ -1,5 +1,5 @@
 """LiteRT's arena, held against where LiteRT itself puts its tensors: the memory model, its planner, and what kernels
-ask for beside the tensors. And files that a target's runtime does not run."""
+ask for in addition to the tensors. And files that a target's runtime does not run."""
 
 import json
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_whether_a_file_fits_that_no_runtime_here_runs_is_not_known(refused, run
     assert found.measured is None
     assert "TFLite Micro cannot" in found.not_measured
     assert any("the figures are the plan's alone" in line for line in fit_lines(found))
-    with pytest.raises(LimitReached, match="beside them is not known"):
+    with pytest.raises(LimitReached, match="takes in addition is not known"):
         fit(refused, ram_bytes=10**9, time_limit_s=1.0)
     with pytest.raises(InfeasibleError, match="for its tensors alone"):  # tensors alone are too many: that is known
         fit(refused, ram_bytes=100, time_limit_s=1.0)

@@ -382,7 +382,7 @@ def optional(net):
 
 
 def text(net):
-    """Strings that are computed beside the numbers."""
+    """Strings that are computed in addition to the numbers."""
     if net.opset < 10:
         return
     made = net.feed(STRING, [2])

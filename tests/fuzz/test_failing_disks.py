@@ -72,7 +72,7 @@ NAMES = list(commands(Path()))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_write_that_fails_or_is_the_last_leaves_what_was_there_and_the_command_works(folder, name):
-    """A failure is one line and exit code 2; a process that is killed leaves a file beside, which the next removes."""
+    """A failure is one line and exit code 2; a process that is killed leaves a file there, which the next removes."""
     command, made = commands(folder)[name]
     run = [sys.executable, "-m", "tests.fuzz.faults", str(folder), ",".join(made), *map(str, command)]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

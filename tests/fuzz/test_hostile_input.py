@@ -174,7 +174,7 @@ def external(model, location="weights.bin"):
 
 @pytest.mark.parametrize("location", ["../weights.bin", "a/../../weights.bin", "/etc/hostname", "..\\weights.bin"])
 def test_weights_outside_the_models_folder_are_refused(fails, model, tmp_path, location):
-    """They are linked into scratch folders and copied beside outputs: a file could name any path to write to."""
+    """They are linked into scratch folders and copied next to outputs: a file could name any path to write to."""
     external(model, location)
     for command in (["fit", model, "-o", tmp_path / "out.onnx"], ["inspect", model], ["verify", model, model]):
         fails(5, *command, says="not beside the file")

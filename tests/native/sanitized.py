@@ -1,6 +1,6 @@
 """A pytest plugin (`-p tests.native.sanitized`): the native module of `make sanitize` in place of the installed one.
 
-With QUICK in the environment only the tests beside this file run and those that draw their cases, a few each.
+With QUICK in the environment only the tests next to this file run and those that draw their cases, a few each.
 """
 
 import os

@@ -77,7 +77,7 @@ def cluster_file(folder, devices, **network):
 @pytest.mark.parametrize("comm", ["resources", "paper"])
 def test_weights_that_operators_share_are_held_once(sharing, tmp_path, comm):
     home, image = cluster_file(tmp_path, [("d0", 1_200_000)]), 512 * 16 * 4
-    # By resources the frame and the result are there beside the two tensors in between; the paper has no buffers.
+    # By resources the frame and the result are there with the two tensors in between; the paper has no buffers.
     arena = (4 if comm == "resources" else 2) * image
     one = Cluster((Device("d0", 1e9, memory_bytes=1_200_000),), Network("links", 1e6))
     plan = plan_pipeline(load(sharing), one, comm=comm)

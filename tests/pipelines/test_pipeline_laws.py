@@ -330,7 +330,7 @@ def test_stages_must_cover_the_chain():
 
 
 def test_several_fused_blocks_in_a_stage_can_be_best():
-    """Deep kernels make fusing dear; on quick links a stage of two devices scatters again instead."""
+    """Deep kernels make fusing expensive; on quick links a stage of two devices scatters again instead."""
     problem = chain_problem([(100, 9, 1, 1), (100, 9, 1, 1), (100, 9, 1, 1)], rows=24, row_bytes=1)
     cluster = Cluster((Device("a", 100.0), Device("b", 100.0)), Network("links", 1e6))
     several, one = (search(problem, cluster, comm="paper", several_blocks=both) for both in (True, False))

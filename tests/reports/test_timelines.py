@@ -173,7 +173,7 @@ def test_a_page_of_stages_says_first_whether_anything_is_faster(kept):
 @pytest.mark.parametrize("seconds", [(4.0,) * 9, (1.0, 4.0, 25.0) * 3])
 @pytest.mark.parametrize("others", [(1.0,), (30.0,)])
 def test_a_page_of_stages_says_what_its_latency_is_and_what_is_faster(seconds, others):
-    """A runtime that is known to be faster is in the verdict, without a ratio of medians where times spread too far."""
+    """A runtime that is known to be faster is in the verdict, without a ratio of medians where times vary too much."""
     one = StageCandidate("sequential", (), barriers=False, seconds=seconds)
     evidence = Evidence("sequential", 4, 1, False)
     plan = StagePlan(((0,),), (Stage(((0,),)),), True, "cpu", "", "", "", 1, 0, "", evidence)

@@ -224,7 +224,8 @@ def merged_op(graph):
 
 
 def test_kernels_lie_where_their_pads_put_them():
-    """A 1x1 beside a 3x3 without padding on a smaller image: centring it, as IOS does, would shift what it reads."""
+    """A 1x1 merged with a 3x3 without padding on a smaller image: centring it, as IOS does, would shift what it
+    reads."""
     build = Build(0, (1, 2, 5, 5))
     plain = build.conv(build.x, 2, (2, 2), (0, 0, 0, 0))
     ahead = build.conv(build.x, 3, (4, 4), (1, 1, 1, 1))

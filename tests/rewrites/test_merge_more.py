@@ -34,7 +34,7 @@ def average_pool(build, source, kernel, pads, strides=(1, 1), **attrs):
 
 @st.composite
 def pooled_branches(draw, dtype="float64"):
-    """1x1 convolutions behind average pools of any window, beside convolutions on the pools' input."""
+    """1x1 convolutions behind average pools of any window, and convolutions on the pools' input."""
     size = [draw(st.integers(3, 6)) for _ in range(2)]
     build = Build(draw(st.integers(0, 99)), (draw(st.integers(1, 2)), draw(st.integers(1, 3)), *size), dtype)
     ends, ops = [], []

@@ -103,7 +103,7 @@ def test_weights_and_tensors_that_nobody_reads_leave_the_file(tmp_path):
     rewritten = concat_partition(graph, partition_sites(graph))
     export(tmp_path / "r.tflite", rewritten, plan_order(rewritten, memory="tflm"))
     grown = (tmp_path / "r.tflite").stat().st_size - path.stat().st_size
-    assert grown < 64 * 128 * 4 / 4  # not the joined weights beside their parts
+    assert grown < 64 * 128 * 4 / 4  # not the joined weights in addition to their parts
     again = load(tmp_path / "r.tflite")
     assert len(again.tensors) == len(rewritten.tensors)
     for ours, original in zip(run(tmp_path / "r.tflite"), run(path), strict=True):

@@ -246,7 +246,7 @@ def _check_private(folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[Path]:
-    """A new folder of mode 700 beside `folder`. At the end it is renamed to `folder`; after an error it is removed."""
+    """A new folder of mode 700 next to `folder`. At the end it is renamed to `folder`; after an error it is removed."""
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} is there already; keys are never written over: name another folder or remove it")
     beside = folder.with_name(part_name())

@@ -62,7 +62,7 @@ def _program(result: Fit, output: Path, session: Path) -> str:
 
 
 _LARGER = 1.05
-"""A file that is at least this many times as large as the original is told."""
+"""A file that is at least this many times as large as the original is reported."""
 
 
 def note_file_size(job: Job, chosen: Candidate) -> list[str]:

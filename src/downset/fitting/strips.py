@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _SMALL = 0.1
-"""Changes of the arithmetic below this many percent are told as less than that."""
+"""Changes of the arithmetic below this many percent are reported as less than that."""
 _ALIGNED = 64
 """Bytes by which a runtime may take less than is counted, because it aligns what it keeps."""
 _TRIED = 8

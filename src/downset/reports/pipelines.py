@@ -221,7 +221,7 @@ def utilisation_line(plan: Pipeline) -> str:
 
 
 def compared_lines(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> list[str]:
-    """Lines with the periods of other methods, shortest first, beside the plan's."""
+    """Lines with the periods of other methods, shortest first, next to the plan's."""
     lines = []
     for name, other in sorted(compared.items(), key=lambda item: item[1].period_s if item[1] else float("inf")):
         said = "no plan within the limits"

@@ -166,8 +166,8 @@ def _proposals(
 
 def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
     """Sets for several numbers of segments. Each holds the operators of the first segments, in fewer and fewer of them,
-    without those whose results cross a border and without the dearest (`_dearest`). In the other segments it holds
-    those of the first seed."""
+    without those whose results cross a border and without the most expensive (`_dearest`). In the other segments it
+    holds those of the first seed."""
     everything = needed(step, range(len(step.may)), late)
     if not everything:
         return []
@@ -239,8 +239,8 @@ def _dearest(step: StepGraph, operators: Sequence[int], may: Collection[int]) ->
 
 
 def _smaller(step: StepGraph, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
-    """Try the set without parts of it, the dearest first. A part stays out where neither peak nor cost rises; the parts
-    become smaller."""
+    """Try the set without parts of it, the most expensive first. A part stays out where neither peak nor cost rises;
+    the parts become smaller."""
     choices: list[Choice[J]] = []
     parts = sorted(choice.again, key=lambda operator: (-step.costs[operator], operator))
     size = (len(parts) + 1) // 2

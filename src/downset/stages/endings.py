@@ -133,8 +133,8 @@ class StageLattice:
         return list(self._index)
 
     def weigh(self, costs: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """Three lists with a value for each stage: the cost of its dearest group, the sum of the costs of its groups,
-        and the number of its groups. `costs` holds a cost for each unit."""
+        """Three lists with a value for each stage: the cost of its most expensive group, the sum of the costs of its
+        groups, and the number of its groups. `costs` holds a cost for each unit."""
         weights: tuple[list[int], list[int], list[int]] = ([], [], [])
         for stage in self._index:
             sums = [sum(costs[unit] for unit in group) for group in groups_of(self._predecessors, stage)]

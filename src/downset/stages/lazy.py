@@ -7,8 +7,8 @@ Deviations: the method follows no paper step by step. First each unit is priced 
 costs at least `bound_share` of its longest group, where a group costs the sum of its units priced alone. A round
 computes the best chain by known prices and bounds, then prices the unknown stages of that chain. When all stages of the
 best chain are priced, it is optimal if the bounds hold. With bounds alone the search would spend the budget on stages
-that turn out dear. So the first rounds use an estimate in place of the bound: the larger of the bound and the sum of
-the stage's groups times the median share of that sum which the stages priced so far took.
+that turn out expensive. So the first rounds use an estimate in place of the bound: the larger of the bound and the sum
+of the stage's groups times the median share of that sum which the stages priced so far took.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files beside an `.onnx` model that hold its weights: finding, reading, linking and copying them."""
+"""The files next to an `.onnx` model that hold its weights: finding, reading, linking and copying them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def link_weights(path: Path, folder: Path) -> None:
 
 
 def check_room_for_weights(path: Path, output: Path) -> None:
-    """Raise UsageError where a different file already has the name of weights to be copied beside `output`."""
+    """Raise UsageError where a different file already has the name of weights to be copied next to `output`."""
     for location in external_files(path):
         original, target = external_path(path, location), output.parent / location
         if not (target.exists() and original.exists()) or target.samefile(original):

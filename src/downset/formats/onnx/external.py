@@ -1,4 +1,4 @@
-"""Weights that lie in files beside an `.onnx` file, and the check of which files may be opened.
+"""Weights that lie in files next to an `.onnx` file, and the check of which files may be opened.
 
 A location must lie in the model's folder or below, both by its name and after links are followed. If the model's path
 is a link itself, the folder of the link's target is allowed as well: caches of model hubs keep all files of a model

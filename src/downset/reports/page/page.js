@@ -1,6 +1,6 @@
 "use strict";
 // Zoom, hover and keyboard of the page's charts. A chart's plot is in data units: zooming changes its viewBox, and the
-// axes and labels around it are drawn anew. What a rectangle says stands in the table row that its data-r names.
+// axes and labels around it are drawn again. What a rectangle says stands in the table row that its data-r names.
 (() => {
   const NS = "http://www.w3.org/2000/svg", LEFT = 86, RIGHT = 14, CHARACTER = 6.4;
   const tip = document.getElementById("tip");

@@ -34,7 +34,7 @@ def pipeline_page(
     rates_of: str = "",
     replanned: bool = False,
 ) -> Page:
-    """The page of a plan. It shows results of a simulation or a run beside the planned figures. `compared`: plans of
+    """The page of a plan. It shows results of a simulation or a run next to the planned figures. `compared`: plans of
     other methods. `upgraded`: plans for upgraded clusters, by what is added. `rates_of`: as in `served_lines`.
     `replanned`: as in `simulation_next_steps`."""
     timelines = [planned_timeline(plan), *(timeline for timeline in (simulated, measured) if timeline is not None)]
