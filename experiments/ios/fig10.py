@@ -77,7 +77,7 @@ def lines(row: Row, mark: str) -> Iterator[str]:
     yield from (f"  stage {number}: {stage}" for number, stage in enumerate(row["stages"]))
     computing = [stage for stage in row["stages"] if not stage.startswith("concat")]  # free in the paper
     what = "stages without the concatenation's"
-    yield "  " + against(what, PAPER.figure("stages", batch=batch), len(computing), "simulated")
+    yield "  " + against(what, PAPER.figure("stages", batch=batch), len(computing), "simulated", spec=",")
     own = row["other_plan_s"] / row["cost_s"]
     paper = PAPER.figure("own_over_other", batch=batch)
     yield "  " + against("own plan over the other batch's, times faster", paper, own, "simulated")

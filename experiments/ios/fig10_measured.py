@@ -146,7 +146,7 @@ def rows(options: Namespace) -> list[Row]:
 def lines(row: Row, mark: str) -> Iterator[str]:
     seconds, batch = row["seconds"], row["batch"]
     yield f"\nbatch {batch}, {row['about']}, machine's load {row['load_average']:.1f}{mark}\n  found: {row['schedule']}"
-    yield "  " + against("stages", PAPER.figure("stages", batch=batch), row["stages"], "measured")
+    yield "  " + against("stages", PAPER.figure("stages", batch=batch), row["stages"], "measured", spec=",")
     yield from (f"  {name:20} {taken * 1e3:10.4f} ms" for name, taken in seconds.items())
     own, paper = f"found for {batch}", PAPER.figure("own_over_other", batch=batch)
     for other in (name for name in seconds if name.startswith("found for ") and name != own):

@@ -22,8 +22,8 @@ from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.timer import block_problem, merge_families, renamed
-from experiments.frame import Experiment, fields, names_of, printed, run
-from experiments.ios.against import NO_FIGURE, against
+from experiments.frame import NO_FIGURE, Experiment, fields, names_of, printed, run
+from experiments.ios.against import against
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
 from experiments.rows import Row

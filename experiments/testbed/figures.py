@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.frame import Experiment, run
+from experiments.frame import Experiment, run, show_table, table_lines
 from experiments.pico.table5 import PAPER
 from experiments.rows import Row
 from experiments.testbed.measured import NAME
@@ -35,11 +35,11 @@ PAPER_NAMES = {
 
 
 def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> None:
-    if not body:
-        return
-    print(f"\n{title}\n\n| {' | '.join(header)} |\n|{'---|' * len(header)}")
-    for line in body:
-        print(f"| {' | '.join('' if cell is None else str(cell) for cell in line)} |")
+    """Print the cells of `body` below the header, which may repeat a title; nothing where there are none."""
+    if body:
+        names = [f"cell_{at}" for at in range(len(header))]
+        columns = [(column, f"{{{name}}}") for column, name in zip(header, names, strict=True)]
+        show_table(columns, (dict(zip(names, line, strict=True)) for line in body), title)
 
 
 Key = tuple[str, str, str]
@@ -77,20 +77,16 @@ def periods(rows: Sequence[Row]) -> list[list[Any]]:
 
 def page_table(rows: Sequence[Row]) -> list[str]:
     """Lines of the table of docs/cluster.md: planned and measured seconds of charged plans, with most spare frames."""
-    table: dict[Key, dict[str, str]] = defaultdict(dict)
-    for key, by_method in groups([row for row in rows if row["overlap"]]):
+    cells: list[dict[str, str]] = []
+    for (network, devices, medium), by_method in groups([row for row in rows if row["overlap"]]):
+        cells.append({"where": f"`{network}`, {devices}, {'one cell' if medium == 'shared' else medium}"})
         for method, row in by_method.items():
             planned, measured = row["planned_s"], row["measured_s"]
-            table[key][method] = f"{planned:.3f}, {measured:.3f} ({round(100 * (measured / planned - 1)):+d} %)"
-    methods = [method for method in METHODS if any(method in cells for cells in table.values())]
-    lines = [
-        f"| planned, measured | {' | '.join(f'`{method}`' for method in methods)} |",
-        "|---" * (len(methods) + 1) + "|",
-    ]
-    for (network, devices, medium), cells in table.items():
-        where = f"`{network}`, {devices}, {'one cell' if medium == 'shared' else medium}"
-        lines.append(f"| {where} | {' | '.join(cells.get(method, '') for method in methods)} |")
-    return lines
+            cells[-1][method] = f"{planned:.3f}, {measured:.3f} ({round(100 * (measured / planned - 1)):+d} %)"
+    methods = [method for method in METHODS if any(method in row for row in cells)]
+    return table_lines(
+        [("planned, measured", "{where}"), *((f"`{method}`", f"{{{method}}}") for method in methods)], cells
+    )
 
 
 def against_exact(rows: Sequence[Row]) -> list[list[Any]]:
