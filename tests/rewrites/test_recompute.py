@@ -1,20 +1,22 @@
 """Recomputation held to every choice there is, priced here from the definitions, and to its laws on larger graphs."""
 
-import random
 from itertools import combinations, permutations
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 import downset as ds
-from tests.plain_graphs import random_graph
+from tests.effort import cases
+from tests.strategies import plain_graphs
 
 pytestmark = pytest.mark.native
 
 
-def training_graph(layers, *, seed=0, width=(4, 30)):
-    """A chain of activations, a loss, and their gradients in reverse; every gradient reads its layer's input."""
-    generator = random.Random(seed)
-    sizes = [generator.randint(*width) for _ in range(layers + 1)]
+def training_graph(sizes):
+    """A chain of activations of these bytes, a loss, and their gradients in reverse; every gradient reads its layer's
+    input."""
+    layers = len(sizes) - 1
     tensors = [ds.Tensor(f"a{at}", (), "uint8", size) for at, size in enumerate(sizes)]
     ops = [ds.Op(f"forward{at}", "test::Layer", (at,), (at + 1,)) for at in range(layers)]
     gradient = layers
@@ -23,6 +25,17 @@ def training_graph(layers, *, seed=0, width=(4, 30)):
         ops.append(ds.Op(f"backward{at}", "test::Gradient", (gradient, at), (len(tensors) - 1,)))
         gradient = len(tensors) - 1
     return ds.Graph("training", tuple(tensors), tuple(ops), (0,), (gradient,)).check()
+
+
+def training_graphs(*layers):
+    """Of one of these numbers of layers."""
+    sizes = [st.lists(st.integers(4, 30), min_size=count + 1, max_size=count + 1) for count in layers]
+    return st.builds(training_graph, st.one_of(sizes))
+
+
+def uneven(layers):
+    """Bytes of the activations of so many layers, of which none is like the next."""
+    return [4 + 11 * layer % 27 for layer in range(layers + 1)]
 
 
 def every_plan(graph, costs):
@@ -78,11 +91,11 @@ def every_plan(graph, costs):
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_small_steps_are_planned_as_well_as_any(seed):
+@settings(max_examples=cases(25))
+@given(graph=training_graphs(2, 3), prices=st.lists(st.integers(1, 9), min_size=6, max_size=6))
+def test_small_steps_are_planned_as_well_as_any(graph, prices):
     """On a chain the order is given, so all splits of all orders are all splits of it: what is proven is the least."""
-    graph = training_graph(2 if seed % 2 else 3, seed=seed)
-    costs = [random.Random(seed).randint(1, 9) for _ in graph.ops]
+    costs = prices[: len(graph.ops)]
     plans = every_plan(graph, costs) if len(graph.ops) <= 4 else None
     peaks = sorted({peak for _, peak in ds.plan_recompute(graph, 10**9, costs=costs, choices=5000).front})
     for limit in [*peaks, peaks[-1] + 1]:
@@ -97,15 +110,15 @@ def test_small_steps_are_planned_as_well_as_any(seed):
         assert peaks[0] == min(peak for _, peak in plans)
 
 
-@pytest.mark.parametrize("layers", [6, 14])
-def test_a_larger_limit_never_costs_more_and_every_plan_keeps_its_own(layers):
-    graph = training_graph(layers, seed=layers)
+@settings(max_examples=cases(10))
+@given(graph=training_graphs(6, 14))
+def test_a_larger_limit_never_costs_more_and_every_plan_keeps_its_own(graph):
     none = ds.plan_recompute(graph, 10**9, choices=80)
     assert none.cost == 0
     assert none.recomputed == ()
     assert none.evidence.proven
     least = none.front[-1][1]
-    assert least < none.order.peak_bytes  # else there is nothing to test
+    assume(least < none.order.peak_bytes)  # else there is nothing to test
     last = None
     for limit in range(least, none.order.peak_bytes + 40, max((none.order.peak_bytes - least) // 6, 1)):
         plan = ds.plan_recompute(graph, limit, choices=80)
@@ -127,20 +140,17 @@ def values(graph):
     return [held[tensor] for tensor in graph.outputs]
 
 
-def test_it_stays_the_same_network_on_random_graphs():
-    changed = 0
-    for seed in range(25):
-        graph = random_graph(random.Random(f"again/{seed}"), 9)
-        front = ds.plan_recompute(graph, 10**9, choices=60).front
-        plan = ds.plan_recompute(graph, front[-1][1], choices=60)
-        assert values(plan.graph) == values(graph)
-        assert plan.order.peak_bytes == front[-1][1]
-        changed += bool(plan.recomputed)
-    assert changed > 5
+@settings(max_examples=cases(125))
+@given(graph=plain_graphs(9, 9))
+def test_it_stays_the_same_network_on_random_graphs(graph):
+    _, least = ds.plan_recompute(graph, 10**9, choices=60).front[-1]
+    plan = ds.plan_recompute(graph, least, choices=60)
+    assert values(plan.graph) == values(graph)
+    assert plan.order.peak_bytes == least
 
 
 def test_what_waits_for_side_effects_and_random_numbers_runs_once():
-    graph = training_graph(8, seed=3)
+    graph = training_graph(uneven(8))
     ops = list(graph.ops)
     ops[1] = ds.Op("draw", "RandomNormalLike", ops[1].inputs, ops[1].outputs)
     ops[3] = ds.Op("write", ops[3].kind, ops[3].inputs, ops[3].outputs, {}, (2,))
@@ -153,7 +163,7 @@ def test_what_waits_for_side_effects_and_random_numbers_runs_once():
 
 
 def test_limits_that_cannot_be_met():
-    graph = training_graph(30, seed=1)
+    graph = training_graph(uneven(30))
     lowest = ds.plan_recompute(graph, 10**9).front[-1][1]
     with pytest.raises(ds.InfeasibleError, match="one operator needs"):
         ds.plan_recompute(graph, 5)
