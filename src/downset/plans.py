@@ -151,9 +151,10 @@ class StagePlan:
     """Which units run side by side or merged, stage after stage. `units[u]`: operators of the prepared graph whose
     fingerprint is `model`. `barriers`: a stage waits for all of the one before; else a unit waits for what it reads.
 
-    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`. If the
-    plan was made from prices, it is their sum over the stages. Then `device`, `device_name`, `versions` and `dtype` are
-    empty, `threads` is 0, and `model` is empty where there was no graph."""
+    `dtype`: the float type in which all floats are computed; "model": the model has several, and each tensor is
+    computed in its own. `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch`
+    and `threads`. If the plan was made from prices, it is their sum over the stages. Then `device`, `device_name`,
+    `versions` and `dtype` are empty, `threads` is 0, and `model` is empty where there was no graph."""
 
     units: tuple[tuple[int, ...], ...]
     stages: tuple[Stage, ...]

@@ -29,10 +29,11 @@ def percentile(seconds: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PeerTimes:
-    """Other runtimes beside a plan, from times of the same rounds. `median_s`: by runtime, with the plan as "downset".
-    `faster`: those faster than the plan, the fastest first. `not_known`: those whose times overlap with the plan's
-    while one of both varies too much to tell. The others are slower, or equal. `at_least`: of the faster ones, those
-    where one of both varies too much for a ratio of medians, each with the plan's 10th percentile over its 90th."""
+    """Other runtimes compared with a plan, from times of the same rounds. `median_s`: by runtime, with the plan as
+    "downset". `faster`: those faster than the plan, the fastest first. `not_known`: those whose times overlap with the
+    plan's while one of both varies too much to tell. The others are slower, or equal. `at_least`: of the faster ones,
+    those where one of both varies too much for a ratio of medians, each with the plan's 10th percentile over its
+    90th."""
 
     median_s: Mapping[str, float]
     faster: tuple[str, ...]
@@ -120,16 +121,19 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """The outputs and times of a run of a plan of stages. `outputs`: by name, in the order of the graph's outputs; half
-    floats as float32. `seconds`: measured, for each timed run. `max_relative_error`: the largest difference from ONNX
-    Runtime's outputs, as a share of the largest value of that output; None where they were not compared.
-    `allowed_error`: the largest such difference allowed for the device and element type."""
+    """The outputs and times of a run of a plan of stages. `outputs`: by name, in the order of the graph's outputs and
+    in the model's element types, with bfloat16 as float32. `seconds`: measured, for each timed run.
+    `max_relative_error`: the largest difference from ONNX Runtime's outputs, as a share of the largest value of that
+    output; None where they were not compared. `allowed_error`: the largest such difference allowed for the device and
+    the coarsest float type. `cast`: a sentence on floats that the plan casts, because `dtype` asked for it; empty where
+    it casts none."""
 
     device_name: str
     outputs: Mapping[str, npt.NDArray[Any]]
     seconds: tuple[float, ...]
     max_relative_error: float | None
     allowed_error: float
+    cast: str = ""
 
     @property
     def agrees(self) -> bool:

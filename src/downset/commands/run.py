@@ -76,7 +76,7 @@ def run(
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
     if check and Path(model).suffix.lower() != ".onnx":
-        raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
+        raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is not one")
     plan = stages_of(plan_path)
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
@@ -102,6 +102,8 @@ def run(
         out.print(f"{outcome.device_name}: median {middle:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
         for name, value in outcome.outputs.items():
             out.print(f"{printable(name)}: {_summary(value)}", markup=False, soft_wrap=True)
+        if outcome.cast:
+            out.print(outcome.cast, markup=False, soft_wrap=True)
         print_written(out, written_lines({}, (outputs, "the outputs")))
     worst, allowed = outcome.max_relative_error, outcome.allowed_error
     if worst is not None and not outcome.agrees:

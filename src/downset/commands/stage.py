@@ -54,7 +54,13 @@ _LEAST_RUNS = 15
 )
 @click.option("--batch", type=int, help="Plan for this batch size instead of the model's own; "
               "it also fixes first axes that the model leaves open.")  # fmt: skip
-@click.option("--dtype", default="float32", show_default=True, help="float32; on CUDA also float16 or bfloat16.")
+@click.option(
+    "--dtype",
+    default="model",
+    show_default=True,
+    help="Element type of floats: model, each tensor's own; or float64, float32, float16 or bfloat16, to which all "
+    "floats are then cast.",
+)
 @click.option("--threads", type=int, help="Threads of the CPU; all of them if not given.")
 @click.option("--max-ops", type=int, default=3, show_default=True, help="Most units in a group (IOS's r).")
 @click.option("--max-groups", type=int, default=8, show_default=True, help="Most groups in a stage (IOS's s).")
@@ -72,7 +78,7 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Stages that may be timed, single units included (those always are).",
 )
-@time_limit_option("Time for the search of each block.", default="60s")
+@time_limit_option("Time for the search of each network block.", default="60s")
 @work_limit_option
 @worker_memory_option
 @click.option(
@@ -143,7 +149,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
         loaded = load(model, shapes=_shapes(model, options), trust=options["trust"])
     if streams_path is not None and loaded.source.format != "onnx":
-        raise UsageError(f"--ort-streams is for .onnx files, and {model} is none")
+        raise UsageError(f"--ort-streams is for .onnx files, and {model} is not one")
     for path in filter(None, (output, streams_path)):
         check_output(path, source=weights_beside(loaded))
     profiles = None if options["no_profiles"] else Profiles()
@@ -252,11 +258,13 @@ def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model:
 def _print_table(result: StageResult, out: Any) -> None:
     from rich.table import Table
 
-    from downset.reports.stages import choice_lines
+    from downset.reports.stages import choice_lines, type_text
     from downset.text import format_bytes
 
     plan = result.plan
-    table = Table(title=f"{plan.device_name}, {plan.dtype}, batch {plan.batch} (measured, ms)", title_justify="left")
+    table = Table(
+        title=f"{plan.device_name}, {type_text(plan)}, batch {plan.batch} (measured, ms)", title_justify="left"
+    )
     for column in ("candidate", "stages", "p10", "p50", "p90", "speed-up", "live (analytic)"):
         table.add_column(column, justify="left" if column == "candidate" else "right")
     base = result.candidates[0].percentile(0.5)

@@ -16,15 +16,19 @@ from downset.errors import LimitReached, UnsupportedError
 from downset.executor.convolutions import Convolutions, geometry_of, weights_first
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.float_types import FLOATS, OWN
 from downset.graph.halos import channels_last
 from downset.graph.kinds import kind_of
 from downset.isolation import machine_bytes
+from downset.kernels.layout import Shapes
 from downset.kernels.table import check_kernels, compute
 from downset.text import format_bytes
 
 __all__ = ["DTYPES", "Binder", "KernelCall"]
 
-DTYPES = ("float32", "float16", "bfloat16")
+DTYPES = (OWN, *FLOATS)
+_NO_KERNEL = "not implemented for"
+"""What PyTorch says where it has no kernel for an element type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +54,36 @@ def _check_memory(graph: Graph) -> None:
 
 
 class Binder:
-    """Binds operators of one graph to one device and element type. Weights are loaded once and shared by all calls.
+    """Binds operators of one graph to one device. Weights are loaded once and shared by all calls.
 
+    `dtype`: "model" computes each tensor in its own element type; a float type is one to which all floats are cast.
     convolutions.py computes convolutions. `finite`: the inputs of the network are finite. If they are not, activations
     are computed outside of convolutions, because fused ones may lose NaN. Raises UnsupportedError for an operator
     without a kernel, and LimitReached for one that needs more bytes than the machine has.
     """
 
-    def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32", finite: bool = True) -> None:
+    def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = OWN, finite: bool = True) -> None:
         check_kernels(graph)
         if device == "cpu":
             _check_memory(graph)
         self.graph, self.device, self.dtype = graph, device, dtype
         self._torch = torch_library()
-        self._float = getattr(self._torch, dtype)
+        self._float = None if dtype == OWN else getattr(self._torch, dtype)
         self._loaded: dict[tuple[int, bool], Any] = {}
         self._made_by, self._read_by = graph.producers(), graph.consumers()
         self.convolutions = Convolutions(device, fused=finite)
         self._last = channels_last(graph)
 
     def constant(self, tensor: int, *, numbers: bool = False) -> Any:
-        """The constant on the device, in the engine's element type. `numbers`: the constant in the CPU's memory and in
-        the file's type, for kernels that read it in Python."""
+        """The constant on the device, in the element type in which it is computed. `numbers`: the constant in the CPU's
+        memory and in the file's type, for kernels that read it in Python."""
         if (tensor, numbers) not in self._loaded:
             value = self.graph.constant(tensor)
             if value is None:
                 raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} has no known value")
             loaded = self._torch.from_numpy(np.array(value, order="C"))
             if not numbers:
-                loaded = loaded.to(self.device, self._float if loaded.is_floating_point() else None)
+                loaded = loaded.to(self.device, self.dtype_of(tensor) if loaded.is_floating_point() else None)
             self._loaded[tensor, numbers] = loaded
         return self._loaded[tensor, numbers]
 
@@ -88,8 +93,8 @@ class Binder:
         return self.constant(op.inputs[position], numbers=numbers)
 
     def place(self, value: Any) -> Any:
-        """An input of the network on the device, in the layout that the kernels take. Images lie channels last in
-        memory, whether the graph's shapes are NCHW or NHWC."""
+        """An input of the network, in its element type, on the device: in the type and the layout that the kernels
+        take. Images lie channels last in memory, whether the graph's shapes are NCHW or NHWC."""
         loaded = value if isinstance(value, self._torch.Tensor) else self._torch.from_numpy(np.array(value, order="C"))
         if loaded.is_floating_point():
             loaded = loaded.to(self.device, self._float)
@@ -99,7 +104,8 @@ class Binder:
         return loaded.to(self.device)
 
     def place_weights(self, value: Any) -> Any:
-        """Weights that are not the graph's own, such as merged ones, on the device in the engine's element type."""
+        """Weights that are not the graph's own, such as merged ones, on the device in the type that they are computed
+        in."""
         return self._torch.from_numpy(np.array(value, order="C")).to(self.device, self._float)
 
     def bind(self, ops: Sequence[int], *, threads: int = 1) -> tuple[KernelCall, ...]:
@@ -160,21 +166,33 @@ class Binder:
             arguments = list(fixed)
             for place, source in places:
                 arguments[place] = values[source]
-            results = compute(op, arguments, shapes)
+            results = self._compute(op, arguments, shapes)
             if len(results) < least:
                 raise UnsupportedError(f"operator {op.name!r} ({op.kind}) makes {len(results)} of its results only")
             return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
 
         return KernelCall(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)
 
+    def _compute(self, op: Op, arguments: list[Any], shapes: Shapes) -> Sequence[Any]:
+        try:
+            return compute(op, arguments, shapes)
+        except UnsupportedError as error:
+            if _NO_KERNEL not in str(error) or self.dtype == "float32":
+                raise
+            read = self.graph.tensors[next(tensor for tensor in op.inputs if tensor != ABSENT)]
+            raise UnsupportedError(
+                f"{error}; it reads {read.name!r} of {read.dtype}, and PyTorch has no kernel for that; --dtype float32 "
+                "asks for a cast of all floats to float32"
+            ) from error
+
     def dtype_of(self, tensor: int) -> Any:
-        """The element type in which a tensor is computed: the engine's for floats, the tensor's own for others. Results
-        are converted to it, which is all that a Cast does. Raises UnsupportedError for a type that PyTorch lacks."""
+        """The element type in which a tensor is computed: its own, unless floats are cast. Results are converted to it,
+        which is all that a Cast does. Raises UnsupportedError for a type that PyTorch lacks."""
         name = self.graph.tensors[tensor].dtype
         dtype = getattr(self._torch, name, None)
         if not isinstance(dtype, self._torch.dtype):
             raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} of type {name} cannot be executed")
-        return self._float if dtype.is_floating_point else dtype
+        return self._float if self._float is not None and dtype.is_floating_point else dtype
 
     def _convolution_of(self, op: Op, threads: int) -> Callable[[list[Any]], Sequence[Any]] | None:
         """None for convolutions that the kernel table computes: of other ranks or activations, or of weights that are

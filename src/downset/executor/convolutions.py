@@ -1,8 +1,9 @@
 """Convolutions of images with constant weights, computed by the device's library.
 
-On the CPU oneDNN packs the weights, once for each number of threads that run the kernel: a layout packed for one number
-of threads can be fifty times slower with another. On CUDA cuDNN computes them, with the ReLU fused where a trial shows
-that this gives the right values. Images lie channels last on both, so NHWC images are not copied.
+On the CPU oneDNN packs float32 weights, once for each number of threads that run the kernel: a layout packed for one
+number of threads can be fifty times slower with another. Other types go to PyTorch's own kernels. On CUDA cuDNN
+computes them, with the ReLU fused where a trial shows that this gives the right values. Images lie channels last on
+both, so NHWC images are not copied.
 
 A ReLU that oneDNN computes inside a convolution turns NaN into 0, and cuDNN may do so too. Computed as a separate
 operator, it keeps NaN, as ONNX Runtime does.
@@ -117,7 +118,7 @@ class Convolutions:
         torch = self._torch
         lists = [list(values) for values in (geometry.padding, geometry.strides, geometry.dilations)]
         where = (*key, threads, geometry)
-        if _misread(geometry, weights.shape[3]):
+        if weights.dtype != torch.float32 or _misread(geometry, weights.shape[3]):
             self._packed[where] = weights
             steps = (lists[1], lists[0], lists[2], geometry.groups)
             plain = torch.nn.functional.conv2d
@@ -165,7 +166,7 @@ class Convolutions:
         PyTorch passes the uninitialised result to cuDNN as a summand times zero. Its content must not change the
         result, so the trial runs on memory full of NaN. It runs on the device and must not happen during a capture."""
         torch = self._torch
-        where = (tuple(weights.shape), geometry)
+        where = (tuple(weights.shape), weights.dtype, geometry)
         if where not in self._fusing:
             rest = (geometry.strides, geometry.padding, geometry.dilations, geometry.groups)
             with torch.no_grad():

@@ -11,12 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from downset.errors import UnsupportedError, UsageError
+from downset.errors import UsageError
 from downset.executor.binder import DTYPES, Binder
 from downset.executor.cpu import CpuEngine
 from downset.executor.cuda import CudaEngine, need_cuda
 from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
+from downset.graph.float_types import OWN
 from downset.stages.unit_graph import UnitGraph
 
 __all__ = ["Elsewhere", "TorchDevice", "open_device"]
@@ -40,8 +41,8 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class TorchDevice:
-    """`kind`: cpu or cuda. `name` and `versions`: processor and libraries for which measurements hold. `threads`: of
-    the CPU; 1 on CUDA."""
+    """`kind`: cpu or cuda. `name` and `versions`: processor and libraries for which measurements hold. `dtype`: the
+    float type to which all floats are cast, or "model" for each in its own. `threads`: of the CPU; 1 on CUDA."""
 
     kind: str
     name: str
@@ -124,12 +125,13 @@ class TorchDevice:
         return time.perf_counter() - started
 
     def random(self, binder: Binder, tensor: int) -> Any:
-        """A value for a tensor of the graph: random floats that depend on its number only, or integers 0."""
+        """A value for a tensor of the graph, in the type in which it is computed: random floats that depend on its
+        number only, or integers 0."""
         torch, meta = torch_library(), binder.graph.tensors[tensor]
         generator = torch.Generator().manual_seed(tensor)
-        dtype = getattr(torch, meta.dtype)
+        dtype = binder.dtype_of(tensor)
         if dtype.is_floating_point:
-            return torch.randn(meta.shape, generator=generator, dtype=torch.float32)
+            return torch.randn(meta.shape, generator=generator, dtype=torch.float32).to(dtype)
         return torch.zeros(meta.shape, dtype=dtype)
 
 
@@ -146,16 +148,17 @@ def _replays(engine: CudaEngine, runs: int) -> list[float]:
     return seconds
 
 
-def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None) -> TorchDevice:
-    """The CPU or the CUDA device of this machine. `threads`: of the CPU; by default one for each core that the process
-    may use. Raises UnsupportedError if there is no CUDA device or for half precision on the CPU, and UsageError for an
-    unknown kind or element type or a number of threads out of range."""
+def open_device(kind: str, *, dtype: str = OWN, threads: int | None = None) -> TorchDevice:
+    """The CPU or the CUDA device of this machine. `dtype`: "model" computes each tensor in the model's own element
+    type; "float64", "float32", "float16" or "bfloat16" asks for a cast of all floats to it. `threads`: of the CPU; by
+    default one for each core that the process may use. Raises UnsupportedError if there is no CUDA device, and
+    UsageError for an unknown kind or element type or a number of threads out of range."""
     if not kind:
         raise UsageError("no device is named: a plan that was made from prices has none; use `downset stage`")
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {kind!r}; known: cpu, cuda")
     if dtype not in DTYPES:
-        raise UsageError(f"unknown element type {dtype!r}; known: {', '.join(DTYPES)}")
+        raise UsageError(f"unknown element type (--dtype) {dtype!r}; known: {', '.join(DTYPES)}")
     if kind == "cuda":
         torch = need_cuda()
         versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
@@ -165,8 +168,6 @@ def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None
     threads = cores if threads is None else threads
     if not 1 <= threads <= _MOST_THREADS:
         raise UsageError(f"threads must be from 1 to {_MOST_THREADS}; given {threads}")
-    if dtype != "float32":
-        raise UnsupportedError(f"element type {dtype} is for --device cuda; the CPU's kernels compute in float32")
     name = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
     return TorchDevice(kind, name, f"torch {torch.__version__}", dtype, threads)
 

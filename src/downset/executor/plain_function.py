@@ -8,12 +8,13 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph
+from downset.graph.float_types import OWN
 from downset.kernels.table import KERNELS
 
 __all__ = ["network_function"]
 
 
-def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32") -> tuple[Any, list[Any]]:
+def network_function(graph: Graph, *, device: str = "cpu", dtype: str = OWN) -> tuple[Any, list[Any]]:
     """(function, inputs): the network as a function of its inputs, computed by the kernel table with images channels
     last in memory, and seeded random inputs for it."""
     torch = torch_library()
@@ -27,7 +28,9 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
                 constants[index, position] = value.contiguous(memory_format=torch.channels_last) if last else value
 
     fixed = binder.fixed_outputs(graph.outputs)
+    wanted = {*graph.outputs, *(t for op in graph.ops for t in op.inputs)} - {ABSENT}
     computed = [(index, op) for index, op in enumerate(graph.ops) if any(t not in graph.constants for t in op.outputs)]
+    dtypes = {t: binder.dtype_of(t) for _, op in computed for t in op.outputs if t in wanted}
 
     def run(*values: Any) -> tuple[Any, ...]:
         table = {**fixed, **dict(zip(graph.inputs, values, strict=True))}
@@ -41,7 +44,8 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
                 for position, tensor in enumerate(op.inputs)
             ]
             shapes = [graph.tensors[t].shape if t != ABSENT else () for t in op.outputs]
-            table.update(zip(op.outputs, KERNELS[op.kind](op, inputs, shapes), strict=False))
+            results = zip(op.outputs, KERNELS[op.kind](op, inputs, shapes), strict=False)
+            table.update((t, value.to(dtypes[t])) for t, value in results if t in dtypes)
         return tuple(table[t] for t in graph.outputs)
 
     return run, [binder.place(value) for value in seeded_inputs(graph)]

@@ -16,6 +16,7 @@ from downset.executor.device import TorchDevice, open_device
 from downset.executor.lane_program import lower
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
+from downset.graph.float_types import cast_text, coarsest, type_in_common
 from downset.plans import StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.runtimes.agreement import allowed_difference, as_array, difference
@@ -40,6 +41,7 @@ def run_stages(
 
     `graph`: the loaded model; it is prepared here for the plan's batch. `inputs`: an array for each input of the
     network, in its order and of its shape, with the plan's batch in front; by default random values drawn from `seed`.
+    Floats must have the input's own type; integers are taken for it where nothing is lost.
     `compare`: also run the graph's .onnx file in ONNX Runtime, and return the difference of the outputs. Outputs that
     differ raise nothing: see `StageRun.agrees`.
 
@@ -63,9 +65,15 @@ def run_stages(
     finally:
         engine.close()
     worst = _differ(graph, values, results) if compare else None
-    names = [prepared.tensors[tensor].name for tensor in prepared.outputs]
-    allowed = allowed_difference(plan.device, plan.dtype)
-    return StageRun(device.name, dict(zip(names, results, strict=True)), tuple(seconds), worst, allowed)
+    made = [prepared.tensors[tensor] for tensor in prepared.outputs]
+    outputs = {tensor.name: _as_stated(value, tensor.dtype) for tensor, value in zip(made, results, strict=True)}
+    allowed = allowed_difference(plan.device, coarsest(prepared, plan.dtype))
+    return StageRun(device.name, outputs, tuple(seconds), worst, allowed, cast_text(prepared, plan.dtype))
+
+
+def _as_stated(value: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """A float output in the element type that the model states, whatever it was computed in. numpy has no bfloat16."""
+    return value if value.dtype.kind != "f" or dtype == "bfloat16" else value.astype(dtype, copy=False)
 
 
 def _given(graph: Graph, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
@@ -81,14 +89,27 @@ def _given(graph: Graph, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray
             dtype = np.dtype(wanted.dtype)
         except TypeError:
             raise UsageError(f"input {wanted.name!r} of {wanted.dtype} cannot be given as an array") from None
-        taken = None
-        if value.dtype.kind in "biuf" or (value.dtype.kind == dtype.kind == "c"):
-            with np.errstate(invalid="ignore", over="ignore"):
-                taken = value.astype(dtype)
-        if taken is None or (dtype.kind not in "fc" and not np.array_equal(taken, value)):
+        if value.dtype != dtype and value.dtype.kind + dtype.kind in ("ff", "fc", "cc"):
+            raise UsageError(
+                f"input {wanted.name!r} takes {wanted.dtype}; given {value.dtype}: convert it with "
+                f"array.astype({wanted.dtype!r})"
+            )
+        taken = _without_loss(value, dtype)
+        if taken is None:
             raise UsageError(f"input {wanted.name!r} of {wanted.dtype} cannot take the {value.dtype} that was given")
         values.append(taken)
     return values
+
+
+def _without_loss(value: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
+    """The array in this type; None where numbers would change."""
+    if value.dtype == dtype:
+        return value
+    if value.dtype.kind not in "biuf":
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        taken = value.astype(dtype)
+        return taken if np.array_equal(taken.real.astype(value.dtype), value) else None
 
 
 def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[npt.NDArray[Any]]) -> float:
@@ -117,13 +138,13 @@ def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[
 
 
 def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
-    """Raise InvalidPlan naming the difference if a plan was made for another prepared graph, batch or device, or from
-    prices for no device."""
+    """Raise InvalidPlan naming the difference if a plan was made for another prepared graph, batch, element type or
+    device, or from prices for no device."""
     if not plan.device:
         raise InvalidPlan("the plan was made from prices, not for a device; make one with `downset stage`")
     asked = {
         "batch": (plan.batch, batch_or_one(graph)),
-        "element type": (plan.dtype, device.dtype),
+        "element type": (plan.dtype, type_in_common(graph, device.dtype)),
         "device": (plan.device_name, device.name),
     }
     for what, (planned, given) in asked.items():
@@ -150,7 +171,7 @@ class PlannedEngine:
         return list(self.engine([self._place(value) for value in values]))
 
     def outputs(self) -> list[Any]:
-        """Run on the first values: PyTorch tensors in the graph's order, in the device's element type."""
+        """Run on the first values: PyTorch tensors in the graph's order, in the types in which they are computed."""
         return list(self.engine(self.values))
 
     def time(self, runs: int) -> list[float]:

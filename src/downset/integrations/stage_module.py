@@ -93,6 +93,8 @@ def _module_class() -> Any:
                     value.clone() if mine or tensor in self._graph.constants else value
                     for tensor, value in zip(self._graph.outputs, results, strict=True)
                 ]
+                stated = [getattr(torch, self._graph.tensors[tensor].dtype) for tensor in self._graph.outputs]
+                outputs = [value.to(dtype) for value, dtype in zip(outputs, stated, strict=True)]
             return pytree.tree_unflatten([value.contiguous() for value in outputs], self._spec.out_spec)
 
         def close(self) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
+from downset.graph.float_types import OWN
 from downset.plans import StagePlan
 from downset.stage_results import StageResult, peer_times
 from downset.text import format_bytes
 
-__all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines"]
+__all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines", "type_text"]
 
 
 def stage_plan_lines(plan: StagePlan) -> list[str]:
@@ -17,7 +18,7 @@ def stage_plan_lines(plan: StagePlan) -> list[str]:
     waits = "with barriers" if plan.barriers else "without barriers"
     lines = [
         f"{len(plan.units)} units in {len(plan.stages)} stages {waits}: {plan.evidence.in_seconds()}",
-        f"for {plan.device_name}, {plan.dtype}, batch {plan.batch}, {plan.versions}"
+        f"for {plan.device_name}, {type_text(plan)}, batch {plan.batch}, {plan.versions}"
         if plan.device
         else "from prices, for no device",
     ]
@@ -25,6 +26,11 @@ def stage_plan_lines(plan: StagePlan) -> list[str]:
         groups = ["[" + " ".join(map(str, group)) + "]" for group in stage.groups]
         lines.append(f"stage {number}: {'merged ' if stage.merged else ''}{' '.join(groups)}")
     return lines
+
+
+def type_text(plan: StagePlan) -> str:
+    """The element type in which the plan computes floats."""
+    return "the model's float types" if plan.dtype == OWN else plan.dtype
 
 
 def choice_lines(result: StageResult) -> list[str]:
@@ -50,7 +56,7 @@ def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
     times = peer_times(seconds)
     fastest_first = sorted(times.median_s.items(), key=itemgetter(1))
     text = "; ".join(f"{name} {cost_s * 1e3:.3f} ms" for name, cost_s in fastest_first)
-    lines = [f"beside other runtimes, in rounds with rests between them, medians: {text}"]
+    lines = [f"compared with other runtimes, in rounds with rests between them, medians: {text}"]
     for name in times.faster:
         spread = "; repeated times vary too much for a ratio of medians" if name in times.at_least else ""
         lines.append(f"{name} is faster than this plan, {times.ratio(name)}{spread}")
@@ -66,7 +72,7 @@ def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
 def stage_result_lines(result: StageResult) -> list[str]:
     """The candidates with their measured times in milliseconds, and the choice."""
     plan = result.plan
-    lines = [f"{plan.device_name}, {plan.dtype}, batch {plan.batch} (measured, ms)"]
+    lines = [f"{plan.device_name}, {type_text(plan)}, batch {plan.batch} (measured, ms)"]
     for candidate in result.candidates:
         low, middle, high = (candidate.percentile(share) * 1e3 for share in (0.1, 0.5, 0.9))
         times = f"p10 {low:.3f}  p50 {middle:.3f}  p90 {high:.3f}"

@@ -14,6 +14,7 @@ from downset.executor.device import TorchDevice
 from downset.executor.lane_program import lower, possibly_live_bytes
 from downset.graph.core import Graph
 from downset.graph.cost import op_macs
+from downset.graph.float_types import coarsest
 from downset.lattice import bits
 from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stage_results import StageCandidate, is_steady
@@ -58,7 +59,7 @@ def timed_candidates(
     notes = []
     placed = [variants[""].binder.place(value) for value in values]
     outputs: list[Any] = []
-    allowed = allowed_difference(device.kind, device.dtype)
+    allowed = allowed_difference(device.kind, coarsest(variants[""].graph, device.dtype))
     try:
         for index, candidate in enumerate(candidates):
             progress("building candidates", index, len(candidates))
@@ -115,7 +116,7 @@ def _close(engine: Any) -> None:
 
 def choose(timed: Timed, *, asked: bool = False) -> tuple[StageCandidate, float, str]:
     """(the chosen candidate, its speed-up over sequential, the reason for the choice as text). `asked`: the candidate
-    that ran beside sequential was asked for, and is chosen whatever its times are."""
+    that ran in the same rounds as sequential was asked for, and is chosen whatever its times are."""
     sequential = timed.candidates[0]
     if not timed.pairs:
         return sequential, 1.0, "it was asked for (--candidate)" if asked else "there is no other schedule"
@@ -133,7 +134,7 @@ def choose(timed: Timed, *, asked: bool = False) -> tuple[StageCandidate, float,
 def _compared(
     sequential: StageCandidate, pairs: Sequence[tuple[float, float]], ratios: Sequence[float]
 ) -> tuple[bool, str]:
-    """(whether a candidate is known to be faster than sequential, what its rounds beside sequential tell)."""
+    """(whether a candidate is known to be faster than sequential, what its rounds with sequential tell)."""
     rounds, gain = len(ratios), median(ratios)
     wins, losses = sum(ratio > 1.0 for ratio in ratios), sum(ratio < 1.0 for ratio in ratios)
     where = f"of {rounds} fresh interleaved rounds, {gain:.3f}x in the median"
@@ -142,20 +143,20 @@ def _compared(
         return False, f"slower than sequential in {'each' if losses == rounds else losses} {where}"
     text = f"faster than sequential in {wins} {where}"
     if not (is_steady(sequential.seconds) and is_steady([seconds for seconds, _ in pairs])):
-        return False, f"{text}; sequential alone spread too far to tell anything: measure again on a quiet machine"
+        return False, f"{text}; sequential's own times vary too much for a verdict: measure again on a quiet machine"
     if wins >= _WINS * rounds and gain > 1.0:
         return True, text
     if not is_steady(ratios):
         low, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.9))
         return False, (
-            f"{text}; the rounds spread too far to tell anything (p10 {low:.2f}x, p90 {high:.2f}x): measure again on a "
+            f"{text}; the rounds vary too much for a verdict (p10 {low:.2f}x, p90 {high:.2f}x): measure again on a "
             "quiet machine"
         )
     return False, f"{text}: not beyond the spread"
 
 
 def noise(timed: Timed) -> str | None:
-    """A warning if the timings spread too far to show small differences, else None."""
+    """A warning if the timings vary too much to show small differences, else None."""
     sequential = timed.candidates[0]
     if is_steady(sequential.seconds):
         return None

@@ -32,7 +32,7 @@ def time_peers(
         return {}, ["no other runtime was timed: on a GPU `python -m experiments.ios.gpu` does so"]
     notes: list[str] = []
     engine = stage_engine(graph, plan, device, values)
-    calls: dict[str, Call | Elsewhere] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph)}
+    calls: dict[str, Call | Elsewhere] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph, plan.dtype)}
     try:
         samples = None
         if loaded.source.format == "onnx":
@@ -51,8 +51,8 @@ def time_peers(
     return {name: tuple(seconds) for name, seconds in samples.items()}, notes
 
 
-def _torch_call(graph: Graph) -> Call:
-    run, inputs = network_function(graph)
+def _torch_call(graph: Graph, dtype: str) -> Call:
+    run, inputs = network_function(graph, dtype=dtype)
 
     def call(_: Sequence[Any]) -> Any:
         with torch_library().no_grad():

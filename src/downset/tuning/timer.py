@@ -11,6 +11,7 @@ from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
 from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph
+from downset.graph.float_types import type_in_common
 from downset.graph.kinds import kind_of
 from downset.lattice import bits
 from downset.rewrites.merge.units import why_not_merged
@@ -69,13 +70,14 @@ class StageTimer:
     ) -> None:
         self._graph, self._units, self._device, self._binder = graph, units, device, binder
         self._profiles, self._batch = profiles, batch_or_one(graph)
+        self._dtype = type_in_common(graph, device.dtype)
         # Timers of variants of one network share known timings and the count of timings.
         self._shared = shared
         self.seconds_of: dict[str, float] = {} if shared is None else shared.seconds_of
         self._versions = f"{device.versions}, downset {version('downset')}"
         self._fresh: dict[str, float] = {}
         if profiles is not None:
-            self.seconds_of.update(profiles.matching(device.name, self._versions, device.dtype, self._batch))
+            self.seconds_of.update(profiles.matching(device.name, self._versions, self._dtype, self._batch))
         self._used = 0
         self.notes: list[str] = [] if shared is None else shared.notes
         self._names: dict[Stage, str] = {}
@@ -135,7 +137,7 @@ class StageTimer:
             self._profiles.put([(self._key(name), seconds) for name, seconds in self._fresh.items()])
 
     def _key(self, name: str) -> Key:
-        return Key(self._device.name, self._versions, self._device.dtype, self._batch, name)
+        return Key(self._device.name, self._versions, self._dtype, self._batch, name)
 
     def _measure(self, stage: Stage) -> float:
         program = lower(self._units, [stage], barriers=True, max_lanes=self._device.max_lanes)

@@ -14,6 +14,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
+from downset.graph.float_types import cast_text, type_in_common
 from downset.plans import Evidence, Stage, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stage_results import StageCandidate, StageResult
@@ -60,12 +61,12 @@ def tune_stages(
     """Search stages for a network on a device, time whole candidates end to end in interleaved rounds, and choose one.
 
     The graph is prepared first (`prepare`), for `batch` samples if given. `device`: from `open_device`, or a kind,
-    "cpu" or "cuda". `runs`: rounds in which each candidate runs once; fewer than 15 make the choice unreliable.
-    `profiles` keeps timings of stages from one call to the next. `progress` is called with what is done, how much of it
-    is done, and how much there is. Times are measured, in seconds, on inputs drawn from `seed`. The plan is verified.
-    `peers`: also time other runtimes in turns with the chosen plan, on a CPU only: PyTorch, operator by operator, and
-    for a .onnx file ONNX Runtime. `candidate`: the name of the candidate to take, whatever the times are (CANDIDATES);
-    None takes what measurements choose.
+    "cpu" or "cuda", which computes each tensor in its own element type. `runs`: rounds in which each candidate runs
+    once; fewer than 15 make the choice unreliable. `profiles` keeps timings of stages from one call to the next.
+    `progress` is called with what is done, how much of it is done, and how much there is. Times are measured, in
+    seconds, on inputs drawn from `seed`. The plan is verified. `peers`: also time other runtimes in turns with the
+    chosen plan, on a CPU only: PyTorch, operator by operator, and for a .onnx file ONNX Runtime. `candidate`: the name
+    of the candidate to take, whatever the times are (CANDIDATES); None takes what measurements choose.
 
     Raises UnsupportedError for an operator without a kernel, a graph with nothing to run, or a `candidate` that the
     device cannot run, UsageError for bad limits and for a `candidate` that this network does not have.
@@ -123,7 +124,7 @@ def tune_stages(
     candidates, kept_as = _different(offered)
     if candidate is not None and candidate not in kept_as:
         raise UsageError(
-            f"candidate (--candidate) {candidate!r} is none of this network's: {', '.join(map(repr, kept_as))}"
+            f"candidate (--candidate) {candidate!r} is not one of this network's: {', '.join(map(repr, kept_as))}"
         )
     asked = None if candidate is None else kept_as[candidate]
     values = seeded_inputs(graph, seed=seed)
@@ -139,10 +140,13 @@ def tune_stages(
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
     plan = StagePlan(
         variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
-        device.dtype, batch_or_one(graph), device.threads, fingerprint(graph), evidence, chosen.variant,
+        type_in_common(graph, device.dtype), batch_or_one(graph), device.threads, fingerprint(graph), evidence,
+        chosen.variant,
     )  # fmt: skip
     verify_stages(variants[chosen.variant].graph, plan)
-    notes = [note for variant in variants.values() for note in variant.search.notes]
+    cast = cast_text(graph, device.dtype)
+    notes = [cast] if cast else []
+    notes += [note for variant in variants.values() for note in variant.search.notes]
     notes += [*plain.timer.notes, *timed.notes, *(profiles.notes if profiles is not None else ())]
     spread = noise(timed)
     if spread is not None:
@@ -157,6 +161,8 @@ def tune_stages(
         progress("timing others", 0, 1)
         beside, said = time_peers(loaded, graph, plan, device, values, runs=runs)
         notes += said
+        if cast and len(beside) > 2:
+            notes.append(f"ONNX Runtime was timed in the file's own element types, not in {plan.dtype}")
     return StageResult(
         plan, timed.candidates, plain.timer.used, bound if proven else None, speedup, why, tuple(dict.fromkeys(notes)),
         () if chosen.variant else tuple(alone), beside, () if chosen.variant else _unit_names(graph, plan.units),

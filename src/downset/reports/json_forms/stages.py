@@ -54,4 +54,5 @@ def stage_run_json(run: StageRun) -> dict[str, Any]:
         "p50_s": median(run.seconds),
         "runs": len(run.seconds),
         "max_relative_error": worst if worst is None or worst < float("inf") else None,
+        "cast": run.cast or None,
     }

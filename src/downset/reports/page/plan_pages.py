@@ -17,7 +17,7 @@ from downset.reports.page.elements import ChartGroup, Facts, Page, Section, Tabl
 from downset.reports.page.memory_figure import memory_figure, order_figure
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure
-from downset.reports.stages import choice_lines, stage_plan_lines
+from downset.reports.stages import choice_lines, stage_plan_lines, type_text
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import stage_timeline
 from downset.stage_results import StageResult, is_steady, peer_times
@@ -27,7 +27,7 @@ __all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_pa
 
 
 def order_page(graph: Graph, order: Order, arena: Arena | None = None, *, memory: MemoryModel | None = None) -> Page:
-    """The page of an order beside the file's order, with its arena if there is one. `memory`: the order's model, where
+    """The page of an order next to the file's order, with its arena if there is one. `memory`: the order's model, where
     that is not a built-in one."""
     model = stated_model(order.memory, memory, "order")
     steps = tuple(range(len(graph.ops)))
@@ -67,7 +67,7 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None, *, memory
 
 
 def problem_page(problem: OrderProblem, order: Order) -> Page:
-    """The page of an order of numbered operators, beside the order of their numbers if that is possible."""
+    """The page of an order of numbered operators, next to the order of their numbers if that is possible."""
     given = tuple(range(len(problem.predecessors)))
     views = [_numbered("", problem, order.steps)]
     if order.steps != given and all(before < v for v in given for before in problem.predecessors[v]):
@@ -172,7 +172,7 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
         sections.append(Section("In words", (Facts((*choice_lines(stages), *(f"note: {n}" for n in stages.notes))),)))
     facts = (
         ("device", plan.device_name),
-        ("type", plan.dtype),
+        ("type", type_text(plan)),
         ("batch", str(plan.batch)),
         ("versions", plan.versions),
     )
