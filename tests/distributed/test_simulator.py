@@ -14,7 +14,7 @@ from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from tests.distributed.plans_of_tasks import plan_of
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
 
 def varied(random, kind):

@@ -21,7 +21,7 @@ from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.single import single
 from downset.pipelines.strips import equal_rows, proportional_rows, tiles
-from tests.strategies_pipeline import random_chain
+from tests.pipeline_generators import random_chain
 from zoo import graph
 
 CLUSTER = Cluster(tuple(Device(f"d{k}", speed) for k, speed in enumerate((10.0, 30.0, 20.0))), Network("links", 20.0))

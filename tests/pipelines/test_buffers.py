@@ -28,8 +28,8 @@ from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 from tests.spatial import Builder
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
 

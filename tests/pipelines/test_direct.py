@@ -25,7 +25,7 @@ from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from tests.effort import cases
 from tests.oracles_direct import every_plan, load_s
-from tests.strategies_pipeline import KINDS, faster, random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
 
 BASELINES = [name for name in PIPELINERS if name not in ("exact", "blocks")]
 

@@ -14,7 +14,7 @@ from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import joined
 from tests.effort import cases
 from tests.oracles_loads import Loads
-from tests.strategies_pipeline import KINDS, faster, random_setting
+from tests.pipeline_generators import KINDS, faster, random_setting
 
 pytestmark = pytest.mark.native
 

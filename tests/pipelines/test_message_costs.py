@@ -19,7 +19,7 @@ from downset.reports.pipelines import plan_seconds as reported_seconds
 from tests.distributed.plans_of_tasks import plan_of
 from tests.models import branchy_model
 from tests.oracles_loads import Loads
-from tests.strategies_pipeline import random_messages, random_setting
+from tests.pipeline_generators import random_messages, random_setting
 
 COSTS = MessageCosts(
     ProcessorCost(0.5, 0.01), ProcessorCost(0.25, 0.02), ProcessorCost(1.0, 0.1), ProcessorCost(2.0, 0.2)

@@ -16,7 +16,7 @@ from downset.pipelines.pico import pico
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import price
 from downset.pipelines.strips import equal_rows, tiles
-from tests.strategies_pipeline import random_chain, random_graph
+from tests.pipeline_generators import random_chain, random_graph
 from zoo import graph
 
 

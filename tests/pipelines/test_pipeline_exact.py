@@ -15,7 +15,7 @@ from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.problem import quantities
 from downset.pipelines.strip_prices import needs
 from tests.oracles_pipeline import least_period
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
 

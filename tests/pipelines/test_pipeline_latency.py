@@ -9,7 +9,7 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.pipelines.plan import plan_pipeline
 from tests.effort import cases
 from tests.oracles_pipeline import least_period
-from tests.strategies_pipeline import random_chain, random_cluster, random_graph
+from tests.pipeline_generators import random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
 

@@ -26,7 +26,7 @@ from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from tests.effort import cases
-from tests.strategies_pipeline import KINDS, faster, random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
 from zoo import graph
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "pipeline.schema.json"

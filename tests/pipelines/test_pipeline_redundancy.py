@@ -16,7 +16,7 @@ from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from tests.models import installed_model
-from tests.strategies_pipeline import random_chain, random_cluster, random_graph
+from tests.pipeline_generators import random_chain, random_cluster, random_graph
 
 
 def saved(path, nodes, image, outputs, initializers):

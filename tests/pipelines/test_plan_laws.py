@@ -12,7 +12,7 @@ from downset.pipelines.floors import total_bound_s
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from tests.effort import LONG, cases
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph, random_setting
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph, random_setting
 
 pytestmark = pytest.mark.native
 

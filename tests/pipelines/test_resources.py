@@ -21,7 +21,7 @@ from downset.pipelines.single import single_draft
 from downset.pipelines.tasks import timed_tasks
 from downset.reports.pipelines import device_loads
 from tests.oracles_schedule import settled_period
-from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
 METHODS = [name for name in PIPELINERS if name not in ("exhaustive", "blocks")]
 

@@ -13,7 +13,7 @@ from downset import clock
 from downset.errors import DownsetError, UsageError
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.time_steps import pipeline_next_steps
-from tests.strategies_pipeline import random_chain, random_cluster, random_graph
+from tests.pipeline_generators import random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
 LIMITS = (0, 300, 20_000)
