@@ -41,33 +41,70 @@ class _TomlForm(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class _NetworkForm(_TomlForm, frozen=True):
+    """The table `[network]`: how messages travel between devices. A message takes `latency_ms`, and its bytes at
+    `rate_mbps`, from its sending to its arrival."""
+
     kind: Literal["shared", "links"]
+    """`"links"`: messages of different pairs of devices do not slow each other; `"shared"`: one medium, such as a radio
+    cell, whose rate all messages share."""
     rate_mbps: Positive
+    """The rate of a link, or of the shared medium, in Mbit/s of 10⁶ bits."""
     latency_ms: NotNegative = 0.0
+    """Milliseconds that every message takes in addition to its bytes."""
     overlap: bool | None = None
+    """Whether a device computes one frame while it transfers another; not given: true if shared, false on links."""
     duplex: Duplex = "half"
+    """`"full"`: a device sends and receives at once; `"half"`: it does one after the other; it counts for links with
+    `overlap = true` only."""
     occupied_mbps: Positive | None = None
+    """The rate in Mbit/s at which a message occupies the medium, or the ports of its two devices, until the next
+    message may begin; at least `rate_mbps`, only with overlap; not given: `rate_mbps`."""
     occupied_ms: NotNegative | None = None
+    """Milliseconds for which a message occupies them in addition to its bytes; at most `latency_ms`, only with overlap;
+    not given: `latency_ms`."""
 
 
 class _LinkForm(_TomlForm, frozen=True):
+    """A table `[[link]]`: two devices with a link of their own; the other pairs have the network's. Only for `kind =
+    "links"`."""
+
     between: tuple[str, str]
+    """The names of the two devices; each pair has one table at most."""
     rate_mbps: Positive
+    """The rate of this link in Mbit/s of 10⁶ bits, in both directions."""
     latency_ms: NotNegative | None = None
+    """Milliseconds that a message on this link takes in addition to its bytes; not given: the network's."""
     occupied_mbps: Positive | None = None
+    """The rate in Mbit/s at which a message occupies the ports of the two devices until the next message may begin; at
+    least `rate_mbps`, only with overlap; not given: this link's `rate_mbps`."""
     occupied_ms: NotNegative | None = None
+    """Milliseconds for which a message occupies them in addition to its bytes; at most `latency_ms`, only with overlap;
+    not given: this link's `latency_ms`."""
 
 
 class _MessagesForm(_TomlForm, frozen=True):
+    """The table `messages` of a device: how long messages take its processor, in addition to their time on the network.
+    Without overlap only frames and results do. 1 MB is 10⁶ bytes here."""
+
     send_ms: NotNegative = 0.0
+    """Milliseconds for each message to another device of the plan, whatever its size."""
     send_ms_per_mb: NotNegative = 0.0
+    """Milliseconds for each MB of messages to other devices of the plan."""
     receive_ms: NotNegative = 0.0
+    """Milliseconds for each message from another device of the plan, whatever its size."""
     receive_ms_per_mb: NotNegative = 0.0
+    """Milliseconds for each MB of messages from other devices of the plan."""
     frame_ms: NotNegative = 0.0
+    """Milliseconds for each frame that comes in at this device, if it is the entry."""
     frame_ms_per_mb: NotNegative = 0.0
+    """Milliseconds for each MB of such frames."""
     result_ms: NotNegative = 0.0
+    """Milliseconds for each result that goes out at this device, if it is the exit."""
     result_ms_per_mb: NotNegative = 0.0
+    """Milliseconds for each MB of such results."""
     others_ms: NotNegative = 0.0
+    """Milliseconds for each message, frame or result in which this device has no part, because its runtime is told of
+    them."""
 
     def costs(self) -> MessageCosts:
         return MessageCosts(
@@ -80,23 +117,44 @@ class _MessagesForm(_TomlForm, frozen=True):
 
 
 class _DeviceForm(_TomlForm, frozen=True):
+    """A table `[[device]]`: one device that computes. An operator takes `alpha` times its MACs / `mac_per_s` seconds,
+    and one without MACs its bytes / `bytes_per_s`."""
+
     name: DeviceName
+    """The name by which commands, plans and workers call the device; no other device of the file has it."""
     mac_per_s: Positive
+    """MACs per second of an operator whose `alpha` is 1."""
     alpha: Positive = 1.0
+    """How many times as long MACs take, for all kinds of operators that `alpha_of` does not name."""
     memory: str | MemoryBytes | None = None
+    """The most that a plan may hold on the device, its runtime included: in bytes, or as text with a unit (`"2GB"`, 1
+    KB = 1,024 bytes); not given: no limit."""
     power_busy_w: NotNegative | None = None
+    """Watts while the device computes, sends or receives; not given: the simulation states no energy."""
     power_idle_w: NotNegative | None = None
+    """Watts while it does none of these; not given: the simulation states no energy."""
     duplex: Duplex | None = None
+    """The duplex of this device alone, as in `[network]`; not given: the network's."""
     bytes_per_s: Positive | None = None
+    """Bytes per second that operators without MACs read and write; not given: a byte takes as long as a MAC."""
     alpha_of: dict[str, Positive] = {}
+    """Other values of `alpha` by kind of operator: `{ Conv = 1.2 }`."""
     runtime_memory: str | MemoryBytes | None = None
+    """The part of `memory` that the device's runtime takes for itself, in bytes or as text with a unit; not given: 0
+    bytes."""
     messages: _MessagesForm | None = None
+    """The costs of messages for its processor (below); not given: they take none of its time."""
 
 
 class _ClusterForm(_TomlForm, frozen=True):
+    """The tables of a whole cluster file."""
+
     network: _NetworkForm
+    """The network between the devices, one table."""
     device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=MOST_DEVICES)]
+    """The devices, a table for each."""
     link: list[_LinkForm] = []
+    """The links with a rate of their own, a table for each."""
 
 
 def cluster_names() -> tuple[str, ...]:
