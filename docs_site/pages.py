@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from docs_site.methods import methods_page, table_text
 from docs_site.schemas import schemas_page
 from downset import cli, errors
 from downset.commands.examples import EXAMPLES, UNITS
+from downset.commands.options import BYTES, SIZES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE_OF = {
@@ -92,7 +94,8 @@ def leaves() -> list[tuple[str, click.Command]]:
 
 def options_page() -> str:
     """Every option of every command."""
-    parts = ["# Every option", "", f"Generated from the code of downset {downset.__version__}. {UNITS}", ""]
+    parts = ["# Every option", "", f"Generated from the code of downset {downset.__version__}. {UNITS}", "",
+             *_console(EXAMPLES[""])]  # fmt: skip
     for name, command in leaves():
         arguments = " ".join(
             parameter.make_metavar(click.Context(command)) for parameter in command.params
@@ -102,17 +105,20 @@ def options_page() -> str:
                   f"$ downset {name} {arguments} [OPTIONS]".replace("  ", " "), "```", "", "| option | what it does |",
                   "|---|---|"]  # fmt: skip
         parts += [_option_row(command, one) for one in command.params if isinstance(one, click.Option)]
-        examples = EXAMPLES.get(name.split()[0], ())
-        parts += ["", "```console", *(f"$ {example}" for example in examples), "```", ""]
+        parts += ["", *_console(EXAMPLES[name])]
     return "\n".join(parts)
+
+
+def _console(examples: Iterable[str]) -> list[str]:
+    return ["```console", *(f"$ {example}" for example in examples), "```", ""]
 
 
 def _option_row(command: click.Command, option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     shown = "" if option.is_flag else f" `{option.make_metavar(click.Context(command))}`"
-    default = ""
+    default = " KB = 1024 bytes." if option.type in (BYTES, SIZES) else ""
     if option.show_default and not option.is_flag and option.default is not None:
-        default = f" Default: `{option.default}`."
+        default += f" Default: `{option.default}`."
     return f"| {names}{shown} | {table_text(option.help or '')}{default} |"
 
 

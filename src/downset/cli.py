@@ -67,6 +67,8 @@ class _Commands(click.RichGroup):
             return None
         command = getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
         command.epilog = epilog(cmd_name)
+        for name, one in getattr(command, "commands", {}).items():
+            one.epilog = epilog(f"{cmd_name} {name}")
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -79,7 +81,7 @@ class _Commands(click.RichGroup):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=epilog(""))
 @click.version_option(package_name="downset")
 def downset() -> None:
     """Decide when every operator of a trained network runs and where every tensor lives, and make it so."""

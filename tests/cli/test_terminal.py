@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import downset
+from docs_site.pages import leaves
 from downset.cli import _COMMANDS
 from downset.commands.examples import EXAMPLES
 from downset.commands.options import print_table
@@ -92,8 +93,14 @@ def test_order_lists_the_largest_tensors_at_the_peak(run, tmp_path):
     assert f" {rest} B  in 21 more, none of them larger\n--json lists all that lives at the peak\n" in out
 
 
+EVERY = ["", *(name for name, _ in leaves())]
+"""The name of every command, subcommands instead of their groups; "" is `downset` itself."""
+
+
 def test_every_command_has_examples():
-    assert set(EXAMPLES) == set(_COMMANDS)
+    assert sorted(EXAMPLES) == sorted(EVERY) and all(EXAMPLES.values())
+    for command, own in EXAMPLES.items():
+        assert all(f"{example} ".startswith(f"downset {command} ".replace("  ", " ")) for example in own), command
 
 
 @pytest.mark.parametrize("example", [example for examples in EXAMPLES.values() for example in examples])
@@ -108,12 +115,13 @@ def test_examples_parse(example):
         pass
 
 
-@pytest.mark.parametrize("command", list(_COMMANDS))
+@pytest.mark.parametrize("command", sorted({*EVERY, *_COMMANDS}))
 def test_every_help_has_its_examples_and_the_units(run, command):
-    status, out, _ = run(command, "--help")
+    status, out, _ = run(*command.split(), "--help")
     said = " ".join(out.replace("│", " ").split())
     assert status == 0 and "KB = 1024" in said
-    assert all(example in said for example in EXAMPLES[command])
+    shown = [own for name, own in EXAMPLES.items() if f"{name} ".startswith(f"{command} ")]
+    assert shown and all(f"$ {example}" in said for own in shown for example in own)
 
 
 def test_records_come_from_stdin(run, monkeypatch, tmp_path):

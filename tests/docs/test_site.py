@@ -14,6 +14,7 @@ import downset
 from docs_site import pages
 from docs_site.methods import FAMILIES, methods_page
 from docs_site.schemas import schemas_page
+from downset.commands.examples import EXAMPLES
 from tests.models import branchy_model, installed_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,13 @@ def test_every_option_of_every_command_is_in_the_reference():
             if parameter.param_type_name == "option":
                 assert all(f"`{option}`" in section for option in parameter.opts), (name, parameter.opts)
                 assert not parameter.help or parameter.help.split("|")[0] in section
+        assert all(f"$ {example}\n" in section for example in EXAMPLES[name])
+    assert all(f"$ {example}\n" in page.split("\n## ")[0] for example in EXAMPLES[""])
+
+
+def test_every_size_in_the_reference_has_its_unit():
+    rows = [row for row in pages.options_page().splitlines() if re.match(r"\| `-.*`SIZE", row)]
+    assert len(rows) > 5 and all("KB = 1024 bytes." in row for row in rows)
 
 
 def shown(site, page):
