@@ -1,6 +1,7 @@
 """`fit --kernels`: less memory where results lie over inputs; that is named wherever it is assumed, and in the file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from downset.equivalence.prove import prove
-from downset.errors import InvalidPlan, UsageError
+from downset.errors import InvalidPlan, LimitReached, UsageError
 from downset.fitting.fit import fit
+from downset.fitting.summary import check_ram
 from downset.formats.firmware import firmware
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
@@ -76,3 +78,29 @@ def test_kernels_are_for_tflite_micro(fitted):
     plain = fit(path, time_limit_s=1)
     assert plain.assumed_kernels is None
     assert np.all(plain.arena.after >= 2 * 4096)
+
+
+@pytest.mark.parametrize("kernels", ["cmsis-nn-dsp", "cmsis-nn-mve"])
+def test_a_network_fits_only_with_what_the_named_kernels_take(fitted, kernels):
+    """What was measured ran the reference kernels: bytes for these alone are not enough. More bytes never harm."""
+    path, _, _ = fitted
+    result = fit(path, kernels=kernels, ram_bytes=1 << 20, time_limit_s=2)
+    taken, needed = result.measured.after, result.ram.needed_bytes
+    assert result.ram.state == "fits"
+    assert result.ram.scratch_bytes == needed - taken > 0
+    for limit in (needed, needed + 16):
+        assert fit(path, kernels=kernels, ram_bytes=limit, time_limit_s=2).ram.needed_bytes <= limit
+    with pytest.raises(LimitReached) as refused:
+        check_ram(result, needed - 1)
+    assert refused.value.result.ram.state == "not known"
+    assert refused.value.result.ram.least_bytes <= taken
+
+
+def test_an_operator_whose_scratch_is_not_known_leaves_the_verdict_open(fitted):
+    path, _, _ = fitted
+    result = fit(path, kernels="cmsis-nn-mve", time_limit_s=2)
+    ops = tuple(replace(op, kind="tflite::CONV_2D") if op.kind == "Conv" else op for op in result.graph.ops)
+    blind = replace(result, graph=replace(result.graph, ops=ops))
+    with pytest.raises(LimitReached, match=r"cmsis-nn-mve kernels take for CONV_2D .*and 2 more, whose formula is not"):
+        check_ram(blind, 1 << 20)
+    assert check_ram(replace(blind, kernels="reference"), 1 << 20).ram.state == "fits"

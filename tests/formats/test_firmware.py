@@ -4,13 +4,15 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from importlib import metadata
 
 import numpy as np
 import pytest
 
 import downset as ds
-from downset.formats.firmware import cmsis_nn_scratch_bytes, planning_bytes, resolver_method
-from downset.graph.core import Graph, Op, Tensor
+from downset.formats.firmware import planning_bytes, resolver_method
+from downset.memory.kernel_needs import SOURCES
 from tests.formats.test_int8_form import uint8_network
 from tests.models import installed_model
 
@@ -74,7 +76,7 @@ def test_it_compiles_and_holds_the_model_and_its_arena(fitted, tmp_path, name):
 
 
 def test_an_arena_of_that_size_runs_the_model_and_a_much_smaller_one_does_not(fitted):
-    """In TFLite Micro itself. Its interpreter needs some bytes beside the arena that it reports."""
+    """In TFLite Micro itself. Its interpreter needs some bytes outside the arena that it reports."""
     from tflite_micro import runtime
 
     total = int(re.search(r"kTailBytes = (\d+)", ds.firmware(fitted).header)[1]) + fitted.arena.after
@@ -96,23 +98,6 @@ def test_names_of_the_resolver():
     assert resolver_method("custom.Mine") is None
 
 
-@pytest.mark.parametrize(
-    ("channels", "made", "kernel", "group", "expected"),
-    [
-        (3, 8, (3, 3), 1, 2 * 28 * 2),  # 27 columns, filled up to 28, two of them, int16
-        (16, 8, (1, 1), 1, 4 * 16),
-        (16, 16, (5, 5), 16, 16 * 25 * 2),
-        (16, 32, (5, 5), 16, 0),
-    ],
-)
-def test_scratch_of_cmsis_nn(channels, made, kernel, group, expected):
-    """By hand, from arm_convolve_s8_get_buffer_size and arm_depthwise_conv_s8_opt_get_buffer_size_dsp."""
-    tensors = (Tensor("x", (1, 8, 8, channels), "int8", 64 * channels), Tensor("y", (1, 8, 8, made), "int8", 64 * made))
-    attrs = {"kernel_shape": kernel, "group": group, "layout": "NHWC"}
-    graph = Graph("g", tensors, (Op("c", "Conv", (0,), (1,), attrs),), (0,), (1,))
-    assert cmsis_nn_scratch_bytes(graph) == expected
-
-
 def test_a_header_that_cannot_be_made_is_told_after_the_result(run, tmp_path):
     """TFLite Micro does not run uint8: the file and the page are written and named, and the error says what helps."""
     model, fitted, page, header = (tmp_path / name for name in ("m.tflite", "o.tflite", "r.html", "m.h"))
@@ -132,30 +117,63 @@ def test_a_header_that_cannot_be_made_is_told_after_the_result(run, tmp_path):
     assert run(*asked, "--int8", "-q")[0] == 0 and header.exists()
 
 
-def test_scratch_of_the_kernels_that_are_named_counts(run, fitted, tmp_path):
+def constant(header, name):
+    """The value of a constant of a header, as its compiler has it."""
+    known = {}
+    for found, text in re.findall(r"constexpr size_t (\w+) =\s*([^;]+);", header):
+        larger = re.sub(r"\((\w+) > (\w+) \? \1 : \2\)", r"max(\1, \2)", text)
+        known[found] = eval(f"({larger})", {"max": max}, known)
+    return known[name]
+
+
+def test_what_the_kernels_that_are_named_take_counts(run, fitted, tmp_path):
     """With CMSIS-NN's kernels their scratch is part of what is needed, and of the header's arena."""
-    header, document = tmp_path / "m.h", {}
-    for kernels in ("reference", "cmsis-nn-dsp"):
+    header, document, arena = tmp_path / "m.h", {}, {}
+    for kernels in ("reference", "cmsis-nn-dsp", "cmsis-nn-mve"):
         _, out, _ = run("fit", fitted.model, "--kernels", kernels, "--ram", "1MB", "--time-limit", "2s", "--json",
                         "-o", tmp_path / "o.tflite", "--header", header)  # fmt: skip
-        document[kernels] = json.loads(out)
-        assert ("+ kCmsisNnScratchBytes;" in header.read_text()) == (kernels == "cmsis-nn-dsp")
-    scratch = document["cmsis-nn-dsp"]["ram"]["scratch_bytes"]
-    assert scratch == int(re.search(r"kCmsisNnScratchBytes = (\d+);", header.read_text())[1]) > 0
-    assert document["reference"]["ram"]["scratch_bytes"] == 0
-    measured = document["cmsis-nn-dsp"]["measured"]["after"]
-    assert document["cmsis-nn-dsp"]["ram"]["needed_bytes"] == measured + scratch
-    tight = ("fit", fitted.model, "--kernels", "cmsis-nn-dsp", "--time-limit", "2s", "--ram")
-    assert run(*tight, measured + scratch)[0] == 0
-    assert run(*tight, fitted.measured.after)[0] in (0, 3, 6)
-    for limit in (measured, measured + scratch - 1):
-        status, out, err = run(*tight, limit)
-        assert status != 0 or int(re.search(r": ([\d,]+) B needed", out)[1].replace(",", "")) <= limit, err
+        document[kernels], text = json.loads(out), header.read_text()
+        needed, measured = document[kernels]["ram"]["needed_bytes"], document[kernels]["measured"]["after"]
+        added = document[kernels]["ram"]["scratch_bytes"]
+        assert needed == measured + added
+        arena[kernels] = constant(text, "kArenaBytes")
+        assert arena[kernels] >= needed
+        scratch, own = constant(text, "kCmsisNnScratchBytes"), constant(text, "kScratchBytes")
+        if kernels == "reference":
+            assert added == 0
+            assert "Add both where you link them." in text
+        else:
+            assert added == max(scratch - own, 0) + constant(text, "kCmsisNnKeptBytes") > 0
+            parts = ("kTensorBytes", "kTailBytes", "kCmsisNnKeptBytes", "kMarginBytes")
+            assert arena[kernels] == sum(constant(text, part) for part in parts) + max(scratch, own)
+            assert f"({kernels})" in text
+        assert SOURCES in text
+        assert "not known" not in text
+    assert document["cmsis-nn-dsp"]["ram"]["scratch_bytes"] != document["cmsis-nn-mve"]["ram"]["scratch_bytes"]
+    for kernels in ("cmsis-nn-dsp", "cmsis-nn-mve"):
+        tight = ("fit", fitted.model, "--kernels", kernels, "--time-limit", "2s", "--ram")
+        needed, measured = document[kernels]["ram"]["needed_bytes"], document[kernels]["measured"]["after"]
+        assert run(*tight, needed)[0] == 0
+        for limit in (measured, needed - 1):
+            status, out, err = run(*tight, limit)
+            assert status != 0 or int(re.search(r": ([\d,]+) B needed", out)[1].replace(",", "")) <= limit, err
+
+
+def test_the_header_names_the_runtime_that_was_measured(fitted):
+    assert f"TFLite Micro {metadata.version('tflite-micro')} on a 64-bit" in ds.firmware(fitted).header
+
+
+def test_the_header_names_operators_whose_scratch_is_not_known(fitted):
+    """An operator without options in the file: CMSIS-NN's formulas do not apply."""
+    ops = [replace(op, kind="tflite::CONV_2D") if op.kind == "Conv" else op for op in fitted.graph.ops]
+    windows = [op.name for op in fitted.graph.ops if op.kind == "Conv"]
+    header = ds.firmware(replace(fitted, graph=replace(fitted.graph, ops=tuple(ops)))).header
+    listed = header[header.index("formulas are not known:") : header.index("kCmsisNnScratchBytes")].splitlines()[1:-1]
+    assert len(listed) == min(len(windows), 20) + (len(windows) > 20)
+    assert all(line.startswith("//   CONV_2D '") for line in listed[:20])
 
 
 def test_what_has_no_header(fitted, run, fails, tmp_path):
-    from dataclasses import replace
-
     with pytest.raises(ds.UsageError, match="is written"):
         ds.firmware(replace(fitted, output_path=None))
     with pytest.raises(ds.UsageError, match="target tflm"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from downset.fitting.candidates import (
 from downset.fitting.choosing import choose, narrowing
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, int8_note
-from downset.fitting.measuring import known_slower, measure, note_growth, run_times, tell_apart
+from downset.fitting.measuring import known_slower, measure, note_growth, run_times, runs_s, tell_apart
 from downset.fitting.offer import fit_command, offer_strips
 from downset.fitting.placing import without_overlaps
 from downset.fitting.request import (
@@ -49,7 +50,6 @@ from downset.fitting.strips import (
     taken_bytes,
 )
 from downset.fitting.summary import check_ram, early_verdict, simulate_traffic, summarise, with_sessions
-from downset.formats.firmware import kernel_scratch_bytes
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
 from downset.formats.reading import load
 from downset.formats.writing import WRITERS
@@ -57,6 +57,7 @@ from downset.graph.core import Graph
 from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
+from downset.memory.kernel_needs import kernel_needs
 from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KernelsName
@@ -99,6 +100,7 @@ def fit(
     trust: bool = False,
     progress: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
+    takes_longer: Callable[[float], None] | None = None,
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`; verify, measure, and write `output`.
 
@@ -121,12 +123,13 @@ def fit(
     interval is above. `on_chip`: sizes in bytes for which off-chip traffic is simulated. `session`: where to write a
     program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it.
     `progress` is told each step; `notice`, before the searches, that the runtime does not run `model` and that the
-    verdict about `ram_bytes` will therefore not be "fits".
+    verdict about `ram_bytes` will therefore not be "fits"; `takes_longer`, how many seconds runs in the runtime
+    will take in addition to `time_limit_s`, estimated from a run of the original.
 
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.
     """
-    tell = progress or unheard
+    tell, longer = progress or unheard, takes_longer or unheard
     path = Path(model)
     chosen_target = with_overlaps(target_of(path, target), kernels)
     check_work_limit(work_limit)
@@ -166,9 +169,13 @@ def fit(
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
         if job.target.measures:
             tell(f"running the original in {job.target.name}")
+        began = time.perf_counter()
         originals, refused = measure(job, [Candidate("original", job.path, before.arena_bytes)])
+        original_s = time.perf_counter() - began
         int8_form, told = int8_note(path) if refused and job.target.name == "tflm" else (False, [])
         refused = [*refused, *told]
+        if originals[0].measured is not None:
+            longer(runs_s(job, original_s, 1, deciding=slower is not None))
         if refused and ram_bytes is not None:
             (notice or unheard)(early_verdict(before, ram_bytes, refused))
         tell("planning the order and the arena")
@@ -190,13 +197,14 @@ def fit(
             more, said = _in_strips(job, [plan, *others], limits)
             candidates, notes = candidates + more, notes + said
         if originals[0].measured is not None:
+            longer(runs_s(job, original_s, len(candidates), deciding=slower is not None))
             tell(f"running {counted(len(candidates), 'candidate')} in {job.target.name}")
         candidates, said = _measured(job, originals, candidates)
         said = [*refused, *said]
         searched = None
         if ram_bytes is not None:
             candidates, more_said, searched = _within(
-                job, [plan, *others], limits, candidates, ram_bytes - kernel_scratch_bytes(plan.graph, kernels)
+                job, [plan, *others], limits, candidates, ram_bytes - kernel_needs(plan.graph, kernels).most_bytes
             )
             said = [*said, *more_said]
         narrowed = narrowing(job)

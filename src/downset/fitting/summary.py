@@ -9,7 +9,7 @@ from typing import Literal
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, PlannedGraph
 from downset.fitting.strips import StripSearch, remedies
-from downset.formats.firmware import kernel_scratch_bytes
+from downset.formats.kernel_scratch import kernel_scratch
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem, peak_bytes
@@ -27,7 +27,7 @@ from downset.text import format_bytes, shortened
 __all__ = ["BLOCK_BYTES", "check_ram", "early_verdict", "simulate_traffic", "summarise", "with_sessions"]
 
 BLOCK_BYTES = 1024
-"""The block size of the simulation of off-chip traffic, in bytes."""
+"""The size of a cache block in the simulation of off-chip traffic, in bytes."""
 
 
 def summarise(
@@ -136,10 +136,12 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     not hold for strips."""
     if ram_bytes is None:
         return result
-    scratch = kernel_scratch_bytes(result.graph, result.kernels)
-    needed = (result.measured.after if result.measured else result.arena.after) + scratch
-    overhead = needed - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
-    if overhead and result.measured and _running_bodies(result.graph):  # the bodies' tensors may be ordered, too
+    scratch = kernel_scratch(result, result.kernels).added_bytes
+    taken = result.measured.after if result.measured else result.arena.after
+    needed = taken + scratch
+    overhead = taken - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
+    # The bodies' tensors may be ordered, too; and the scratch of named kernels is an upper bound, which proves nothing.
+    if overhead and result.measured and (_running_bodies(result.graph) or result.kernels not in (None, "reference")):
         overhead = result.measured.details[result.shipped].get("tail_bytes", 0)
     in_strips = searched is not None and searched.may_be_lower
     if in_strips and result.measured:
@@ -184,6 +186,10 @@ def _beyond(result: Fit) -> str:
     if result.target != "tflm" and (bodies := _running_bodies(result.graph)):
         runs = "the inputs that were run" if result.measured else "what runs in every case"
         return f" for {runs} alone; {bodies} runs what values choose, and other values may take more"
+    if unknown := kernel_scratch(result, result.kernels).unknown:
+        others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        asks = shortened(unknown[0], 60) + others
+        return f" without what the {result.kernels} kernels take for {asks}, whose formula is not known"
     return ""
 
 
@@ -201,7 +207,8 @@ def _least_in_order(result: Fit, searched: StripSearch, least: int) -> int:
 
 def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: int, least: int) -> list[str]:
     """The lines for a network that does not fit in strips: the verdict, with the bound of every plan where that proves
-    it, else the bound of plans in this order; then the least bytes found. All count what the runtime takes beside."""
+    it, else the bound of plans in this order; then the least bytes found. All include what the runtime
+    takes in addition."""
     beside_bytes = least - _ends_bytes(result)
     beside = ", with what the runtime takes in addition" if beside_bytes else ""
     in_order = _least_in_order(result, searched, least)
@@ -233,7 +240,7 @@ def _why_not_known(result: Fit, limit: int, needed: int) -> list[str]:
         return [*said, f"it takes {format_bytes(needed)} B{_beyond(result)}"]
     return [
         *said,
-        f"its tensors take {format_bytes(needed)} B; what {result.target} takes beside them is not known",
+        f"its tensors take {format_bytes(needed)} B; what {result.target} takes in addition is not known",
         f"not measured: {result.not_measured}",
     ]
 
@@ -257,7 +264,7 @@ def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool
             f"{result.model}: not known whether it fits into {format_bytes(limit)} B",
             f"it takes {format_bytes(needed)} B in {result.measured.runtime}",
             f"the arena of {format_bytes(result.arena.after)} B is proven least",
-            f"no search lowers the {format_bytes(needed - result.arena.after)} B that the runtime takes beside it"
+            f"no search lowers the {format_bytes(needed - result.arena.after)} B that the runtime takes in addition"
             + (f", in which the bodies of {bodies} have their tensors" if bodies else ""),
         ]
     return [

@@ -1,7 +1,7 @@
 """A fitted model as C++ for firmware: the model as an aligned array, its arena's size, and its operators.
 
-*Source* of the names of operators: `MicroMutableOpResolver` of TFLite Micro; of CMSIS-NN's scratch:
-`arm_*_get_buffer_size` of CMSIS-NN (kernels with DSP instructions, int8), as of July 2026.
+*Source* of the names of operators: `MicroMutableOpResolver` of TFLite Micro. What CMSIS-NN's kernels take follows from
+the formulas in `memory.kernel_needs`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from pathlib import Path
 
 from downset import __version__
 from downset.errors import UnsupportedError, UsageError
+from downset.formats.kernel_scratch import KernelScratch, kernel_scratch
 from downset.formats.tflite.read import builtin_operators, resource_variables
-from downset.graph.core import Graph, Op
-from downset.memory.overlaps import KernelsName
+from downset.graph.core import Graph
+from downset.memory.kernel_needs import SOURCES
 from downset.results import Fit
 from downset.text import abridged, format_bytes, printable
 
-__all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "kernel_scratch_bytes", "resolver_method"]
+__all__ = ["Firmware", "firmware", "resolver_method"]
 
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
@@ -36,6 +37,16 @@ _WITH_VARIABLES = (
     "//       tflite::MicroResourceVariables::Create(allocator, kResourceVariables));",
 )
 """How the interpreter is made. Variables lie in the arena, and TFLite Micro is told how many there are."""
+_SUM = {
+    False: ["constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;"],
+    True: [
+        "constexpr size_t kArenaBytes = kTensorBytes + kTailBytes + kCmsisNnKeptBytes + kMarginBytes +",
+        "    (kCmsisNnScratchBytes > kScratchBytes ? kCmsisNnScratchBytes : kScratchBytes);",
+    ],
+}
+"""The arena: with the reference kernels, and with CMSIS-NN's, whose scratch takes the place of theirs."""
+_LISTED = 20
+"""Operators that the header names at most where their scratch is not known."""
 _SPELLED = {
     "CUMSUM": "CumSum", "PADV2": "PadV2", "BATCH_MATMUL": "BatchMatMul",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
@@ -101,9 +112,10 @@ def _comment(fit: Fit, path: Path) -> list[str]:
         f"// {_safe(path.name)}: {len(graph.ops)} operators, written by downset {__version__} from "
         f"{_safe(Path(fit.model).name)} ({fit.shipped}).",
         "//",
-        "// The arena was measured in TFLite Micro on a 64-bit host with its reference kernels. On a 32-bit target the",
-        "// tail is smaller, as its pointers are; other kernels may take more scratch. Not checked: your target, its",
-        "// compiler, and its kernels. MicroInterpreter::arena_used_bytes() tells the bytes used there.",
+        f"// The arena was measured in TFLite Micro {_safe(fit.versions.get('tflite-micro', ''))} on a 64-bit",
+        "// host with its reference kernels. On a 32-bit target the tail is smaller, as its pointers are; other",
+        "// kernels may take more scratch. Not checked: your target, its compiler, and its kernels.",
+        "// MicroInterpreter::arena_used_bytes() tells the bytes used there.",
         *_assumed(fit),
         "//",
         "// A sketch of its use:",
@@ -130,12 +142,14 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     assert fit.measured is not None
     model_bytes, variables = path.stat().st_size, resource_variables(path)
     parts = fit.measured.details[fit.shipped]
-    arena = fit.arena.after
-    scratch, dsp = cmsis_nn_scratch_bytes(fit.graph), kernel_scratch_bytes(fit.graph, fit.kernels) > 0
-    total = parts["head_bytes"] + parts["tail_bytes"]
-    needed = max(total, parts["tail_bytes"] + planning_bytes(fit.graph, scratch=parts["head_bytes"] > arena))
+    arena, tail = fit.arena.after, parts["tail_bytes"]
+    reference = max(0, parts["head_bytes"] - arena)
+    named, taken = _kernels(fit)
+    counted = taken if named else KernelScratch()
+    scratch = max(reference, counted.above_bytes)
+    total = arena + scratch + tail + counted.kept_bytes
+    needed = max(total, tail + counted.kept_bytes + planning_bytes(fit.graph, scratch=scratch > 0))
     rounded = -(-needed // _ALIGNMENT) * _ALIGNMENT
-    more = " + kCmsisNnScratchBytes" if dsp else ""
     claim = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
     return [
         "",
@@ -145,15 +159,41 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"constexpr size_t kModelBytes = {model_bytes};",
         "",
         f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({claim})",
-        f"constexpr size_t kScratchBytes = {max(0, parts['head_bytes'] - arena)};  // of the reference kernels",
-        f"constexpr size_t kTailBytes = {parts['tail_bytes']};  // what stays from one run to the next",
+        f"constexpr size_t kScratchBytes = {reference};  // of the reference kernels",
+        f"constexpr size_t kTailBytes = {tail};  // what stays from one run to the next",
         f"constexpr size_t kMarginBytes = {rounded - total};  // for planning at the start; a multiple of {_ALIGNMENT}",
-        "// CMSIS-NN's int8 kernels for DSP instructions ask for at most so much scratch in one operator, by its",
-        f"// own formulas (analytic, not run){'' if dsp else ': add it where you link them'}.",
-        f"constexpr size_t kCmsisNnScratchBytes = {scratch};",
-        f"constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes{more};",
+        *_cmsis_nn(named, taken),
+        *_SUM[bool(named)],
         *([f"constexpr int kResourceVariables = {variables};  // keep their values between runs"] if variables else []),
         "",
+    ]
+
+
+def _kernels(fit: Fit) -> tuple[str, KernelScratch]:
+    """The library of CMSIS-NN that the fit names, and what its kernels take; an empty name and the larger figures of
+    both libraries where it names none."""
+    if fit.kernels == "cmsis-nn-dsp" or fit.kernels == "cmsis-nn-mve":
+        return fit.kernels, kernel_scratch(fit, fit.kernels)
+    both = [kernel_scratch(fit, "cmsis-nn-dsp"), kernel_scratch(fit, "cmsis-nn-mve")]
+    most = KernelScratch(
+        max(one.above_bytes for one in both), max(one.kept_bytes for one in both), unknown=both[0].unknown
+    )
+    return "", most
+
+
+def _cmsis_nn(named: str, taken: KernelScratch) -> list[str]:
+    whose = "for DSP or MVE instructions" if not named else f"({named})"
+    listed = [f"//   {_safe(operator)}" for operator in taken.unknown[:_LISTED]]
+    more = len(taken.unknown) - len(listed)
+    return [
+        f"// CMSIS-NN's kernels {whose} take at most so much scratch above the tensors in one operator, and",
+        f"// keep at most so much from one run to the next, by formulas (analytic, not run; {SOURCES}).",
+        *(["// Add both where you link them."] if not named else []),
+        *(["// Not in these figures, as their formulas are not known:"] if listed else []),
+        *listed,
+        *([f"//   and {more} more"] if more > 0 else []),
+        f"constexpr size_t kCmsisNnScratchBytes = {taken.above_bytes};",
+        f"constexpr size_t kCmsisNnKeptBytes = {taken.kept_bytes};",
     ]
 
 
@@ -193,42 +233,10 @@ def resolver_method(name: str) -> str | None:
 
 
 def planning_bytes(graph: Graph, *, scratch: bool) -> int:
-    """Bytes that TFLite Micro needs beside the tail while it plans, where tensors lie later: at most a description of a
-    buffer for each tensor that is not constant and, with `scratch`, for each operator."""
+    """Bytes that TFLite Micro needs in addition to the tail while it plans, where tensors lie later: at most a
+    description of a buffer for each tensor that is not constant and, with `scratch`, for each operator."""
     placed = sum(tensor.role != "constant" for tensor in graph.tensors)
     return _PLANNING_BYTES * (placed + (len(graph.ops) if scratch else 0))
-
-
-def cmsis_nn_scratch_bytes(graph: Graph) -> int:
-    """The most bytes of scratch that an int8 kernel of CMSIS-NN with DSP instructions needs in one operator; an upper
-    bound where that depends on the compiler."""
-    return max((_scratch_bytes(graph, op) for op in graph.ops), default=0)
-
-
-def kernel_scratch_bytes(graph: Graph, kernels: KernelsName | None) -> int:
-    """Bytes of scratch that these kernels need beside those of the reference kernels; 0 where no formula is known."""
-    return cmsis_nn_scratch_bytes(graph) if kernels == "cmsis-nn-dsp" else 0
-
-
-def _scratch_bytes(graph: Graph, op: Op) -> int:
-    read = graph.tensors[op.inputs[0]] if op.inputs and op.inputs[0] >= 0 else None
-    if read is None or read.dtype != "int8" or len(read.shape) != 4 or op.attrs.get("layout") != "NHWC":
-        return 0
-    channels = read.shape[-1]
-    if op.kind == "AveragePool":
-        return 4 * channels  # arm_avgpool_s8: a row of int32
-    if op.kind != "Conv":
-        return 0
-    rows, columns = (int(extent) for extent in op.attrs["kernel_shape"])
-    result_channels, group = graph.tensors[op.outputs[0]].shape[-1], int(op.attrs.get("group", 1))
-    if group > 1 and group == channels:
-        dilated = any(step != 1 for step in op.attrs.get("dilations", (1, 1)))
-        # A 3x3 kernel with little padding needs none. The padding depends on the size and is not read: an upper bound.
-        return 0 if result_channels != channels or dilated else 2 * channels * rows * columns
-    if rows == columns == 1:
-        return 4 * channels  # arm_convolve_1x1_s8_fast, with Arm's compiler; none with others
-    length = -(-rows * columns * (channels // group) // 4) * 4
-    return 2 * 2 * length  # two columns of int16
 
 
 def _array(data: bytes) -> list[str]:

@@ -147,7 +147,7 @@ def verdict_lines(result: Fit) -> list[str]:
         return []
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
     if result.ram.scratch_bytes:
-        how += f", with up to {format_bytes(result.ram.scratch_bytes)} B of scratch of the {result.kernels} kernels"
+        how += f", with up to {format_bytes(result.ram.scratch_bytes)} B more for the {result.kernels} kernels"
     return [
         f"fits {format_bytes(result.ram.limit_bytes)} B: {format_bytes(result.ram.needed_bytes)} B needed ({how}), "
         f"{format_bytes(result.ram.free_bytes)} B free"

@@ -158,6 +158,10 @@ def _unpack(options: Any, shapes: Sequence[Shape]) -> Translated:
     return Translated("tflite::UNPACK", {"axis": options.axis})
 
 
+def _transposed(options: Any, shapes: Sequence[Shape]) -> Translated:
+    return Translated("tflite::TRANSPOSE_CONV", {"strides": [options.strideH, options.strideW]})
+
+
 def _clip(low: float, high: float) -> Callable[[Any, Sequence[Shape]], Translated]:
     return lambda options, shapes: Translated("Clip", {"min": low, "max": high})
 
@@ -214,6 +218,7 @@ TRANSLATED: Mapping[str, Callable[[Any, Sequence[Shape]], Translated]] = {
     "STRIDED_SLICE": _strided_slice,
     "SUB": _arithmetic("Sub"),
     "SUM": _reduce("ReduceSum"),
+    "TRANSPOSE_CONV": _transposed,
     "UNPACK": _unpack,
 }
 """Functions that translate operators with attributes, from their options and the shapes of their inputs."""

@@ -23,7 +23,7 @@ from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import printable, shell_word
 
-__all__ = ["DTYPES", "builtin_operators", "load_tflite", "resource_variables"]
+__all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables"]
 
 DTYPES = {
     0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
@@ -65,6 +65,12 @@ def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
     """The kinds of operators in all subgraphs of a file that `load_tflite` reads, sorted. They have the schema's names;
     custom operators are "custom.NAME"."""
     return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
+
+
+def body_operators(path: str | os.PathLike[str]) -> list[str]:
+    """The kinds of operators in the bodies of a file that `load_tflite` reads: all subgraphs but the main one. They are
+    named as `builtin_operators` names them."""
+    return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names(1)
 
 
 def resource_variables(path: str | os.PathLike[str]) -> int:
@@ -260,8 +266,9 @@ class _TfliteGraphReader:
             raise LoadError(f"{self._path} is damaged: an operator refers to a tensor that does not exist")
         return references
 
-    def operator_names(self) -> list[str]:
-        return sorted({self._operator_name(operator.OpcodeIndex()) for operator in self._every_operator()})
+    def operator_names(self, first: int = 0) -> list[str]:
+        """The kinds in the subgraphs from this one on."""
+        return sorted({self._operator_name(operator.OpcodeIndex()) for operator in self._every_operator(first)})
 
     def variable_names(self) -> set[str]:
         return {
@@ -270,9 +277,9 @@ class _TfliteGraphReader:
             if self._operator_name(operator.OpcodeIndex()) == "VAR_HANDLE"
         }
 
-    def _every_operator(self) -> Iterator[Any]:
-        """Yields the operators of all subgraphs."""
-        for subgraph in (self._model.Subgraphs(place) for place in range(self._model.SubgraphsLength())):
+    def _every_operator(self, first: int = 0) -> Iterator[Any]:
+        """Yields the operators of all subgraphs from this one on."""
+        for subgraph in (self._model.Subgraphs(place) for place in range(first, self._model.SubgraphsLength())):
             yield from (subgraph.Operators(place) for place in range(subgraph.OperatorsLength()))
 
     def _operator_name(self, index: int) -> str:

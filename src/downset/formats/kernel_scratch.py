@@ -1,0 +1,78 @@
+"""The bytes that CMSIS-NN's kernels take of TFLite Micro's arena for a fitted file, beyond those measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from downset.arenas.gaps import height
+from downset.arenas.tflm_greedy import tflm_greedy
+from downset.formats.tflite.read import body_operators
+from downset.graph.core import Graph
+from downset.memory.kernel_needs import KernelNeeds, kernel_needs
+from downset.memory.liveness import lifetimes
+from downset.memory.models import memory_model
+from downset.memory.overlaps import KernelsName
+from downset.memory.records import Record
+from downset.results import Fit
+
+__all__ = ["KernelScratch", "kernel_scratch", "placed_with_scratch"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelScratch:
+    """The bytes that a library's kernels take, at most.
+
+    `above_bytes`: above the tensors, in place of the scratch of the reference kernels. `kept_bytes`: in the tail.
+    `added_bytes`: beyond the measured bytes. `unknown`: the operators that are left out, as their formulas are not
+    known."""
+
+    above_bytes: int = 0
+    kept_bytes: int = 0
+    added_bytes: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+def kernel_scratch(fit: Fit, kernels: KernelsName | None) -> KernelScratch:
+    """The bytes that these kernels take for the shipped file of a fit for TFLite Micro; none for the reference
+    kernels."""
+    needs = _needs_of_file(fit, kernels)
+    arena_bytes = fit.arena.after
+    measured = None if fit.measured is None else fit.measured.details.get(fit.shipped)
+    head_bytes = arena_bytes if measured is None else measured["head_bytes"]
+    top = arena_bytes + needs.scratch_bytes
+    if needs.buffers and not _holds_offsets(fit):
+        steps = fit.together.order.steps if fit.ships_plan else range(len(fit.graph.ops))
+        top = max(top, placed_with_scratch(fit.graph, steps, needs.buffers))
+    added = needs.kept_bytes + max(0, top - max(head_bytes, arena_bytes))
+    return KernelScratch(top - arena_bytes, needs.kept_bytes, added, needs.unknown)
+
+
+def _needs_of_file(fit: Fit, kernels: KernelsName | None) -> KernelNeeds:
+    """The needs of these kernels for the shipped network, with the operators in the bodies of its file."""
+    if kernels is None or kernels == "reference":
+        return KernelNeeds()
+    path = Path(fit.output_path or fit.model)
+    return kernel_needs(fit.graph, kernels, body_operators(path) if path.exists() else ())
+
+
+def _holds_offsets(fit: Fit) -> bool:
+    return fit.ships_plan and fit.shipped not in ("order", "rewritten", "strips")
+
+
+def placed_with_scratch(graph: Graph, steps: Sequence[int], buffers: Mapping[int, Sequence[int]]) -> int:
+    """The head of a file without offsets whose operators ask for these buffers (by operator), in bytes. TFLite Micro
+    places them among the tensors by size, so that a buffer may move tensors and cost more than its bytes."""
+    living = lifetimes(graph, steps, replace(memory_model("tflm"), name="tflm, rows copied", rows_in_place=False))
+    step_of = {operator: step for step, operator in enumerate(steps)}
+    scratch = [
+        Record(f"scratch {operator} {place}", step_of[operator], step_of[operator] + 1, nbytes)
+        for operator, asked in buffers.items()
+        for place, nbytes in enumerate(asked)
+    ]
+    beyond = len(graph.tensors)  # TFLite Micro lists scratch after all tensors
+    rank = [living.record_of.index(record) for record in range(len(living.records))]
+    records = [*living.records, *scratch]
+    placement = tflm_greedy(records, rank=[*rank, *range(beyond, beyond + len(scratch))])
+    return height(records, placement.solution)
