@@ -10,12 +10,15 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+import downset as ds
 from downset.commands.stage import _streams_s as streams_s
-from downset.commands.waiting import waiting
+from downset.commands.waiting import Waiting, counting, waiting
 from downset.errors import DownsetError
+from downset.fitting.measuring import DECIDING_S, TIMING_S, runs_s
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of
 from tests.models import branchy_model
+from tests.networks import branches
 
 LONG = (
     "formats.reading.load", "orders.plan.plan_order", "pipelines.plan.plan_pipeline", "pipelines.replan.replan",
@@ -35,7 +38,7 @@ def announced(monkeypatch):
         assert not open_lines, f"{what!r} inside {open_lines}: a terminal shows one line"
         open_lines.append(what)
         try:
-            yield lambda doing: None
+            yield Waiting()
         finally:
             open_lines.pop()
 
@@ -155,6 +158,77 @@ def test_nothing_is_said_of_what_is_soon_done_or_in_a_pipe():
     with waiting(Console(file=piped), "reading") as told:
         told("ordering")
     assert not piped.getvalue()
+
+
+def test_runs_that_are_expected_are_added_to_the_estimate(monkeypatch, model):
+    """`fit` learns from the original's run how long runs take."""
+    monkeypatch.setattr("downset.commands.waiting._PATIENCE_S", 0.0)
+    screen = Screen(["of about 20 s"])
+    with waiting(talk_to(screen), "fitting", limit_s=20.0) as told:
+        assert screen.shown.wait(60)
+        for more_s, wanted in ((12.3, "of about 33 s"), (30.0, "of about 50 s")):
+            screen.wanted = [wanted]
+            screen.shown.clear()
+            told.takes_longer(more_s)
+            assert screen.shown.wait(60)
+    asked, doing, expected = [], [], []
+    monkeypatch.setattr("downset.fitting.fit.runs_s", lambda job, original_s, others, **_: asked.append(others) or 7.0)
+    ds.fit(model, time_limit_s=2.0, progress=doing.append, takes_longer=expected.append)
+    (counted,) = [int(number) for text in doing for number in re.findall(r"running (\d+) candidate", text)]
+    assert asked[-1] == counted and expected == [7.0] * len(asked)
+
+
+def test_runs_take_as_long_as_those_of_the_original():
+    once, tflm, ort = 5.0, SimpleNamespace(sessions=None), SimpleNamespace(sessions=SimpleNamespace(fitted=[0] * 4))
+
+    def estimate(target, others, **options):
+        return runs_s(SimpleNamespace(target=target), once, others, **{"deciding": False} | options)
+
+    assert estimate(tflm, 3) - estimate(tflm, 2) == pytest.approx(once)
+    assert estimate(tflm, 0) == pytest.approx(3 * once + TIMING_S)
+    # The original is measured with two settings of a session, and each other file with all of them.
+    assert estimate(ort, 3) - estimate(ort, 2) == pytest.approx(2 * once)
+    assert estimate(ort, 3, deciding=True) - estimate(ort, 3) == pytest.approx(DECIDING_S - TIMING_S)
+
+
+def test_a_bar_says_the_time_that_is_left_by_the_rounds_that_are_done():
+    now = [0.0]
+    screen = Screen([])
+    with counting(talk_to(screen), get_time=lambda: now[0]) as told:
+
+        def shows(what, done, total, *wanted):
+            screen.wanted = [what, *wanted]
+            screen.truncate(screen.seek(0))
+            screen.shown.clear()
+            told(what, done, total)
+            assert screen.shown.wait(60), (what, done, wanted)
+
+        for seconds, what in ((3.0, "timing candidates"), (40.0, "confirming the best")):
+            now[0] += 1.0  # a bar is drawn anew after half a second
+            shows(what, 0, 17, "0%", "-:--:--")  # and not the 0:00:00 of what was done before
+            for done in range(1, 18):
+                now[0] += seconds
+                minutes, rest = divmod(int(seconds) * (17 - done), 60)
+                left = f"0:{minutes:02}:{rest:02}" if done > 1 else "-:--:--"  # one round tells no speed
+                shows(what, done, 17, f"{100 * done / 17:.0f}%", left)
+    quiet = io.StringIO()
+    with counting(Console(file=quiet)) as told:
+        told("timing candidates", 1, 2)
+    assert not quiet.getvalue()
+
+
+def test_every_round_of_stages_is_told(tmp_path):
+    told, rounds = {}, 3 + 2
+    result = ds.tune_stages(
+        ds.load(branches(tmp_path / "m.onnx")), ds.open_device("cpu", threads=2), limits=ds.StageLimits(timings=6),
+        runs=3, peers=True, progress=lambda what, done, total: told.setdefault(what, []).append((done, total)),
+    )  # fmt: skip
+    assert len(result.candidates) > 1
+    every = [(done, rounds) for done in range(rounds + 1)]
+    for what in ("timing candidates", "confirming the best", "timing other runtimes"):
+        assert told.pop(what) == every, what
+    assert any("of at most 6 stages timed" in what for what in told)
+    assert all(done < total for steps in told.values() for done, total in steps)  # a bar that is full says 0:00:00
 
 
 def test_the_time_of_streams_is_estimated_from_runs_of_onnx_runtime():

@@ -206,6 +206,7 @@ def fit(
                 trust=trust,
                 progress=progress,
                 notice=notice,
+                takes_longer=progress.takes_longer,
             )
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from downset.commands.pictures import (
     write_timelines,
     written_lines,
 )
-from downset.commands.waiting import reading, waiting
+from downset.commands.waiting import counting, reading, waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -153,7 +152,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     for path in filter(None, (output, streams_path)):
         check_output(path, source=weights_beside(loaded))
     profiles = None if options["no_profiles"] else Profiles()
-    with _progress(quiet) as progress:
+    with counting(talk) as progress:
         result = tune_stages(
             loaded, device, batch=options["batch"], limits=limits, profiles=profiles, runs=options["runs"],
             progress=progress, peers=True, candidate=options["candidate"],
@@ -281,17 +280,3 @@ def _print_table(result: StageResult, out: Any) -> None:
     print_table(out, table)
     for line in choice_lines(result):
         out.print(line, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    from rich.progress import Progress
-
-    talk = console(stderr=True, quiet=quiet)
-    with Progress(console=talk, transient=True, disable=quiet or not talk.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield show

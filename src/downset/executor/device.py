@@ -19,6 +19,7 @@ from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.graph.float_types import OWN
 from downset.stages.unit_graph import UnitGraph
+from downset.text import unheard
 
 __all__ = ["Elsewhere", "TorchDevice", "open_device"]
 
@@ -28,6 +29,8 @@ _COPIES = 10
 _REPLAYS = 9
 _STAGE_S = 0.15
 """Seconds for which a stage on the CPU is run again and again; at least three runs, at most fifty."""
+_UNCOUNTED = 2
+"""Rounds of whole networks before those that count."""
 _REST_S = 0.02
 """Longer than threads of ONNX Runtime and of OpenMP look for work after a run, by their defaults."""
 
@@ -92,17 +95,24 @@ class TorchDevice:
         return median(samples)
 
     def time_whole(
-        self, engines: Mapping[str, Any], values: Sequence[Any], *, runs: int, apart: bool = False
+        self,
+        engines: Mapping[str, Any],
+        values: Sequence[Any],
+        *,
+        runs: int,
+        apart: bool = False,
+        progress: Callable[[int, int], None] = unheard,
     ) -> dict[str, list[float]]:
         """Measured seconds of each run, by engine. The engines take turns in rotating order, after two rounds that do
-        not count.
+        not count. `progress` is called with the rounds done and all rounds, before each round and at the end.
 
         `apart`: for engines with thread pools of their own, whose threads look for work for a while after a run. Then
         each timed run follows a rest, in which the threads of the engine before it stop, and a run of its own that
         does not count."""
         names = list(engines)
         samples: dict[str, list[float]] = {name: [] for name in names}
-        for turn in range(-2, runs):
+        for turn in range(-_UNCOUNTED, runs):
+            progress(turn + _UNCOUNTED, runs + _UNCOUNTED)
             for place in range(len(names)):
                 name = names[(place + turn) % len(names)]
                 if apart:
@@ -111,6 +121,7 @@ class TorchDevice:
                 taken = self._seconds(engines[name], values)
                 if turn >= 0:
                     samples[name].append(taken)
+        progress(runs + _UNCOUNTED, runs + _UNCOUNTED)
         return samples
 
     def _seconds(self, engine: Any, values: Sequence[Any]) -> float:

@@ -17,13 +17,25 @@ from downset.runtimes.targets import Sessions, Taken
 from downset.sessions import Latency, SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["front_of", "known_slower", "least", "measure", "run_times", "tell_apart", "time", "without_slower"]
+__all__ = [
+    "front_of", "known_slower", "least", "measure", "run_times", "runs_s", "tell_apart", "time", "without_slower",
+]  # fmt: skip
 
 PROCESS_NOISE = (1 << 20, 0.02)
 """By chance the resident memory of two processes differs by up to this many bytes, or this share."""
 TIMING_S = 2.0
 DECIDING_S = 8.0
 """Seconds of timing where the times decide about a limit."""
+
+
+def runs_s(job: Job, original_s: float, others: int, *, deciding: bool) -> float:
+    """The seconds, about, that runs in the runtime take in all, from those in which the original was measured: its own,
+    those of `others` candidates, those that compare outputs, and the rounds that compare times, whose last one may end
+    late. `deciding`: as in `time`."""
+    sessions = job.target.sessions
+    each_s = original_s if sessions is None else original_s * len(sessions.fitted) / 2
+    rounds_s = (DECIDING_S if deciding else TIMING_S) + (0.0 if sessions is None else TIMING_S)
+    return original_s + each_s * (others + 2) + rounds_s
 
 
 def measure(

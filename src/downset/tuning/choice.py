@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -90,19 +91,19 @@ def timed_candidates(
             ready[candidate.name] = replace(candidate, live_bytes=live)
         if asked is not None and asked not in ready:
             raise UnsupportedError(next(note for note in notes if note.startswith(f"candidate {asked!r} ")))
-        progress("timing candidates", 0, 1)
-        samples = device.time_whole(engines, placed, runs=runs)
+        told = partial(progress, "timing candidates")
+        samples = device.time_whole(engines, placed, runs=runs, progress=told)
         first, *others = engines
         best = min(others, key=lambda name: median(samples[name]), default=first) if asked is None else asked
         pairs: list[tuple[float, float]] = []
         if best != first:
-            progress("confirming the best", 0, 1)
-            again = device.time_whole({first: engines[first], best: engines[best]}, placed, runs=runs)
+            told = partial(progress, "confirming the best")
+            both = {first: engines[first], best: engines[best]}
+            again = device.time_whole(both, placed, runs=runs, progress=told)
             pairs = list(zip(again[first], again[best], strict=True))
     finally:
         for engine in engines.values():
             _close(engine)
-    progress("timing candidates", 1, 1)
     timed = tuple(replace(candidate, seconds=tuple(samples[name])) for name, candidate in ready.items())
     return Timed(timed, best, tuple(pairs), tuple(notes))
 

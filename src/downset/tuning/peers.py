@@ -6,6 +6,7 @@ follows at once, it has fewer processors, so each timed run follows a rest and a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from downset.errors import DownsetError
@@ -16,6 +17,8 @@ from downset.extras import torch_library
 from downset.graph.core import Graph
 from downset.plans import StagePlan
 from downset.runtimes.ort_timed import timed_session
+from downset.text import unheard
+from downset.tuning.search import Progress
 
 __all__ = ["OURS", "time_peers"]
 
@@ -24,13 +27,22 @@ Call = Callable[[Sequence[Any]], Any]
 
 
 def time_peers(
-    loaded: Graph, graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any], *, runs: int
+    loaded: Graph,
+    graph: Graph,
+    plan: StagePlan,
+    device: TorchDevice,
+    values: Sequence[Any],
+    *,
+    runs: int,
+    progress: Progress = unheard,
 ) -> tuple[dict[str, tuple[float, ...]], list[str]]:
     """(measured seconds of each run by runtime, with the plan's; notes on runtimes that were not timed). `loaded`: the
     graph of the file. `graph`: the graph prepared from it for which the plan was made."""
     if device.kind != "cpu":
         return {}, ["no other runtime was timed: on a GPU `python -m experiments.ios.gpu` does so"]
     notes: list[str] = []
+    progress("opening other runtimes", 0, 1)
+    told = partial(progress, "timing other runtimes")
     engine = stage_engine(graph, plan, device, values)
     calls: dict[str, Call | Elsewhere] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph, plan.dtype)}
     try:
@@ -40,12 +52,12 @@ def time_peers(
             try:
                 with timed_session(loaded.source.path, feeds, threads=device.threads) as run:
                     samples = device.time_whole(
-                        {**calls, "ONNX Runtime": Elsewhere(run)}, values, runs=runs, apart=True
+                        {**calls, "ONNX Runtime": Elsewhere(run)}, values, runs=runs, apart=True, progress=told
                     )
             except DownsetError as error:
                 notes.append(f"ONNX Runtime was not timed: {error}")
         if samples is None:
-            samples = device.time_whole(calls, values, runs=runs, apart=True)
+            samples = device.time_whole(calls, values, runs=runs, apart=True, progress=told)
     finally:
         engine.close()
     return {name: tuple(seconds) for name, seconds in samples.items()}, notes

@@ -23,6 +23,7 @@ from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, StageProblem
 from downset.stages.sequential import sequential
 from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, group_units, search_blocks
+from downset.text import unheard
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
@@ -79,6 +80,8 @@ class StageSearch:
     deadline: float = math.inf
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    at: int = 0
+    """The block that is searched now."""
     ended_by: set[str] = field(default_factory=set)
     """Fields of StageLimits that ended the search of a block early."""
 
@@ -87,7 +90,8 @@ class StageSearch:
         stages: list[Stage] = []
         position = 0
         while position < len(self.parts):
-            self.progress(f"searching ({strategy})", position, len(self.parts))
+            self.at = position
+            self._tell(strategy)
             block = self.parts[position]
             problem = block_problem(self.units, self.families, block)
             wide = sum(len(later) > 1 for later in self.parts[position:])
@@ -104,6 +108,10 @@ class StageSearch:
             position += 1
         return tuple(stages)
 
+    def _tell(self, strategy: StrategyName) -> None:
+        timed = f"{self.timer.used} of at most {max(self.limits.timings, self.timer.used)} stages timed"
+        self.progress(f"searching ({strategy}), {timed}", self.at, len(self.parts))
+
     def _cut(self, unit: int, pieces: Sequence[Sequence[int]], why: str) -> None:
         """Replace a block by the pieces it is cut into, for this and all later strategies."""
         block = self.parts[unit]
@@ -115,7 +123,10 @@ class StageSearch:
         """Search one block. Raises LimitReached if the block is too large or no time is left."""
 
         def price(stage: Stage) -> float:
-            return self.timer(renamed([stage], block)[0])
+            asked = renamed([stage], block)[0]
+            if not self.timer.is_free(asked):
+                self._tell(strategy)
+            return self.timer(asked)
 
         def free(stage: Stage) -> bool:
             return self.timer.is_free(renamed([stage], block)[0])
@@ -171,7 +182,7 @@ class StageSearch:
 
     def _leaves_some(self, block: Sequence[int], limits: StageLimits, seconds: float) -> bool:
         """Whether a search of the block within these limits asks for a stage that is not timed yet."""
-        asked = StageSearch(self.units, self.families, self.timer, replace(limits, work=_LOOKED_AT), self.progress)
+        asked = StageSearch(self.units, self.families, self.timer, replace(limits, work=_LOOKED_AT), unheard)
         asked.deadline = time.monotonic() + seconds
         try:
             asked._block(block_problem(self.units, self.families, block), block, "both", 0)

@@ -158,8 +158,7 @@ def tune_stages(
         )
     beside: dict[str, tuple[float, ...]] = {}
     if peers:
-        progress("timing others", 0, 1)
-        beside, said = time_peers(loaded, graph, plan, device, values, runs=runs)
+        beside, said = time_peers(loaded, graph, plan, device, values, runs=runs, progress=progress)
         notes += said
         if cast and len(beside) > 2:
             notes.append(f"ONNX Runtime was timed in the file's own element types, not in {plan.dtype}")
