@@ -1,50 +1,23 @@
 """The guides' commands do what the guides show, with no more libraries than their install lines bring."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.extras_alone import missing_beside, run_alone
 from tests.models import branchy_model, installed_model
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-OURS = set(EXTRAS) - {"all", "demo", "docs", "dev"}
-BLOCKER = """
-import sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocker())
-"""
 
 
-def distributions(extra):
-    found = set()
-    for requirement in EXTRAS[extra]:
-        name, _, inner = re.fullmatch(r"([\w-]+)(\[([\w,-]+)\])?.*", requirement).groups()
-        found |= set().union(*map(distributions, inner.split(","))) if name == "downset" else {name}
-    return found
-
-
-def missing_beside(guide):
-    """Modules of our optional libraries that the guide's first install line does not bring."""
-    extras = re.search(r"\$ pip install '\.\[([\w,]+)\]'", (GUIDES / guide).read_text())[1].split(",")
-    brought = set().union(*map(distributions, extras))
-    others = set().union(*map(distributions, OURS)) - brought
-    names = {module: {name.lower() for name in homes} for module, homes in packages_distributions().items()}
-    return sorted(module for module, homes in names.items() if homes & others and not homes & brought)
+def extras_of(guide):
+    """The extras that the guide's first install line names."""
+    return re.search(r"\$ pip install '\.\[([\w,]+)\]'", (GUIDES / guide).read_text())[1].split(",")
 
 
 def lines(guide):
@@ -61,24 +34,15 @@ def alone(tmp_path, monkeypatch):
 
     def call(guide, start, *more):
         (line,) = {line for line in lines(guide) if line.startswith(start)} or [start]
-        site = tmp_path / "site"
-        site.mkdir(exist_ok=True)
-        blocked = missing_beside(guide)
-        assert blocked
-        (site / "sitecustomize.py").write_text(BLOCKER.format(blocked=set(blocked)))
-        command = [sys.executable, "-m", *line.split(), *more]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(site)}
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return run_alone(tmp_path, extras_of(guide), "-m", *line.split(), *more)
 
     return call
 
 
 def test_what_is_blocked_is_missing(tmp_path, alone):
     """The blocker reaches the command and the processes that it starts."""
-    assert "torch" in missing_beside("several-devices.md") and "torch" not in missing_beside("onnx-runtime.md")
+    assert "torch" in missing_beside(extras_of("several-devices.md"))
+    assert "torch" not in missing_beside(extras_of("onnx-runtime.md"))
     branchy_model(tmp_path / "model.onnx")
     with pytest.raises(AssertionError, match=r"pip install 'downset\[torch\]'"):
         alone("several-devices.md", "downset stage model.onnx")
@@ -90,9 +54,9 @@ def test_onnx_runtime(tmp_path, alone):
     fit = re.search(r"^\$ (downset fit .*)", page, re.MULTILINE)[1]
     assert "written: fitted.onnx" in alone("onnx-runtime.md", fit, "--time-limit", "1s")
     assert (tmp_path / "report.html").exists() and (tmp_path / "open.py").exists()
-    alone(
-        "onnx-runtime.md", "downset stage model.onnx", "--threads", "1", "--budget-timings", "1", "--no-profiles", "-q"
-    )
+    quick = ("--threads", "1", "--budget-timings", "1", "--no-profiles", "-q")
+    alone("onnx-runtime.md", "downset stage model.onnx", *quick)
+    assert "Candidates, measured" in (tmp_path / "stage.html").read_text()
 
 
 def test_a_file_with_open_sizes(tmp_path, monkeypatch, run, fails):
@@ -133,6 +97,8 @@ def test_several_devices(tmp_path, alone):
             assert re.search(f"^{start}", out, re.MULTILINE), (row, out)
     assert np.load("out.npy").shape == (20, 1, 1000, 1, 1)
     assert all((tmp_path / name).exists() for name in ("split.html", "simulated.html", "served.html"))
+    served = (tmp_path / "served.html").read_text()
+    assert all(f"{name} {version(name)}" in served for name in ("downset", "onnxruntime", "ray"))
 
 
 def test_an_engine(tmp_path, alone):
@@ -152,6 +118,7 @@ def test_an_engine(tmp_path, alone):
     (tmp_path / command.removeprefix("cat ")).write_text(graph)
     command, printed = ordering.split("\n", 1)
     assert alone("engine-authors.md", command) == printed
+    assert "Already optimal" not in (tmp_path / "graph.html").read_text()
 
 
 def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
@@ -164,13 +131,4 @@ def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
         (said,) = re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
         assert capsys.readouterr().out == said + "\n"
     assert len(examples) == 2 and "520" in (tmp_path / "order.html").read_text()
-
-
-def test_the_model_of_the_readme():
-    """The pasted line prints where the model of the excerpt is."""
-    (line,) = re.findall(r"```\npython (-c .*)\n```", (ROOT / "README.md").read_text())
-    said = subprocess.run(["bash", "-c", f"{sys.executable} {line}"], capture_output=True, text=True, check=True).stdout
-    path = Path(said.rstrip("\n"))
-    assert path.name == "embedding_model.tflite" and path == Path(installed_model("pyopen-wakeword", path.name))
-    assert "pyopen-wakeword" in "".join(EXTRAS["demo"])
-    assert f"$ downset fit {path.name} " in (ROOT / "README.md").read_text()
+    assert "150 B" in (tmp_path / "placed.html").read_text()

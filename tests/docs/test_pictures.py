@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import downset as ds
+from docs_site.embedding import LIMIT_BYTES, PICTURE, fitted, memory_map_of
 from docs_site.pictures import FOLDER, pictures
-from docs_site.swiftnet import PICTURE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -30,18 +29,24 @@ def words_of(picture):
     return re.findall(r"<text[^>]*>([^<]+)</text>", picture)
 
 
-def test_the_memory_map_of_readme_says_what_it_shows():
+def test_the_memory_map_of_readme_is_that_of_a_fit():
+    """It has what a reader must know: title, model, target, peak, bound, limit, and what TFLite Micro takes in
+    addition to the arena, which README's words count, too."""
+    fit = fitted()
     picture = PICTURE.read_text()
+    assert picture == memory_map_of(fit), "run python -m docs_site.embedding"
     words = words_of(picture)
-    assert {"SwiftNet on TFLite Micro: tensors in one arena", "bytes", "step: one operator after another"} <= {*words}
-    assert {"Concat", "depthwise Conv", "peak", "Live bytes", "100 KB"} <= {*words}
+    assert f"embedding_model.tflite on TFLite Micro: peak of live bytes {fit.peak.after:,} B" in words
+    parts = fit.measured.details
+    for heading, file, arena in (("before", "original", fit.arena.before), ("after", fit.shipped, fit.arena.after)):
+        tail, total = parts[file]["tail_bytes"], parts[file]["total_bytes"]
+        (said,) = (word for word in words if word.startswith(f"{heading}: "))
+        assert said.startswith(f"{heading}: arena {arena:,} B, tail {tail:,} B, in all {total:,} B")
+        assert f"in all {total:,} B" in words
+    assert {f"bound {fit.arena.bound:,} B", f"arena {fit.arena.after:,} B, proven least", "peak"} <= {*words}
+    assert fit.measured.after <= LIMIT_BYTES < fit.measured.before
+    assert words.count(f"limit {LIMIT_BYTES:,} B") == 2
     readme = (DOCS.parent / "README.md").read_text()
-    before, after = re.search(r"Arena of SwiftNet before and after: ([\d,]+) and ([\d,]+) bytes", readme).groups()
-    assert {f"before: arena {before} B", f"bound {after} B", f"arena {after} B, proven least"} <= {*words}
-
-
-def test_the_memory_map_of_readme_is_drawn_as_today():
-    """Its file is not here: `python -m docs_site.swiftnet` renews it."""
-    drawn = ds.memory_map([("one", ds.plan_arena([ds.Record("a", 0, 2, 8)]))])
-    style = re.compile(r"<style>.*?</style>", re.DOTALL)
-    assert style.search(PICTURE.read_text())[0] == style.search(drawn)[0]
+    (told,) = re.findall(r"!\[Memory of the model before and after: ([\d,]+) and ([\d,]+) bytes\]", readme)
+    assert told == (f"{fit.measured.before:,}", f"{fit.measured.after:,}")
+    assert f" --ram {LIMIT_BYTES // 1024}KB " in re.search(r"^\$ (downset fit .*)$", readme, re.MULTILINE)[1]

@@ -68,7 +68,7 @@ def fit_page(fit: Fit) -> Page:
 
 
 def _conditions(fit: Fit) -> tuple[tuple[str, str], ...]:
-    """What the figures hold for: limits of the searches, the session's settings, the command and the versions."""
+    """The conditions of the figures: limits of the searches, the session's settings, the command and the versions."""
     limit = "none" if fit.time_limit_s == math.inf else format_seconds(fit.time_limit_s)
     settings = fit.session
     session = "" if settings is None else ", ".join(
