@@ -16,12 +16,13 @@ demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screen
 test: $(VENV)/dev.stamp  ## set up, then run all tests; LONG=1: with five times the random cases
 	$(BIN)/python -m pytest -n 4 --dist loadgroup $(PYTEST_ARGS)
 
-lint: $(VENV)/dev.stamp  ## formatting, lint, spelling and types
+lint: $(VENV)/dev.stamp  ## formatting, lint, spelling, prose, the glossary and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
+	$(BIN)/python -m pytest -q tests/docs/test_prose.py tests/docs/test_glossary.py
 
 native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types, after a change in native/
 	mkdir -p build && flock build/.lock $(BUILD) $(STRICT) -e .

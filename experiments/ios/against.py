@@ -1,4 +1,4 @@
-"""What IOS's experiments say beside ours: its speed-ups, where they were measured, and its statements of order."""
+"""The figures of IOS's experiments next to ours: speed-ups, where they were measured, and statements of order."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PAPER_NAMES = {
 def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> None:
     """Print the cells of `body` below the header, which may repeat a title; nothing where there are none."""
     if body:
-        names = [f"cell_{at}" for at in range(len(header))]
+        names = [f"cell_{place}" for place in range(len(header))]
         columns = [(column, f"{{{name}}}") for column, name in zip(header, names, strict=True)]
         show_table(columns, (dict(zip(names, line, strict=True)) for line in body), title)
 

@@ -204,7 +204,7 @@ def test_a_bar_says_the_time_that_is_left_by_the_rounds_that_are_done():
             assert screen.shown.wait(60), (what, done, wanted)
 
         for seconds, what in ((3.0, "timing candidates"), (40.0, "confirming the best")):
-            now[0] += 1.0  # a bar is drawn anew after half a second
+            now[0] += 1.0  # a bar is drawn again after half a second
             shows(what, 0, 17, "0%", "-:--:--")  # and not the 0:00:00 of what was done before
             for done in range(1, 18):
                 now[0] += seconds

@@ -186,7 +186,7 @@ def test_a_certificate_out_of_its_time_is_refused(device, monkeypatch):
             return datetime.now(UTC) + timedelta(days=826)
 
     monkeypatch.setattr(keys_module, "datetime", Later)
-    with pytest.raises(LoadError, match="a certificate is valid from"):
+    with pytest.raises(LoadError, match="a TLS certificate is valid from"):
         open_keys(device)
 
 

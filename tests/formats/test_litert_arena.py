@@ -104,11 +104,11 @@ def test_no_gain_is_claimed_where_the_runtime_takes_as_much():
 
 def test_tensors_in_several_blocks_are_not_measured(tmp_path):
     path = installed_model("pyopen-wakeword", "hey_jarvis.tflite")  # an If makes its outputs when it runs
-    with pytest.raises(UnsupportedError, match="more than one block"):
+    with pytest.raises(UnsupportedError, match="more than one memory block"):
         litert.measure(path)
     found = fit(path, target="litert", time_limit_s=2.0)
     assert found.measured is None
-    assert "more than one block" in found.not_measured
+    assert "more than one memory block" in found.not_measured
     assert any(line.startswith("not measured: LiteRT keeps tensors") for line in fit_lines(found))
     assert any(note.startswith("If ") and "the proof does not cover it" in note for note in found.notes)
 

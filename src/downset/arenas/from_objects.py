@@ -1,7 +1,7 @@
 """Shared objects laid one after the other: the conversion between the two forms of the problem.
 
 Source: "Efficient Memory Management for Deep Neural Net Inference", section 5, second paragraph.
-Names: a shared object becomes a block of the arena, as large as its largest record.
+Names: a shared object becomes a memory block of the arena, as large as its largest record.
 Complexity: that of the object strategies converted, O(k n log n) for k objects.
 Deviations: converts the best of greedy by size, improved, by breadth and in order, by the size of the arena that comes
     out; the improved one up to 2,000 records, for it takes quadratic time. Blocks begin at the largest alignment of

@@ -1,4 +1,4 @@
-"""`downset keys`: certificates and the token of a cluster of devices."""
+"""`downset keys`: TLS certificates and the token of a cluster of devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _authority = click.option(
 
 @click.group()
 def keys() -> None:
-    """Make the certificates and the token without which nothing joins a cluster."""
+    """Make the TLS certificates and the token without which nothing joins a cluster."""
 
 
 @keys.command("init")

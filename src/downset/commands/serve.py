@@ -78,8 +78,8 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
     help="Plan for losses of devices in advance, and place the shards of these plans.",
 )
 @click.option(
-    "--spare-frames", type=click.IntRange(0, 64), default=None, show_default="as many as the window, at least 3",
-    help="Frames in the pipeline beyond the plan's window, where memory has room: 0 for the shortest latency.",
+    "--spare-frames", type=click.IntRange(0, 64), default=None, show_default="as many as the frame window, at least 3",
+    help="Frames in the pipeline beyond the plan's frame window, where memory has room: 0 for the shortest latency.",
 )  # fmt: skip
 @time_limit_option("Time for planning.")
 @worker_memory_option

@@ -73,7 +73,9 @@ __all__ = ["split"]
 )
 @click.option("--sink", metavar="DEVICE", help="The device where results stay; default: outside.")
 @click.option(
-    "--window", type=click.IntRange(1, 1_000_000), help="Most frames in the pipeline at once; default: as many as help."
+    "--window",
+    type=click.IntRange(1, 1_000_000),
+    help="The frame window: most frames in the pipeline at once; default: as many as help.",
 )
 @time_limit_option("Time for the search. Preparing it and checking its plan take longer for larger files.")
 @work_limit_option
@@ -238,7 +240,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         )  # fmt: skip
     print_table(out, table)
     table = Table(
-        "device", "computes", "sends", "receives", "busy", "weights", "runtime", "arena", "memory",
+        "device", "computes", "sends", "receives", "busy", "weights", "runtime memory", "arena", "memory",
         caption="seconds of one frame; busy: the share of a period that the device is occupied",
     )  # fmt: skip
     memory = {held.device: held for held in plan.memory}

@@ -1,4 +1,4 @@
-"""Keys of a cluster: an authority, a certificate for each device, a token that all share, and the settings of Ray.
+"""Keys of a cluster: an authority, a TLS certificate for each device, a token that all share, and the settings of Ray.
 
 TLS keeps others out and encrypts the traffic; the token decides who may give the cluster work. Everyone who holds the
 token and a certificate can make every device run code: Ray does not restrict rights further.
@@ -188,7 +188,7 @@ def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
     for what in (certificate, issuer):
         if not what.not_valid_before_utc <= now <= what.not_valid_after_utc:
             raise LoadError(
-                f"{place}: a certificate is valid from {what.not_valid_before_utc:%Y-%m-%d} to "
+                f"{place}: a TLS certificate is valid from {what.not_valid_before_utc:%Y-%m-%d} to "
                 f"{what.not_valid_after_utc:%Y-%m-%d}, and this machine's clock says {now:%Y-%m-%d}"
             )
     if not re.fullmatch(rb"[0-9a-f]{64}", (place / _TOKEN).read_bytes().strip()):
@@ -376,7 +376,7 @@ def _read_certificate(path: Path) -> Any:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
-        raise LoadError(f"{path} is not a certificate") from None
+        raise LoadError(f"{path} is not a TLS certificate") from None
 
 
 def _read_key(path: Path) -> Any:

@@ -6,8 +6,8 @@ network for a part of its time only, the next one begins while it is under way. 
 orders, buffers and cluster, and shares no code with the planners.
 
 Empty frames: orders name frames by number, and a turn may come for a frame that has not arrived while frames inside
-wait behind it. Then an empty frame takes that number and passes all its turns in no time. So orders, window and slots
-hold as in a stream without gaps, whenever frames arrive, and the last frames leave.
+wait behind it. Then an empty frame takes that number and passes all its turns in no time. So orders, frame window and
+slots hold as in a stream without gaps, whenever frames arrive, and the last frames leave.
 A frame that needs a device that is dead for good is lost: it continues as an empty frame, so that frames ahead still
 leave, and no frame is let in behind it.
 Complexity: O(log tasks) for each task of each frame, plus the search for tasks that wait for an absent frame, which
@@ -162,7 +162,7 @@ class _PlanRun:
             self.let_in += 1
 
     def is_full(self) -> bool:
-        """Whether the window is full."""
+        """Whether the frame window is full."""
         return self.admitted - self.work.window not in self.finished
 
     def admit(self, real: int | None) -> None:

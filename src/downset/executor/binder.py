@@ -28,7 +28,7 @@ __all__ = ["DTYPES", "Binder", "KernelCall"]
 
 DTYPES = (OWN, *FLOATS)
 _NO_KERNEL = "not implemented for"
-"""What PyTorch says where it has no kernel for an element type."""
+"""Words of the error that PyTorch raises where it has no kernel for an element type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,8 @@ def run_stages(
     finally:
         engine.close()
     worst = _differ(graph, values, results) if compare else None
-    made = [prepared.tensors[tensor] for tensor in prepared.outputs]
-    outputs = {tensor.name: _as_stated(value, tensor.dtype) for tensor, value in zip(made, results, strict=True)}
+    tensors = [prepared.tensors[tensor] for tensor in prepared.outputs]
+    outputs = {tensor.name: _as_stated(value, tensor.dtype) for tensor, value in zip(tensors, results, strict=True)}
     allowed = allowed_difference(plan.device, coarsest(prepared, plan.dtype))
     return StageRun(device.name, outputs, tuple(seconds), worst, allowed, cast_text(prepared, plan.dtype))
 

@@ -61,7 +61,9 @@ def check_options(time_limit_s: float, rewrite: str, on_chip: Sequence[int]) -> 
     if rewrite not in ("auto", "off"):
         raise UsageError(f"rewrite must be 'auto' or 'off', not {rewrite!r}")
     if any(size < BLOCK_BYTES for size in on_chip):
-        raise UsageError(f"on-chip memory of {min(on_chip)} bytes cannot hold a block; give at least {BLOCK_BYTES}")
+        raise UsageError(
+            f"on-chip memory of {min(on_chip)} bytes cannot hold a cache block; give at least {BLOCK_BYTES}"
+        )
 
 
 def check_slower(slower: float | None, target: Target) -> None:

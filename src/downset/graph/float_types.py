@@ -21,21 +21,21 @@ def _computed(graph: Graph) -> Iterator[int]:
     yield from graph.inputs
     yield from graph.outputs
     for op in graph.ops:
-        made = [tensor for tensor in op.outputs if tensor != ABSENT]
-        if all(tensor in graph.constants for tensor in made):
+        results = [tensor for tensor in op.outputs if tensor != ABSENT]
+        if all(tensor in graph.constants for tensor in results):
             continue
         numbers = kind_of(op.kind).further == "numbers"
         yield from (tensor for place, tensor in enumerate(op.inputs) if tensor != ABSENT and not (place and numbers))
-        yield from made
+        yield from results
 
 
 def float_types(graph: Graph) -> dict[str, list[int]]:
     """The float types of the tensors that operators compute with, the coarsest last, each with its tensors."""
-    found: dict[str, list[int]] = {name: [] for name in FLOATS}
+    by_type: dict[str, list[int]] = {name: [] for name in FLOATS}
     for tensor in dict.fromkeys(_computed(graph)):
-        if graph.tensors[tensor].dtype in found:
-            found[graph.tensors[tensor].dtype].append(tensor)
-    return {name: tensors for name, tensors in found.items() if tensors}
+        if graph.tensors[tensor].dtype in by_type:
+            by_type[graph.tensors[tensor].dtype].append(tensor)
+    return {name: tensors for name, tensors in by_type.items() if tensors}
 
 
 def type_in_common(graph: Graph, dtype: str) -> str:
@@ -54,7 +54,7 @@ def coarsest(graph: Graph, dtype: str) -> str:
 def cast_text(graph: Graph, dtype: str) -> str:
     """A sentence on the floats that are computed in `dtype` and have another type, with the first of each type; empty
     where nothing is cast."""
-    others = {} if dtype == OWN else {name: found for name, found in float_types(graph).items() if name != dtype}
+    others = {} if dtype == OWN else {name: tensors for name, tensors in float_types(graph).items() if name != dtype}
     texts = []
     for name, tensors in others.items():
         more = f" and {len(tensors) - 1} more" if len(tensors) > 1 else ""

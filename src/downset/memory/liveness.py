@@ -45,9 +45,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A block of `nbytes` (already aligned). It is allocated when the first of the `producers` runs (none: before the
-    start) and freed when all `consumers` have run, unless it is `kept` to the end. Both list operators, ascending, each
-    once. Only a kept storage has no `consumers`: its producers consume a result that no operator reads."""
+    """A memory block of `nbytes` (already aligned). It is allocated when the first of the `producers` runs (none:
+    before the start) and freed when all `consumers` have run, unless it is `kept` to the end. Both list operators,
+    ascending, each once. Only a kept storage has no `consumers`: its producers consume a result that no operator
+    reads."""
 
     nbytes: int
     producers: tuple[int, ...]

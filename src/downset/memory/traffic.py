@@ -2,9 +2,9 @@
 
 Source: "Ordering Chaos", section 4.2 and figure 11, which counts traffic under Belady's clairvoyant algorithm; Belady,
 "A study of replacement algorithms for a virtual-storage computer" (1966).
-Names: a *block* is the unit that moves. A dead block, which no later operator reads, is never written back.
+Names: a *cache block* is the unit that moves. A dead block, which no later operator reads, is never written back.
 Complexity: O(accesses · log accesses).
-Deviations: the paper states no unit. With `block_bytes` all blocks have one size; evicting the block that is used
+Deviations: the paper states no unit. With `block_bytes` all cache blocks have one size; evicting the block that is used
     farthest in the future then needs the fewest fetches of all policies. Without it whole tensors move, and the rule is
     a heuristic. Fetches and write-backs together are least where every tensor is read once. Otherwise a policy may
     need fewer that prefers to evict blocks that need no write-back. An operator reads all of its inputs and then writes
@@ -53,11 +53,11 @@ def off_chip_traffic(
 
     With `boundary` graph inputs start off chip and graph outputs must end there. Without it, as in the paper, inputs
     are produced on chip and outputs are consumed there, so a network whose peak fits has no traffic. `block_bytes`:
-    size of a block (None: whole tensors). Raises UsageError for a memory smaller than one block, LimitReached where
-    there are more accesses than can be simulated.
+    size of a cache block (None: whole tensors). Raises UsageError for a memory smaller than one block, LimitReached
+    where there are more accesses than can be simulated.
     """
     if on_chip_bytes <= 0 or (block_bytes is not None and not 0 < block_bytes <= on_chip_bytes):
-        raise UsageError(f"on-chip memory of {on_chip_bytes} bytes does not hold a block of {block_bytes} bytes")
+        raise UsageError(f"on-chip memory of {on_chip_bytes} bytes does not hold a cache block of {block_bytes} bytes")
     _check_size(graph, steps, block_bytes)
     blocks = _blocks(graph, block_bytes)
     accesses = _accesses(graph, steps, blocks, boundary)
@@ -73,7 +73,7 @@ def _check_size(graph: Graph, steps: Sequence[int], block_bytes: int | None) -> 
     accesses = sum(counts[t] for op in steps for t in (*graph.ops[op].inputs, *graph.ops[op].outputs) if t != ABSENT)
     if accesses > _MOST_ACCESSES:
         raise LimitReached(
-            f"{graph.name}: its traffic is {accesses:,} accesses to blocks of {block_bytes} bytes, and at most "
+            f"{graph.name}: its traffic is {accesses:,} accesses to cache blocks of {block_bytes} bytes, and at most "
             f"{_MOST_ACCESSES:,} are simulated; leave out --on-chip"
         )
 
@@ -85,7 +85,7 @@ class _CacheBlocks:
 
 
 def _blocks(graph: Graph, block_bytes: int | None) -> _CacheBlocks:
-    """Every activation cut into blocks; a last, partial block takes the room of a whole one, as in a cache."""
+    """Every activation cut into cache blocks; a last, partial block takes the room of a whole one, as in a cache."""
     of_tensor: list[range] = []
     nbytes: list[int] = []
     for tensor in graph.tensors:
@@ -117,7 +117,7 @@ def _accesses(graph: Graph, steps: Sequence[int], blocks: _CacheBlocks, boundary
 
 
 def _kept(graph: Graph, blocks: _CacheBlocks, boundary: bool) -> frozenset[int]:
-    """The blocks of graph outputs where these must end off chip: they are never dead."""
+    """The cache blocks of graph outputs where these must end off chip: they are never dead."""
     if not boundary:
         return frozenset()
     return frozenset(block for tensor in graph.outputs for block in blocks.of_tensor[tensor])

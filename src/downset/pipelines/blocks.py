@@ -1,4 +1,4 @@
-"""`pico` with every block as one piece: the chain of earlier work, and the baseline of PICO's Figures 12-14.
+"""`pico` with every network block as one piece: the chain of earlier work, and the baseline of PICO's Figures 12-14.
 
 Source: PICO, section 6.1, compared method (5)(1); AOFL and DeepSlicing treat blocks so.
 Names: block → the units between two cuts that a single tensor crosses.

@@ -146,17 +146,17 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     from downset.arenas.constrained.conflicts import records_of_conflicts
     from downset.arenas.plan import plan_arena
 
-    blocks = _blocks(buffers)
-    sizes = [sum(buffers[place].nbytes * buffers[place].slots for place in block) for block in blocks]
-    records = records_of_conflicts(sizes, conflicts(as_events([buffers[block[0]] for block in blocks]), between))
+    groups = _groups(buffers)
+    sizes = [sum(buffers[place].nbytes * buffers[place].slots for place in group) for group in groups]
+    records = records_of_conflicts(sizes, conflicts(as_events([buffers[group[0]] for group in groups]), between))
     arena = plan_arena(records, method="greedy_by_size")
     if arena.arena_bytes > max(room_bytes, arena.evidence.bound):
         best = plan_arena(records, method="best", **clock.limits(0.5))
         clock.spent(best.evidence.states)
         arena = min(arena, best, key=lambda arena: arena.arena_bytes)
     offsets = [0] * len(buffers)
-    for block, begin in zip(blocks, arena.offsets, strict=True):
-        for place in block:
+    for group, begin in zip(groups, arena.offsets, strict=True):
+        for place in group:
             offsets[place] = begin
             begin += buffers[place].nbytes * buffers[place].slots
     return tuple(offsets)
@@ -166,7 +166,7 @@ _MANY = 1_000
 """The most buffers of a device that are placed one by one: the work grows with their pairs."""
 
 
-def _blocks(buffers: Sequence[Buffer]) -> list[list[int]]:
+def _groups(buffers: Sequence[Buffer]) -> list[list[int]]:
     """Buffers that are placed as one: each alone, or, if there are many, those of the same writers and readers
     together."""
     if len(buffers) <= _MANY:

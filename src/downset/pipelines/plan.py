@@ -64,12 +64,12 @@ def plan_pipeline(
     sends which rows to whom, in which order.
 
     `comm`: the model of time, `resources` or `paper`. `source` and `sink`: names of the devices where frames appear and
-    where results stay (None: outside, at no cost). `window`: the most frames inside at once (None: as many as shorten
-    the period). `units`: the operators of each unit, in order (default: `pipeline_chain`). Plans of a Graph state the
-    memory that each device needs, and keep to the memory that devices state. In the plan devices stand fastest first.
-    An operator whose halo is unknown is computed whole. `work_limit`: how many states searches may visit; unless the
-    time ends it first, the same limit gives the same plan under any load. `options`: options of the method. The plan is
-    verified.
+    where results stay (None: outside, at no cost). `window`: the frame window, the most frames inside at once (None: as
+    many as shorten the period). `units`: the operators of each unit, in order (default: `pipeline_chain`). Plans of a
+    Graph state the memory that each device needs, and keep to the memory that devices state. In the plan devices stand
+    fastest first. An operator whose halo is unknown is computed whole. `work_limit`: how many states searches may
+    visit; unless the time ends it first, the same limit gives the same plan under any load. `options`: options of the
+    method. The plan is verified.
 
     Raises UsageError for an unknown method, option, choice or device; InfeasibleError if it is proven that no plan is
     within the latency or memory limit, with the least that is enough; LimitReached if none was found."""

@@ -60,9 +60,9 @@ def measure(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...
 
 
 def _extent(name: str, planned: npt.NDArray[Any], beside: npt.NDArray[Any]) -> int:
-    """The size of the block of memory in which all tensors of `planned`, (address, bytes), lie. LiteRT's planner leaves
+    """The size of the memory block in which all tensors of `planned`, (address, bytes), lie. LiteRT's planner leaves
     no hole larger than the alignment, so a hole ends the block. Tensors of `beside` count only inside the block. Raises
-    UnsupportedError where `planned` lies in several blocks."""
+    UnsupportedError where `planned` lies in several memory blocks."""
     ranges = sorted((int(offset), int(offset) + int(nbytes)) for offset, nbytes in (*planned, *beside))
     first, last = int(planned[:, 0].min()), int((planned[:, 0] + planned[:, 1]).max())
     begin = end = -1
@@ -73,7 +73,7 @@ def _extent(name: str, planned: npt.NDArray[Any], beside: npt.NDArray[Any]) -> i
             begin = low
         end = max(end, high)
     if not begin <= first <= last <= end:
-        raise UnsupportedError(f"LiteRT keeps tensors of {name} in more than one block of memory: not measured")
+        raise UnsupportedError(f"LiteRT keeps tensors of {name} in more than one memory block: not measured")
     return end - begin
 
 

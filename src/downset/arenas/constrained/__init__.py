@@ -1,1 +1,1 @@
-"""Placements under more constraints: banks, aliases, conflicts, textures, waves, and a largest block."""
+"""Placements under more constraints: banks, aliases, conflicts, textures, waves, and a largest memory block."""

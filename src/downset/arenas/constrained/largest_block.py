@@ -1,4 +1,4 @@
-"""A largest-block limit: one arena split into several blocks, none larger than the allocator can give."""
+"""A largest-block limit: one arena split into several memory blocks, none larger than the allocator can give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MemoryBlocks", "plan_blocks"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlocks:
-    """Record i lies in block `block_of[i]` at `offsets[i]`; `block_bytes` are the blocks' sizes."""
+    """Record i lies in memory block `block_of[i]` at `offsets[i]`; `block_bytes` are the blocks' sizes."""
 
     block_of: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -28,19 +28,19 @@ class MemoryBlocks:
 
 
 def plan_blocks(records: Sequence[Record], largest_bytes: int) -> MemoryBlocks:
-    """Blocks of at most `largest_bytes`, of the least total size found. The total is proven least where it is the most
-    bytes live at once.
+    """Memory blocks of at most `largest_bytes`, of the least total size found. The total is proven least where it is
+    the most bytes live at once.
 
     Each record goes into the first block by which the total grows least. That is done in several sequences of the
     records (by size, by breadth, in order of production, and as they lie in the portfolio's single arena), and the best
-    result is returned. Raises InfeasibleError if one record alone is larger than a block."""
+    result is returned. Raises InfeasibleError if one record alone is larger than a memory block."""
     check_records(records)
     for record in records:
         if record.offset is not None:
-            raise UsageError(f"record {record.id!r} is pinned: an offset names no place among several blocks")
+            raise UsageError(f"record {record.id!r} is pinned: an offset names no place among several memory blocks")
         if record.nbytes > largest_bytes:
             raise InfeasibleError(
-                f"record {record.id!r} of {record.nbytes} bytes is larger than the largest block, {largest_bytes}"
+                f"record {record.id!r} of {record.nbytes} bytes is larger than a memory block, {largest_bytes}"
             )
     everything = range(len(records))
     sequences = (

@@ -1,4 +1,5 @@
-"""The one step that banks and blocks share: records in turn, each at the lowest offset of one of several arenas."""
+"""The one step that banks and memory blocks share: records in turn, each at its lowest offset in one of several
+arenas."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ driver. A medium has this room for each pair of devices, because a message may w
 others go on. Of the tasks that can begin, the first in the plan's order begins. The orders decide which task is first,
 but a task never waits for a late one: another frame's task goes before. Frames take slots of a buffer in their order,
 so the oldest frame never waits for a slot that a younger one has, and some task can always begin or is under way.
-Complexity: O(d log d) for each end of a task, with d tasks that wait for room; at most window · tasks.
+Complexity: O(d log d) for each end of a task, with d tasks that wait for room; at most frame window · tasks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Dispatch:
 
     @property
     def inside(self) -> int:
-        """The number of frames inside; never more than the plan's window."""
+        """The number of frames inside; never more than the plan's frame window."""
         return len(self._inside)
 
     @property

@@ -57,7 +57,7 @@ class Outlet(Protocol):
 @dataclass(frozen=True, slots=True)
 class ServingSettings:
     """`gather_s`: how long devices may take to join at first. `prepares`: whether to plan ahead for the loss of each
-    device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's window
+    device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's frame window
     (`spare_frames_of`)."""
 
     gather_s: float = 60.0

@@ -242,5 +242,5 @@ def _check_store(wanted_bytes: int) -> None:
         if free < wanted_bytes:
             raise UsageError(
                 f"no memory for the object store: it takes {format_bytes(wanted_bytes)} bytes and /dev/shm has "
-                f"{format_bytes(free)} left; make room there, or plan with a smaller window"
+                f"{format_bytes(free)} left; make room there, or plan with a smaller frame window"
             )

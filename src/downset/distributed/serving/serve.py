@@ -202,8 +202,8 @@ def serve(
     the plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node on this machine, on
     loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores, or one if all are on this machine).
     `prepares`: plan ahead for the loss of each device and place the shards of these plans. `spare_frames`: the most
-    frames inside beyond the plan's window, if memory has room; None: as many as the window has, and at least 3. They
-    keep the plan's period when times vary; each of them lengthens latencies.
+    frames inside beyond the plan's frame window, if memory has room; None: as many as the frame window has, and at
+    least 3. They keep the plan's period when times vary; each of them lengthens latencies.
 
     Raises UsageError if a device of the plan does not join within `gather_s` seconds, a port is in use or there is no
     memory for the object store; InvalidPlan for a plan of another model; UnsupportedError for plans and models that

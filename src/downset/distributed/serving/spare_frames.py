@@ -1,10 +1,10 @@
-"""Adds frames beyond a plan's window, which keep a pipeline full when times differ from the plan's.
+"""Adds frames beyond a plan's frame window, which keep a pipeline full when times differ from the plan's.
 
-A plan's window is the smallest that reaches its period if every task takes exactly the planned time. Real tasks
-sometimes take longer, and every hand-over costs a call, so with that window the pipeline waits for its oldest frame. A
-frame that takes twice as long as planned needs twice as many frames inside for the planned period. In the testbed it
-does so in plans that load almost every device to the period: with three spare frames `exact` of VGG16 on eight devices
-was a third slower than planned while no processor and no link was full.
+A plan's frame window is the smallest that reaches its period if every task takes exactly the planned time. Real tasks
+sometimes take longer, and every hand-over costs a call, so with that frame window the pipeline waits for its oldest
+frame. A frame that takes twice as long as planned needs twice as many frames inside for the planned period. In the
+testbed it does so in plans that load almost every device to the period: with three spare frames `exact` of VGG16 on
+eight devices was a third slower than planned while no processor and no link was full.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from downset.pipeline_plans import Pipeline
 __all__ = ["LEAST_SPARE_FRAMES", "spare_frames_of", "with_spare_frames"]
 
 LEAST_SPARE_FRAMES = 3
-"""Spare frames of a plan whose window is smaller than this."""
+"""Spare frames of a plan whose frame window is smaller than this."""
 
 
 def spare_frames_of(plan: Pipeline, asked: int | None = None) -> int:
-    """How many frames beyond its window a plan runs with, if memory has room: `asked`, or by default as many as the
-    window, and at least `LEAST_SPARE_FRAMES`."""
+    """How many frames beyond its frame window a plan runs with, if memory has room: `asked`, or by default as many as
+    the window, and at least `LEAST_SPARE_FRAMES`."""
     window = plan.schedule.window if plan.schedule is not None else 1
     return max(LEAST_SPARE_FRAMES, window) if asked is None else asked
 
@@ -60,7 +60,8 @@ def _frame_bytes(plan: Pipeline, device: int) -> int:
 
 
 def _held_bytes(plan: Pipeline, device: int) -> int:
-    """The bytes that the plan holds there: weights, working memory, runtime, and rows of the frames in its window."""
+    """The bytes that the plan holds there: weights, working memory, runtime, and rows of the frames in its frame
+    window."""
     assert plan.schedule is not None
     held = sum(one.total_bytes for one in plan.memory if one.device == device)
     if plan.schedule.buffers:

@@ -36,7 +36,7 @@ __all__ = ["Scheduled", "cyclic_schedule", "lone_frame_s", "one_at_a_time", "seq
 _STEPS = (0.0, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """By how much the tried periods are above the load bound."""
 _WALKED = 4
-"""Walks along trees need several frames inside; with a smaller window they are not tried."""
+"""Walks along trees need several frames inside; with a smaller frame window they are not tried."""
 
 
 @dataclass(frozen=True, slots=True)

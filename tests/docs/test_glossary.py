@@ -1,0 +1,152 @@
+"""The glossary has each word once, and every word of the interface: options and table headings of all commands."""
+
+import ast
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from docs_site.pages import leaves
+
+ROOT = Path(__file__).resolve().parents[2]
+GLOSSARY = (ROOT / "docs/glossary.md").read_text()
+
+NAMED = {
+    "--window": "frame window",
+    "--head": "head node",
+    "--memory": "memory model",
+    "--worker-memory": "worker",
+    "--on-chip": "off-chip traffic",
+    "--comm": "communication",
+    "--dtype": "element type",
+    "--max-ops": "operator",
+    "--max-recompute": "recomputation",
+    "--replan": "pipeline run",
+    "--what-if": "device",
+    "--input": "tensor",
+    "--name": "device",
+    "on chip, bytes": "off-chip traffic",
+    "live": "live bytes",
+    "live (analytic)": "live bytes",
+    "live bytes (analytic)": "live bytes",
+    "lower bound": "bound",
+    "runs after": "order",
+}
+"""Options and headings that stand for a term of another name, which says more than they do."""
+
+EVERYDAY = {
+    "what a file, a program or a machine is called": "address buffer file header host int8 json model name object "
+    "ort output process ram thread",
+    "numbers, places and times": "byte choice cost day length limit ms result setting shape start time",
+    "relations of numbers, which the row or the title names": "after again against before budget default inside "
+    "longest made max more moved original taken",
+    "what a command does, as its help says": "ahead align check compare compute computing export fail hold inexact "
+    "known local no quiet receive receiving send sending slow slower trust verbose wait",
+    "plain words": "and at by grow how in into is it its memory of on the what",
+    "a product": "cortex-m",
+}
+"""Words that a newcomer knows or that the help explains whole, by the reason for which they need no entry."""
+
+
+def terms(text):
+    return {term for entry in re.findall(r"\*\*([^*]+)\*\*", text) for term in entry.lower().split(", ")}
+
+
+def singular(word):
+    """The word without the ending of a plural."""
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+
+
+TERMS = {" ".join(map(singular, term.split())) for term in terms(GLOSSARY)}
+PLAIN = {singular(word) for words in EVERYDAY.values() for word in words.split()}
+
+
+def without_entry(text, named=NAMED):
+    """The words of an option or a heading that are in neither list; none where the whole is a term."""
+    if text in named:
+        return [] if " ".join(map(singular, named[text].split())) in TERMS else [named[text]]
+    words = [singular(word) for word in re.findall(r"[a-z][a-z0-9]*(?:-(?:m|up)\b)?", text.lower().removeprefix("--"))]
+    return [] if " ".join(words) in TERMS else [word for word in words if word not in TERMS | PLAIN]
+
+
+def options():
+    return sorted(
+        {
+            option
+            for _, command in leaves()
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+            for option in (*parameter.opts, *parameter.secondary_opts)
+            if option.startswith("--")
+        }
+    )
+
+
+def strings(node):
+    return [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def headings(source, *, of_page=False):
+    """The column titles in a module: arguments of Table (the first one on a page), what add_column adds, and constants
+    and variables that are called columns."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="Table"), args=[_, *_] as titles):
+                listed = [one for one in titles[: 1 if of_page else None] if not isinstance(one, ast.Name | ast.Call)]
+            case ast.For(iter=ast.Tuple() as listed, body=body) if "add_column" in ast.dump(ast.Module(body, [])):
+                listed = [listed]
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Tuple() | ast.IfExp() as listed) if (
+                name.lower().endswith("columns")
+            ):
+                listed = [listed]
+            case _:
+                continue
+        yield from (title for part in listed for title in strings(part) if title and title[0] != "{")
+
+
+def all_headings():
+    titles = set()
+    for folder in ("commands", "reports"):
+        for path in sorted((ROOT / "src/downset" / folder).rglob("*.py")):
+            titles.update(headings(path.read_text(), of_page=folder == "reports"))
+    return sorted(titles)
+
+
+def test_every_word_of_the_glossary_stands_once():
+    words = [word for entry in re.findall(r"\*\*([^*]+)\*\*", GLOSSARY) for word in re.split(r", ", entry.lower())]
+    assert len(words) == len(set(words)), sorted({word for word in words if words.count(word) > 1})
+
+
+def test_every_option_is_in_the_glossary():
+    assert len(options()) > 60
+    assert {option: words for option in options() if (words := without_entry(option))} == {}
+
+
+def test_every_heading_is_in_the_glossary():
+    assert len(all_headings()) > 60
+    assert {title: words for title in all_headings() if (words := without_entry(title))} == {}
+
+
+def test_no_everyday_word_is_a_term():
+    """A word that has an entry needs no reason to have none; one that nothing uses is left out."""
+    used = " ".join([*options(), *all_headings()]).lower()
+    assert not {singular(word) for words in EVERYDAY.values() for word in words.split()} & TERMS
+    assert [word for word in sorted(PLAIN) if word not in used] == []
+    assert [text for text in NAMED if text not in {*options(), *all_headings()}] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("--spare-frames", []), ("--budget-timings", []), ("--flux-limit", ["flux"]), ("p50, upper", ["upper"])],
+)
+def test_the_test_sees_words(text, words):
+    assert without_entry(text, named={}) == words
+
+
+def test_the_test_sees_headings():
+    source = (
+        'Table("a", f"b {x}", title="no")\nfor column in ("c", "d"):\n    t.add_column(column)\n'
+        'COLUMNS = ("e",)\nother = ("no",)\n'
+    )
+    assert sorted(headings(source)) == ["a", "b ", "c", "d", "e"]
