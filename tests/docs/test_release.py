@@ -1,5 +1,6 @@
 """What a release is made of: workflows and forms that their schemas accept, one version, lowest versions that exist."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,12 @@ import pytest
 import yaml
 
 import downset
+from downset.formats.reading import load
+from downset.memory.liveness import order_problem, peak_bytes
+from tests.plain_graphs import every_order
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -43,6 +48,39 @@ def test_workflows_call_what_there_is():
         for target in re.findall(r"run: make (\w+)", path.read_text()):
             assert f"\n{target}:" in (ROOT / "Makefile").read_text()
         assert "twine" not in path.read_text() and "gh-action-pypi-publish" not in path.read_text()
+
+
+def test_workflows_call_what_checks_a_release():
+    called = {target for path in WORKFLOWS for target in re.findall(r"run: make (\w+)", path.read_text())}
+    assert {"wheel", "lowest", "docs"} <= called
+
+
+def test_what_wheels_are_tested_by_plans_with_the_compiled_search(tmp_path):
+    """The command of the workflow itself, which reads no model and so needs no extra."""
+    steps = yaml.safe_load((ROOT / ".github/workflows/wheels.yml").read_text())["jobs"]["wheels"]["steps"]
+    (command,) = (step["env"]["CIBW_TEST_COMMAND"] for step in steps if "env" in step)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        command.replace("{project}", str(ROOT)), shell=True, cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    graph = load(ROOT / ".ci/two_branches.json")
+    peaks = {peak_bytes(order_problem(graph), steps) for steps in every_order(graph)}
+    assert re.search(rf"^peak +{min(peaks):,} B ", done.stdout, re.MULTILINE), done.stdout
+    assert min(peaks) < peak_bytes(order_problem(graph), range(len(graph.ops)))
+
+
+def test_every_extra_is_installed_by_its_lowest_versions():
+    """Or a line of the script says why it is not."""
+    script = (ROOT / ".ci/lowest").read_text()
+    loop = set(re.search(r"EXTRAS:-([\w ]+)", script)[1].split())
+    used = set(re.findall(r"^\t\t(\w+)\)", script, re.MULTILINE))
+    left_out = dict(re.findall(r"^#   (\w+): (.+)$", script, re.MULTILINE))
+    assert loop == used and not loop & set(left_out)
+    assert loop | set(left_out) == set(PROJECT["optional-dependencies"])
+    (all_of,) = PROJECT["optional-dependencies"]["all"]
+    assert set(re.search(r"\[(.+)\]", all_of)[1].split(",")) <= loop
 
 
 def test_the_citation_is_of_this_version():
