@@ -138,7 +138,7 @@ def test_a_name_from_a_file_stays_on_its_line():
 def test_running_stages_and_being_told_what_does_not_fit(graph, tuned):
     import numpy as np
 
-    given = [np.ones((1, 3, 8, 8))]
+    given = [np.ones((1, 3, 8, 8), np.float32)]
     ran = ds.run_stages(graph, tuned.plan, given, runs=2, compare=True)
     assert ran.agrees
     assert ran.max_relative_error < ran.allowed_error
