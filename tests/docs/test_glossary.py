@@ -26,6 +26,7 @@ NAMED = {
     "--what-if": "device",
     "--input": "tensor",
     "--name": "device",
+    "runtime memory": "runtime memory",
     "on chip, bytes": "off-chip traffic",
     "live": "live bytes",
     "live (analytic)": "live bytes",
