@@ -40,7 +40,7 @@ def kernel_scratch(fit: Fit, kernels: KernelsName | None) -> KernelScratch:
     needs = _needs_of_file(fit, kernels)
     arena_bytes = fit.arena.after
     measured = None if fit.measured is None else fit.measured.details.get(fit.shipped)
-    head_bytes = arena_bytes if measured is None else measured["head_bytes"]
+    head_bytes = arena_bytes if measured is None else measured.get("head_bytes", arena_bytes)
     top = arena_bytes + needs.scratch_bytes
     if needs.buffers and not _holds_offsets(fit):
         steps = fit.together.order.steps if fit.ships_plan else range(len(fit.graph.ops))
