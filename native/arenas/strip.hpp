@@ -105,7 +105,7 @@ inline std::vector<Offset> fill_strip(const Records& records) {
         end = std::max(end, lifetimes[i].second);
     }
     std::sort(pins.begin(), pins.end(),
-              [&](int a, int b) { return std::pair(pinned[a], a) < std::pair(pinned[b], b); });
+              [&offset_of = pinned](int a, int b) { return std::pair(offset_of[a], a) < std::pair(offset_of[b], b); });
     LongestFitting fitting(lifetimes, waiting);
 
     struct Segment {

@@ -21,7 +21,7 @@ public:
     Item* at(std::size_t index) { return &chunks_[index / kRows][index % kRows * width_]; }
     const Item* at(std::size_t index) const { return &chunks_[index / kRows][index % kRows * width_]; }
     Item* add() {
-        if (size_ % kRows == 0) chunks_.push_back(std::make_unique_for_overwrite<Item[]>(kRows * width_));
+        if (size_ % kRows == 0) chunks_.push_back(std::unique_ptr<Item[]>(new Item[kRows * width_]));  // not zeroed
         return at(size_++);
     }
     std::size_t size() const { return size_; }
