@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -203,6 +203,12 @@ def images(
     return Case(model, functional.cross_entropy, inputs, targets, learning_rate)
 
 
+def channels_last(case: Case) -> Case:
+    """The case with model and batch in the layout that is faster for convolutions on a processor."""
+    model = case.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]
+    return replace(case, model=model, inputs=case.inputs.to(memory_format=torch.channels_last))
+
+
 def dlrm(tables: int) -> Case:
     inputs = (torch.randn(256, 13), torch.randint(0, 1000, (256, tables)))
     return Case(DLRM(tables, 1000, 16), functional.binary_cross_entropy_with_logits, inputs, torch.rand(256))
@@ -218,7 +224,8 @@ NETWORKS: dict[str, Callable[[], Case]] = {
     # its norms magnify rounding, and Adam's first steps look at signs: at a larger rate, or with norms over fewer
     # values, rounding decides where training goes
     "resnet50": lambda: images(resnet50(100), 8, 64, 100, learning_rate=1e-6),
+    "resnet50_last": lambda: channels_last(images(resnet50(100), 8, 64, 100, learning_rate=1e-6)),
     "gpt_tiny": lambda: language(GPT(64, 32, 1, 16), 64, 2, 16),
 }
 """By name; call after a seed. "gpt_wide" has few tokens for its weights, so gradients weigh more than activations;
-"gpt_tiny" is for quick runs."""
+"resnet50_last" has its model and its batch in the layout channels-last; "gpt_tiny" is for quick runs."""

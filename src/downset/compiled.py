@@ -23,8 +23,8 @@ class LiveBuffer:
 
 @dataclass(frozen=True, slots=True)
 class OrderReport:
-    """The gain of ordering one compiled graph. Bytes are Inductor's estimates of peaks, which do not count inputs that
-    it may not free: parameters and the state of an optimiser."""
+    """The gain of ordering one compiled graph. Bytes are peaks as Inductor estimates them, without what fused kernels
+    keep in registers. They do not count inputs that it may not free: parameters and the state of an optimiser."""
 
     graph: str
     """Inductor's name of the graph and what it computes: forward, backward, inference or a training step."""
@@ -32,7 +32,7 @@ class OrderReport:
     given_bytes: int
     """The peak of the order after fusion."""
     inductor_bytes: int
-    """The peak of the best of that order and Inductor's three heuristics, which Inductor uses by itself."""
+    """The peak of the best of that order and those of Inductor's three heuristics."""
     order: Order
     """downset's order; its evidence holds the bound, and whether the peak is proven least."""
     chosen: bool

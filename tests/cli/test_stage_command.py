@@ -73,7 +73,7 @@ def test_stage_prints_a_table(staged, monkeypatch):
         "speed-up",
         "chosen:",
         "bound:",
-        "beside other runtimes",
+        "compared with other runtimes",
         "ONNX Runtime",
         "PyTorch",
     ):

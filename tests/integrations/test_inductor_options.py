@@ -104,6 +104,33 @@ def test_where_all_code_is_pytorchs_own_modules_are_named(inside):
     assert f"module {first} (Linear)" in str(report)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_inductors_own_pass_runs_only_where_ours_cannot(fails, monkeypatch):
+    """It would undo our order by an estimate that counts what kernels keep in registers."""
+    calls = []
+    own = memory.reorder_for_peak_memory
+
+    def counted(nodes, *others, **options):
+        calls.append(own(nodes, *others, **options))
+        return calls[-1]
+
+    def broken(*_):
+        raise RuntimeError("another torch")
+
+    if fails:
+        monkeypatch.setattr(order_pass, "_ordered", broken)
+    monkeypatch.setattr(memory, "reorder_for_peak_memory", counted)
+    options = ds.inductor.options()
+    options["_post_fusion_custom_pass"] = watched = Watched(options["_post_fusion_custom_pass"], stop=False)
+    torch._dynamo.reset()
+    x = torch.ones(64, 8)
+    with torch._inductor.config.patch(force_disable_caches=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(torch.compile(wide_first, options=options)(x), wide_first(x))
+    ((_, ordered),) = watched.seen
+    assert calls == ([ordered] if fails else [])
+
+
 def random_network(seed):
     """A function of random matrix products and sums over eight inputs, some of them changed in place."""
 

@@ -79,7 +79,7 @@ work_limit_option = click.option(
 
 
 def search_s(time_limit_s: float, work_limit: int | None) -> float:
-    """How many seconds the search of the running command may take. A default time limit does not count beside a work
+    """How many seconds the search of the running command may take. A default time limit does not count with a work
     limit."""
     context: Any = click.get_current_context()
     defaulted = context.get_parameter_source("time_limit").name == "DEFAULT"

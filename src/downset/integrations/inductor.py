@@ -12,7 +12,7 @@ from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
 from downset.integrations.factor_pass import factor_options
-from downset.integrations.order_pass import Report, check_report, order_pass, scheduler_passes
+from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
@@ -46,5 +46,4 @@ def options(
         warn_user("this torch takes no pass for its scheduler: Inductor keeps its own order")
         return {}
     again, check = recompute_options(peak_bytes, choices=choices, report=report, whole=False)
-    ordered = order_pass(work_limit=work_limit, report=report, check=check)
-    return {"_post_fusion_custom_pass": ordered, **again, **factor_options()}
+    return {**order_options(work_limit=work_limit, report=report, check=check), **again, **factor_options()}

@@ -1,8 +1,8 @@
-"""Our order as a pass of Inductor's scheduler, which runs after fusion and before Inductor's own pass for memory.
+"""Our order as a pass of Inductor's scheduler, which runs after fusion, in place of Inductor's own pass for memory.
 
-Inductor's own pass keeps the first of equal orders, so ours stays unless one of its heuristics is better by its
-estimate. This file names everything that is used of Inductor. If another version of torch differs, the pass warns once
-and returns the nodes as they came.
+Inductor's own pass is off (`order_options`), because it would undo orders by its estimate, which counts buffers that
+fused kernels keep in registers. Its orders are among those that are compared. This file names everything that is used
+of Inductor's scheduler. If another version of torch differs, the pass warns once and leaves the choice to Inductor's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
-from downset.integrations.scheduler_problem import names_of_storages, problem_of
+from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
 from downset.integrations.user_warning import warn_user
-from downset.memory.liveness import OrderProblem, profile
+from downset.memory.liveness import OrderProblem, peak_bytes, profile
 from downset.results import StepNeed
 from downset.text import format_bytes
 
-__all__ = ["Report", "check_report", "order_pass", "scheduler_passes"]
+__all__ = ["Report", "check_report", "order_options", "order_pass", "scheduler_passes"]
 
 Report = Callable[[Any], None]
 """Called with an `OrderReport` or a `RecomputeReport`."""
@@ -40,10 +40,18 @@ class _SchedulerProblem:
     nodes: Sequence[Any]
     inputs: Mapping[str, Any]
     outputs: Any
+    left_out: frozenset[str]
+    """Buffers that kernels keep in registers."""
+    estimated: OrderProblem
+    """The bytes that Inductor estimates."""
     problem: OrderProblem
+    """The same without what kernels keep in registers."""
     orders: dict[str, list[Any]]
     """Inductor's orders: the given one and its three heuristics."""
-    given_bytes: int
+
+    def names(self) -> list[str]:
+        """The buffer that each storage of `problem` stands for."""
+        return names_of_storages(self.nodes, self.inputs, self.outputs, self.left_out)
 
 
 def scheduler_passes() -> bool:
@@ -61,6 +69,14 @@ def check_report(report: object) -> None:
     """Raise UsageError for a `report` that is not a function."""
     if report is not None and not callable(report):
         raise UsageError(f"report is {report!r}; give a function of one report, such as print")
+
+
+def order_options(
+    *, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`."""
+    ordered = order_pass(work_limit=work_limit, report=report, check=check)
+    return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False}
 
 
 def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None) -> Any:
@@ -92,8 +108,8 @@ def _pass_class() -> Any:
                 ordered, told = _ordered(nodes, self._work_limit)
             except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
-                return nodes
-            if told is not None and told.devices and ordered is nodes:
+                return _inductor_order(nodes)
+            if told is not None and told.devices and not told.chosen:
                 self._warn(told.devices, kind="devices")
             if self._check is not None and told is not None:
                 self._check(told.peak_bytes)
@@ -118,7 +134,7 @@ def _again(uuid: str, work_limit: int) -> Any:
 @cache
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    return code_fingerprint(sorted([*here.glob("*order*.py"), here / "joined_calls.py"]))
+    return code_fingerprint(sorted([*here.glob("*order*.py"), here / "joined_calls.py", here / "scheduler_problem.py"]))
 
 
 def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:
@@ -126,17 +142,18 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     if len(nodes) < 2:
         return nodes, None
     scheduler = _planned(nodes)
-    peaks = {name: _inductor_peak(scheduler, order) for name, order in scheduler.orders.items()}
-    steps = tuple(range(len(nodes)))
     counted = scheduler.problem
     joined = _joined(nodes)
     order = least_called_order(counted, joined, work_limit=work_limit)
     ours = [nodes[step] for step in order.steps]
-    if (estimated := _inductor_peak(scheduler, ours)) != order.peak_bytes:
-        raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {order.peak_bytes}")
-    best = min(peaks, key=lambda name: peaks[name])
+    planned, estimated = peak_bytes(scheduler.estimated, order.steps), _inductor_peak(scheduler, ours)
+    if estimated != planned:
+        raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {planned}")
     step_of = {node: step for step, node in enumerate(nodes)}
-    theirs = tuple(step_of[node] for node in scheduler.orders[best])
+    steps_of = {name: tuple(step_of[node] for node in given) for name, given in scheduler.orders.items()}
+    peaks = {name: peak_bytes(counted, steps) for name, steps in steps_of.items()}
+    best = min(peaks, key=lambda name: peaks[name])
+    theirs = steps_of[best]
     held = written_over(counted, joined)
     chosen = order.peak_bytes < peaks[best] or (
         order.peak_bytes == peaks[best]
@@ -147,11 +164,11 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
     chosen = chosen and not risen
     runs = order.steps if chosen else theirs
-    peak, live = live_at(counted, runs or steps)
+    peak, live = live_at(counted, runs)
     told = OrderReport(
         _graph_name(nodes),
         len(nodes),
-        scheduler.given_bytes,
+        peaks["given"],
         peaks[best],
         order,
         chosen,
@@ -161,7 +178,7 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
         _needs(scheduler, runs),
         _on_devices(devices, risen),
     )
-    return (ours if chosen else nodes), told
+    return [nodes[step] for step in runs], told
 
 
 def _planned(nodes: list[Any]) -> _SchedulerProblem:
@@ -173,7 +190,7 @@ def _planned(nodes: list[Any]) -> _SchedulerProblem:
     if getattr(scheduler, "_multi_stream_nodes", False):
         raise UnsupportedError("the model places its operators on several streams")
     outputs = OrderedSet(V.graph.get_output_names())
-    peak, inputs = memory.prepare_planning_info(
+    _, inputs = memory.prepare_planning_info(
         nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, OrderedSet(V.graph.graph_inputs.keys()), outputs
     )
     orders = {
@@ -182,8 +199,27 @@ def _planned(nodes: list[Any]) -> _SchedulerProblem:
         "bfs": memory.topological_sort_bfs(nodes),
         "dfs": memory.topological_sort_dfs(nodes),
     }
-    problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
-    return _SchedulerProblem(nodes, inputs, outputs, problem, orders, peak)
+    estimated = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
+    mutated = {*scheduler.mutation_real_name, *scheduler.mutation_renames}
+    left_out = kept_in_kernels(nodes, mutated)
+    problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence, left_out=left_out)
+    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, orders)
+
+
+def _inductor_order(nodes: list[Any]) -> list[Any]:
+    """The order that Inductor chooses by itself; the nodes as they came if it does not choose one either."""
+    try:
+        from torch._inductor import memory
+        from torch._inductor.virtualized import V
+        from torch.utils._ordered_set import OrderedSet
+
+        scheduler = V.graph.scheduler
+        inputs, outputs = OrderedSet(V.graph.graph_inputs.keys()), OrderedSet(V.graph.get_output_names())
+        return list(
+            memory.reorder_for_peak_memory(nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, outputs)
+        )
+    except Exception:
+        return nodes
 
 
 def _joined(nodes: Sequence[Any]) -> list[bool]:
@@ -203,7 +239,7 @@ def _devices(scheduler: _SchedulerProblem) -> list[str]:
     from torch._inductor.virtualized import V
 
     node_of = {buffer.get_name(): buffer.node for node in scheduler.nodes for buffer in node.get_outputs()}
-    names = names_of_storages(scheduler.nodes, scheduler.inputs, scheduler.outputs)
+    names = scheduler.names()
     return [str((node_of.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
 
 
@@ -275,7 +311,7 @@ def _kind(node: Any) -> str:
 
 def _live_buffers(scheduler: _SchedulerProblem, live: Sequence[int]) -> list[LiveBuffer]:
     made_by = {name: node for node in scheduler.nodes for name in node.get_buffer_names()}
-    names = names_of_storages(scheduler.nodes, scheduler.inputs, scheduler.outputs)
+    names = scheduler.names()
     return [
         LiveBuffer(
             names[index],

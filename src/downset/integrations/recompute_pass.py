@@ -59,7 +59,7 @@ def recompute_options(
 ) -> tuple[dict[str, Any], Callable[[int], None] | None]:
     """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
 
-    The check takes the peak of a graph once its kernels are fused, by Inductor's estimate, and warns where it is above
+    The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above
     the limit: recomputation is chosen before fusion, by another estimate. `whole`: the step is one graph; otherwise
     forward and backward are two. Without `peak_bytes` there are neither. Raises UsageError for a limit or a number of
     sets that is not a number above 0."""
@@ -87,9 +87,9 @@ def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
         lower = [estimate for estimate in settings.lower if estimate <= limit * limit // peak_bytes]
         advice = f"try peak_bytes={max(lower) if lower else min(settings.lower)}"
     warn_user(
-        f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by Inductor's estimate, above "
-        f"the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an estimate of its "
-        f"own; {advice}; a step without a limit may hold less: measure both"
+        f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by an estimate of what they "
+        f"allocate, above the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an "
+        f"estimate of its own; {advice}; a step without a limit may hold less: measure both"
     )
 
 

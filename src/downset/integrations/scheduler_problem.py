@@ -3,7 +3,8 @@
 What is counted is what `torch._inductor.memory.estimate_peak_memory` counts, to the byte: a buffer from the node that
 allocates it to its last reader, a graph output to the end, an input only if Inductor may free it (a donated buffer), a
 mutated buffer once, under its first name. Reuse in place happens later, in code generation, and is not counted there
-either. Reads attributes of Inductor's objects and imports nothing of it.
+either. Buffers that a fused kernel keeps in registers are counted there although no code allocates them:
+`kept_in_kernels` names them. Reads attributes of Inductor's objects and imports nothing of it.
 """
 
 from __future__ import annotations
@@ -15,25 +16,50 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.memory.liveness import OrderProblem, Storage
 
-__all__ = ["names_of_storages", "problem_of"]
+__all__ = ["kept_in_kernels", "names_of_storages", "problem_of"]
 
 
 def problem_of(
-    nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str], *, in_sequence: Callable[[Any], bool]
+    nodes: Sequence[Any],
+    inputs: Mapping[str, Any],
+    outputs: Collection[str],
+    *,
+    in_sequence: Callable[[Any], bool],
+    left_out: Collection[str] = (),
 ) -> OrderProblem:
     """The problem whose operator i is `nodes[i]`. The nodes hold Inductor's planning information (`mpi_node`,
     `mpi_buffer`).
 
     `inputs`: the buffers that Inductor may free, by name; `outputs`: names of the graph's outputs. Nodes for which
-    `in_sequence` is true (collectives, generators of random numbers) keep their order among themselves. Raises
-    UnsupportedError if the information contradicts itself. O(nodes + reads).
+    `in_sequence` is true (collectives, generators of random numbers) keep their order among themselves. `left_out`:
+    names of buffers that take no bytes. Raises UnsupportedError if the information contradicts itself.
+    O(nodes + reads).
     """
-    return OrderProblem(_predecessors(nodes, in_sequence), tuple(s for _, s in _storages(nodes, inputs, outputs)))
+    storages = _storages(nodes, inputs, outputs)
+    return OrderProblem(_predecessors(nodes, in_sequence), tuple(s for name, s in storages if name not in left_out))
 
 
-def names_of_storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str]) -> list[str]:
+def names_of_storages(
+    nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str], left_out: Collection[str] = ()
+) -> list[str]:
     """The name of the buffer that each storage of `problem_of` stands for."""
-    return [name for name, _ in _storages(nodes, inputs, outputs)]
+    return [name for name, _ in _storages(nodes, inputs, outputs) if name not in left_out]
+
+
+def kept_in_kernels(nodes: Sequence[Any], mutated: Collection[str]) -> frozenset[str]:
+    """The buffers that no code allocates, because the fused kernel that computes them is all that reads them.
+
+    The update of a parameter by Adam has two of the parameter's size, for example. `mutated`: names of buffers that
+    are written in place, under their old and new names; these are allocated."""
+    names: set[str] = set()
+    for node in nodes:
+        if node.is_extern() or node.is_template():
+            continue
+        parts = {part.get_name() for part in node.get_nodes()}
+        for buffer in node.get_outputs():
+            if all(user.is_weak or user.get_name() in parts for user in buffer.users):
+                names.add(buffer.get_name())
+    return frozenset(names.difference(mutated))
 
 
 def _predecessors(nodes: Sequence[Any], in_sequence: Callable[[Any], bool]) -> tuple[tuple[int, ...], ...]:

@@ -15,7 +15,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
-from downset.integrations.order_pass import Report, check_report, order_pass, scheduler_passes
+from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.text import brief, format_bytes
@@ -244,7 +244,7 @@ def compile_step(
         options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
         options |= factor_options() | _layout_options(optimizer)
         if order:
-            options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=reports, check=check)
+            options |= order_options(work_limit=work_limit, report=reports, check=check)
         _check_parallel(model)
         update = update_of(optimizer)
     except UnsupportedError as error:

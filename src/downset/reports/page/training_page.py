@@ -48,7 +48,8 @@ def compiled_page(report: OrderReport) -> Page:
     numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", claim),
                ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
                ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
-    note = "Bytes are Inductor's own estimate, without parameters and the state of an optimiser."
+    note = "Bytes are Inductor's estimate, without what fused kernels keep in registers, parameters and the state of "
+    note += "an optimiser."
     if before == after and report.chosen:
         note += " Our order runs, because at this peak it holds less where kernels share a call."
     note += f" The graph is {printable(report.devices)}." if report.devices else ""
