@@ -155,7 +155,6 @@ def test_the_example_of_the_guide(capsys, tmp_path, monkeypatch):
     out = capsys.readouterr().out
     assert printed(shown, out)
     assert re.search(r"\d buf\d+ a gradient$", out, re.MULTILINE), "no line of the model, but a name"
-    assert re.search(r"\d buf\d+ the optimiser's update$", out, re.MULTILINE)
     assert torch.isfinite(names["loss"]) and names["step"].fallback == ""
     assert "training step" in (tmp_path / "training_0.html").read_text()
     gain = re.search(r"\(-([\d.]+)%\)", shown)

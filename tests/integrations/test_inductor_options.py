@@ -131,6 +131,26 @@ def test_inductors_own_pass_runs_only_where_ours_cannot(fails, monkeypatch):
     assert calls == ([ordered] if fails else [])
 
 
+class Enough(BaseException):
+    """Ends a compile from inside our pass, which catches every Exception."""
+
+
+def test_parts_of_a_whole_step_that_no_line_of_the_model_makes_have_names(monkeypatch):
+    sources = []
+
+    def read(nodes, _):
+        sources.extend(order_pass._source(node) for node in nodes)
+        raise Enough
+
+    monkeypatch.setattr(order_pass, "_ordered", read)
+    model = torch.nn.Linear(8, 8, bias=False)
+    step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, torch.optim.Adam(model.parameters()))
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True), pytest.raises(Enough):
+        step(torch.ones(4, 8), torch.ones(4, 8))
+    assert {"a gradient", "the optimiser's update", "module (Linear)"} <= set(sources)
+
+
 def random_network(seed):
     """A function of random matrix products and sums over eight inputs, some of them changed in place."""
 

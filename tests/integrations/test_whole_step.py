@@ -86,7 +86,8 @@ def graphs(monkeypatch):
 
     def compile_(function, *, fullgraph, options):
         assert fullgraph
-        assert list(options) == ["post_grad_custom_pre_pass", "layout_optimization", "_post_fusion_custom_pass"]
+        ours = ["_post_fusion_custom_pass", "reorder_for_peak_memory"]
+        assert list(options) == ["post_grad_custom_pre_pass", "layout_optimization", *ours]
         assert options["layout_optimization"] is False
         return compiles(function, fullgraph=True, backend=backend)
 
