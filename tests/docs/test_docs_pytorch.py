@@ -39,7 +39,7 @@ def test_steps_within_a_limit():
         assert cells == [f"{row[key]:,}" for key in keys]
     assert len(table.splitlines()) == 2 + len(of) == 2 + len(MEASURED)
     above = [100 * (row["peak_bytes"] / row["estimate"] - 1) for row in of.values()]
-    assert f"the steps hold {min(above):.0f} to {max(above):.0f} % more" in words
+    assert f"the steps hold from {-min(above):.0f} % less to {max(above):.0f} % more" in words
     outside = {network for network, row in of.items() if row["estimate"] > row["limit"]}
     assert outside == set(re.findall(r"`(\w+)`", words[words.index("the limits of") : words.index("; there")]))
     more = {
