@@ -164,7 +164,7 @@ def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_p
 
 
 def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(fails, made):
-    says = "accesses to blocks of 1024 bytes"
+    says = "accesses to cache blocks of 1024 bytes"
     fails(6, "fit", made / "claims.onnx", "--on-chip", "1KB", "--time-limit", "1s", says=says)
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "busy_share",
     "compared_lines",
     "device_loads",
+    "floor_is_lower",
     "hand_over_line",
     "longest_computing",
     "message_bytes",
@@ -169,7 +170,7 @@ def one_device_line(plan: Pipeline) -> str | None:
         return None
     name = printable(plan.cluster.devices[used.pop()].name)
     if evidence.proven:
-        other = f"; a plan of any other kind takes {plan.floor_s:.6g} s or more" if _floor_is_lower(plan) else ""
+        other = f"; a plan of any other kind takes {plan.floor_s:.6g} s or more" if floor_is_lower(plan) else ""
         return (
             f"one device computes everything: no split of the searched kind over several devices is faster than "
             f"{name} alone, {plan.period_s:.6g} s (proven among {plan.space}{other})"
@@ -181,7 +182,7 @@ def one_device_line(plan: Pipeline) -> str | None:
     )
 
 
-def _floor_is_lower(plan: Pipeline) -> bool:
+def floor_is_lower(plan: Pipeline) -> bool:
     """Whether plans outside the searched space may have a shorter period than the bound."""
     return 0 < plan.floor_s < plan.evidence.bound * (1 - _ROUNDING)
 
@@ -200,7 +201,7 @@ def period_line(plan: Pipeline) -> str:
 def space_line(plan: Pipeline) -> str:
     """A line on which plans the proof or the bound covers, and what is known of all others."""
     said = f"{'proven' if plan.evidence.proven else 'bound'} among: {plan.space}"
-    if not _floor_is_lower(plan):
+    if not floor_is_lower(plan):
         return said
     gap = 1 - plan.floor_s / plan.period_s
     return f"{said}; a plan of any other kind takes {plan.floor_s:.6g} s or more, {gap:.1%} less than this one at best"

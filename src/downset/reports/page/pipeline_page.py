@@ -10,7 +10,14 @@ from downset.pipeline_results import Served, Simulation
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
-from downset.reports.pipelines import compared_lines, device_loads, message_bytes, one_device_line, period_line
+from downset.reports.pipelines import (
+    compared_lines,
+    device_loads,
+    floor_is_lower,
+    message_bytes,
+    one_device_line,
+    period_line,
+)
 from downset.reports.serving import busiest_use, plan_in_use, rates_line, served_lines, slower_than_planned
 from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
@@ -88,6 +95,8 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     evidence = plan.evidence
     gap = format_gap(evidence.value, evidence.bound)
     claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, {gap}"
+    if floor_is_lower(plan):
+        claim += f", among plans of this kind; any plan takes {format_seconds(plan.floor_s)} or more"
     first = " by the first plan" if served is not None and served.replans else ""
     numbers = [(f"period, planned{first} (analytic)", format_seconds(plan.period_s), claim),
                (f"latency, one frame alone{first} (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip

@@ -46,10 +46,10 @@ def compiled_page(report: OrderReport) -> Page:
     sections.append(Section("At the peak", (live,)))
     sections.append(next_section(_after_order(report)))
     numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", claim),
-               ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
+               ("the order before Inductor's own reordering", f"{format_bytes(report.given_bytes)} B", ""),
                ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
-    note = "Bytes are Inductor's estimate, without what fused kernels keep in registers, parameters and the state of "
-    note += "an optimiser."
+    note = "Bytes are Inductor's estimate. They do not count parameters, the state of an optimiser, or what a "
+    note += "fused kernel keeps in registers."
     if before == after and report.chosen:
         note += " Our order runs, because at this peak it holds less where kernels share a call."
     note += f" The graph is {printable(report.devices)}." if report.devices else ""
