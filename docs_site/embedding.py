@@ -1,6 +1,5 @@
 """The memory map that README and the first page of the site show: what `downset fit --ram 520KB --map` draws of
-openWakeWord's embedding model, with lower
-panels and without the live bytes below.
+openWakeWord's embedding model, with lower panels and without the live bytes below.
 
     python -m docs_site.embedding
 

@@ -17,6 +17,7 @@ from downset.formats.kernel_scratch import KernelScratch, kernel_scratch
 from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import SOURCES
+from downset.memory.records import align_up
 from downset.results import Fit
 from downset.text import abridged, format_bytes, printable
 
@@ -149,7 +150,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     scratch = max(reference, counted.above_bytes)
     total = arena + scratch + tail + counted.kept_bytes
     needed = max(total, tail + counted.kept_bytes + planning_bytes(fit.graph, scratch=scratch > 0))
-    rounded = -(-needed // _ALIGNMENT) * _ALIGNMENT
+    rounded = align_up(needed, _ALIGNMENT)
     claim = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
     return [
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from downset.arenas.gaps import height
@@ -12,7 +12,7 @@ from downset.formats.tflite.read import body_operators
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import KernelNeeds, kernel_needs
 from downset.memory.liveness import lifetimes
-from downset.memory.models import memory_model
+from downset.memory.models import TFLM_WITHOUT_OFFSETS
 from downset.memory.overlaps import KernelsName
 from downset.memory.records import Record
 from downset.results import Fit
@@ -64,7 +64,7 @@ def _holds_offsets(fit: Fit) -> bool:
 def placed_with_scratch(graph: Graph, steps: Sequence[int], buffers: Mapping[int, Sequence[int]]) -> int:
     """The head of a file without offsets whose operators ask for these buffers (by operator), in bytes. TFLite Micro
     places them among the tensors by size, so that a buffer may move tensors and cost more than its bytes."""
-    living = lifetimes(graph, steps, replace(memory_model("tflm"), name="tflm, rows copied", rows_in_place=False))
+    living = lifetimes(graph, steps, TFLM_WITHOUT_OFFSETS)
     step_of = {operator: step for step, operator in enumerate(steps)}
     scratch = [
         Record(f"scratch {operator} {place}", step_of[operator], step_of[operator] + 1, nbytes)
@@ -72,7 +72,6 @@ def placed_with_scratch(graph: Graph, steps: Sequence[int], buffers: Mapping[int
         for place, nbytes in enumerate(asked)
     ]
     beyond = len(graph.tensors)  # TFLite Micro lists scratch after all tensors
-    rank = [living.record_of.index(record) for record in range(len(living.records))]
     records = [*living.records, *scratch]
-    placement = tflm_greedy(records, rank=[*rank, *range(beyond, beyond + len(scratch))])
+    placement = tflm_greedy(records, rank=[*living.first_tensors(), *range(beyond, beyond + len(scratch))])
     return height(records, placement.solution)

@@ -8,7 +8,7 @@ of Inductor's scheduler. If another version of torch differs, the pass warns onc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -46,12 +46,10 @@ class _SchedulerProblem:
     """The bytes that Inductor estimates."""
     problem: OrderProblem
     """The same without what kernels keep in registers."""
+    names: tuple[str, ...]
+    """The buffer that each storage of `problem` stands for."""
     orders: dict[str, list[Any]]
     """Inductor's orders: the given one and its three heuristics."""
-
-    def names(self) -> list[str]:
-        """The buffer that each storage of `problem` stands for."""
-        return names_of_storages(self.nodes, self.inputs, self.outputs, self.left_out)
 
 
 def scheduler_passes() -> bool:
@@ -200,10 +198,12 @@ def _planned(nodes: list[Any]) -> _SchedulerProblem:
         "dfs": memory.topological_sort_dfs(nodes),
     }
     estimated = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
-    mutated = {*scheduler.mutation_real_name, *scheduler.mutation_renames}
-    left_out = kept_in_kernels(nodes, mutated)
-    problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence, left_out=left_out)
-    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, orders)
+    left_out = kept_in_kernels(nodes, {*scheduler.mutation_real_name, *scheduler.mutation_renames})
+    named = zip(names_of_storages(nodes, inputs, outputs), estimated.storages, strict=True)
+    allocated = [(name, storage) for name, storage in named if name not in left_out]
+    problem = replace(estimated, storages=tuple(storage for _, storage in allocated))
+    names = tuple(name for name, _ in allocated)
+    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, names, orders)
 
 
 def _inductor_order(nodes: list[Any]) -> list[Any]:
@@ -239,7 +239,7 @@ def _devices(scheduler: _SchedulerProblem) -> list[str]:
     from torch._inductor.virtualized import V
 
     node_of = {buffer.get_name(): buffer.node for node in scheduler.nodes for buffer in node.get_outputs()}
-    names = scheduler.names()
+    names = scheduler.names
     return [str((node_of.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
 
 
@@ -311,7 +311,7 @@ def _kind(node: Any) -> str:
 
 def _live_buffers(scheduler: _SchedulerProblem, live: Sequence[int]) -> list[LiveBuffer]:
     made_by = {name: node for node in scheduler.nodes for name in node.get_buffer_names()}
-    names = scheduler.names()
+    names = scheduler.names
     return [
         LiveBuffer(
             names[index],

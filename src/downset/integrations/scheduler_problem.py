@@ -20,30 +20,21 @@ __all__ = ["kept_in_kernels", "names_of_storages", "problem_of"]
 
 
 def problem_of(
-    nodes: Sequence[Any],
-    inputs: Mapping[str, Any],
-    outputs: Collection[str],
-    *,
-    in_sequence: Callable[[Any], bool],
-    left_out: Collection[str] = (),
+    nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str], *, in_sequence: Callable[[Any], bool]
 ) -> OrderProblem:
     """The problem whose operator i is `nodes[i]`. The nodes hold Inductor's planning information (`mpi_node`,
     `mpi_buffer`).
 
     `inputs`: the buffers that Inductor may free, by name; `outputs`: names of the graph's outputs. Nodes for which
-    `in_sequence` is true (collectives, generators of random numbers) keep their order among themselves. `left_out`:
-    names of buffers that take no bytes. Raises UnsupportedError if the information contradicts itself.
-    O(nodes + reads).
+    `in_sequence` is true (collectives, generators of random numbers) keep their order among themselves. Raises
+    UnsupportedError if the information contradicts itself. O(nodes + reads).
     """
-    storages = _storages(nodes, inputs, outputs)
-    return OrderProblem(_predecessors(nodes, in_sequence), tuple(s for name, s in storages if name not in left_out))
+    return OrderProblem(_predecessors(nodes, in_sequence), tuple(s for _, s in _storages(nodes, inputs, outputs)))
 
 
-def names_of_storages(
-    nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str], left_out: Collection[str] = ()
-) -> list[str]:
+def names_of_storages(nodes: Sequence[Any], inputs: Mapping[str, Any], outputs: Collection[str]) -> list[str]:
     """The name of the buffer that each storage of `problem_of` stands for."""
-    return [name for name, _ in _storages(nodes, inputs, outputs) if name not in left_out]
+    return [name for name, _ in _storages(nodes, inputs, outputs)]
 
 
 def kept_in_kernels(nodes: Sequence[Any], mutated: Collection[str]) -> frozenset[str]:

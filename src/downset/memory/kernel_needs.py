@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.memory.overlaps import KernelsName
+from downset.memory.records import align_up
 
 __all__ = ["SOURCES", "KernelNeeds", "Request", "kernel_needs", "request_of"]
 
@@ -75,8 +76,8 @@ def kernel_needs(graph: Graph, kernels: KernelsName | None, bodies: Collection[s
             unknown.append(f"{op.kind.removeprefix('tflite::')} {op.name!r}")
             continue
         if any(request.buffers):
-            buffers[index] = tuple(_aligned(nbytes) for nbytes in request.buffers if nbytes)
-        kept += sum(_aligned(nbytes) for nbytes in request.kept)
+            buffers[index] = tuple(align_up(nbytes, _ALIGNMENT) for nbytes in request.buffers if nbytes)
+        kept += sum(align_up(nbytes, _ALIGNMENT) for nbytes in request.kept)
     unknown += [f"{name} in a body" for name in sorted(set(bodies) & _ASKING)]
     return KernelNeeds(buffers, kept, tuple(unknown))
 
@@ -109,7 +110,7 @@ def _convolution(graph: Graph, op: Op, tensors: Sequence[Tensor], mve: bool) -> 
     rows, columns = weights.shape[1:3]
     taps = rows * columns * read.shape[3]
     if read.dtype == "int16":
-        return Request((2 * 4 * _aligned(taps, 8),) if mve else (2 * 2 * taps,))
+        return Request((2 * 4 * align_up(taps, 8),) if mve else (2 * 2 * taps,))
     whole = weights.shape[3] == read.shape[3]
     steps, stretch = op.attrs["strides"], op.attrs["dilations"]
     if whole and rows == columns == 1 and tuple(stretch) == (1, 1) and not any(op.attrs["pads"]):
@@ -123,7 +124,7 @@ def _convolution(graph: Graph, op: Op, tensors: Sequence[Tensor], mve: bool) -> 
 
 def _columns(taps: int, mve: bool) -> int:
     """Bytes of the windows of `taps` values that are copied: four as int8 for MVE, two as int16 for DSP."""
-    return 4 * _aligned(taps, 16) if mve else 2 * 2 * _aligned(taps, 4)
+    return 4 * align_up(taps, 16) if mve else 2 * 2 * align_up(taps, 4)
 
 
 def _one_row(read: Tensor, columns: int, output: Tensor, step: int, pad: int) -> int:
@@ -250,7 +251,3 @@ _ASKING = frozenset(
 )  # fmt: skip
 """The operators, by their names in TFLite's schema, for which CMSIS-NN's kernels may ask for more than the reference
 kernels."""
-
-
-def _aligned(nbytes: int, unit: int = _ALIGNMENT) -> int:
-    return -(-nbytes // unit) * unit

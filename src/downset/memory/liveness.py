@@ -204,6 +204,10 @@ class Lifetimes:
     begin_of: tuple[int, ...]
     overlaps: tuple[Overlap, ...] = ()
 
+    def first_tensors(self) -> list[int]:
+        """The first tensor in each record."""
+        return [self.record_of.index(record) for record in range(len(self.records))]
+
     def tensor_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
         """The offset of each tensor that lies in one record, from the offsets of the records."""
         return {

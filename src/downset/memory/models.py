@@ -11,7 +11,7 @@ from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
 from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 
-__all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model", "stated_model"]
+__all__ = ["MEMORY_MODELS", "TFLM_WITHOUT_OFFSETS", "MemoryModel", "MemoryName", "memory_model", "stated_model"]
 
 MemoryName = Literal[
     "live", "paper", "serenity", "tflm", "litert", "ort", "torch", "tflm-reference", "tflm-cmsis-nn-dsp",
@@ -139,6 +139,8 @@ def _with_overlaps(model: MemoryModel, kernels: KernelsName) -> MemoryModel:
 
 _OVERLAPPING = tuple(_with_overlaps(model, kernels) for model in _MODELS if model.name == "tflm" for kernels in KERNELS)
 MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in (*_MODELS, *_OVERLAPPING)}
+TFLM_WITHOUT_OFFSETS = replace(MEMORY_MODELS["tflm"], name="tflm, rows copied", rows_in_place=False)
+"""TFLite Micro with a file that states no offsets: it gives every tensor a separate place."""
 
 
 def memory_model(memory: str | MemoryModel) -> MemoryModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downset.memory.records import align_up
 from downset.plans import StoppedBy
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
@@ -212,14 +213,14 @@ def _how_to_run(result: Fit) -> list[str]:
         if result.measured is not None:
             name = "original" if result.shipped == "original" else result.shipped
             parts = result.measured.details[name]
-            total = -(-result.measured.after // 16) * 16
+            total = align_up(result.measured.after, 16)
             return [
                 f"constexpr size_t kTensorArenaSize = {total};  "
                 f"// head and scratch {parts['head_bytes']} + tail {parts['tail_bytes']}, as TFLite Micro reports them "
                 f"here; on a Cortex-M the tail is about {parts['cortex_m_tail_bytes']}",
             ]
         return [
-            f"constexpr size_t kTensorArenaSize = {-(-result.arena.after // 16) * 16} + TAIL;  "
+            f"constexpr size_t kTensorArenaSize = {align_up(result.arena.after, 16)} + TAIL;  "
             "// tensors only: TFLite Micro's scratch and tail are not known here (see the note)"
         ]
     if result.session is not None and result.session.arena:

@@ -4,7 +4,7 @@ and is measured."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from downset.formats.onnx.model_file import check_onnx
 from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
-from downset.memory.models import MemoryName, memory_model
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
 from downset.plans import Arena
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
@@ -87,11 +87,8 @@ class Target:
 
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
-    # Without offsets in the file, TFLite Micro gives every tensor a separate place.
-    model = replace(memory_model("tflm"), name="tflm, rows copied", rows_in_place=False)
-    record_of = lifetimes(graph, steps, model).record_of
-    rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
-    return plan_arena(graph, steps, method="tflm_greedy", memory=model, rank=rank)
+    rank = lifetimes(graph, steps, TFLM_WITHOUT_OFFSETS).first_tensors()
+    return plan_arena(graph, steps, method="tflm_greedy", memory=TFLM_WITHOUT_OFFSETS, rank=rank)
 
 
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
