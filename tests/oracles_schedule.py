@@ -4,9 +4,11 @@ import itertools
 from fractions import Fraction
 
 
-def run(tasks, orders, window, frames):
+def run(tasks, orders, window, frames, *, empty=0):
     """(finishing time of every frame, or None where the orders are stuck): each resource takes its turns one by one,
-    skipping frames that do not exist; a task starts when all its resources have come to it."""
+    skipping frames that do not exist; a task starts when all its resources have come to it. The first `empty` frames
+    take no time, and are not in the list."""
+    frames += empty
     turns = []
     for order in orders:
         own = []
@@ -41,9 +43,9 @@ def run(tasks, orders, window, frames):
             )
             if frame >= window:
                 start = max(start, ended[frame - window])
-            done[frame, index] = start + task.seconds + task.delay_s
+            done[frame, index] = start + (task.seconds + task.delay_s if frame >= empty else 0)
             for r in task.resources:
-                free[r] = start + task.seconds
+                free[r] = start + (task.seconds if frame >= empty else 0)
                 at[r] += 1
             left[frame] -= 1
             if not left[frame]:
@@ -51,7 +53,7 @@ def run(tasks, orders, window, frames):
             moved = True
     if any(end is None for end in ended):
         return None
-    return ended
+    return ended[empty:]
 
 
 def settled_period(tasks, orders, window, frames=60):

@@ -187,8 +187,9 @@ class ResourceOrder:
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Memory on a device for rows of a tensor. Frame k has slot k modulo `slots`. A frame holds its slot from the start
-    of its first task in `writers` to the end of its last task in `readers`. Tasks that read the network's inputs at the
-    entry are writers there; tasks that write its results at the exit are readers there."""
+    of its first task in `writers` to the end of its last task in `writers` or `readers`: nothing may read some of the
+    rows, and these may be written last. Tasks that read the network's inputs at the entry are writers there; tasks that
+    write its results at the exit are readers there."""
 
     device: int
     """The place of the device in the cluster."""
@@ -213,6 +214,11 @@ class Buffer:
 
     __repr__ = abridged
 
+    @property
+    def users(self) -> tuple[int, ...]:
+        """The tasks that write or read a slot. It is free when all of them are done."""
+        return tuple(sorted({*self.writers, *self.readers}))
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
@@ -235,7 +241,8 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSchedule:
-    """The cyclic order of every resource, and the buffers that frames pass."""
+    """The cyclic order of every resource, and the buffers that frames pass. A run begins with `window` - 1 empty
+    frames, which take their turns and slots, but no time."""
 
     window: int
     """The most frames that are inside the pipeline at once."""

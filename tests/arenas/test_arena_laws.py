@@ -1,9 +1,11 @@
 """Laws of every planner of records: each is held to the checker, the bounds, brute force, and to its own kind."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -344,3 +346,27 @@ def test_no_records_take_no_bytes():
         assert plan_arena([], method=method).arena_bytes == 0
     for method in SHARED:
         assert plan_shared([], method=method).total_bytes == 0
+
+
+def test_the_page_says_how_often_greedy_by_size_improved_is_worse():
+    """The paper's "better or the same" holds for its networks only."""
+    counts = Counter()
+    for seed in range(1500):
+        draw = random.Random(f"improved/{seed}")
+        count = draw.randint(2, 40)
+        sizes = [draw.randint(1, 64) for _ in range(draw.choice([3, 12, 40]))]
+        starts = []
+        for _ in range(count):
+            start = draw.randint(0, count)
+            starts.append((start, start + draw.randint(1, 8), draw.choice(sizes)))
+        records = [Record(str(index), *span) for index, span in enumerate(starts)]
+        plain = plan_shared(records, method="greedy_by_size").total_bytes
+        for ties in ("tflite", "paper"):
+            improved = plan_shared(records, method="greedy_by_size_improved", ties=ties).total_bytes
+            counts[ties, "worse"] += improved > plain
+            counts[ties, "better"] += improved < plain
+    said = " ".join((Path(__file__).parents[2] / "docs" / "arenas.md").read_text().split())
+    assert f"worse in {counts['tflite', 'worse']} (" in said
+    assert f'better in {counts["tflite", "better"]} with `ties="tflite"`' in said
+    assert f'with `ties="paper"` worse in {counts["paper", "worse"]} (' in said
+    assert f"better in {counts['paper', 'better']}. `best`" in said

@@ -79,24 +79,24 @@ def test_chains_are_joined_and_nothing_else():
         window=1, after=((), (0,), (1,), (2,), (3,), (2,)), followers=((1,), (2,), (3, 5), (4,), (), ()),
         place=tuple((0, k) for k in range(6)), transfers=(False,) * 5 + (True,), lanes=(1,) * 3,
         held=((0,), (0,), (0,), (0,), (1,), (2,)), written=((0,), (1,), (2,), (3,), (), ()),
-        read=((), (0,), (1,), (2,), (3,), (2,)), slots=(1, 1, 1, 1), readers=(1, 1, 2, 1),
+        used=((0,), (0, 1), (1, 2), (2, 3), (3,), (2,)), slots=(1, 1, 1, 1), users=(2, 2, 3, 2),
         planned_s=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0), steps=tuple((k,) for k in range(6)),
     )  # fmt: skip
     found = joined(work)
     assert found.steps == ((0, 1, 2), (3,), (4,), (5,))
     assert found.planned_s == (7.0, 8.0, 16.0, 32.0)
     assert found.after == ((), (0,), (1,), (0,)) and found.followers == ((1, 3), (2,), (), ())
-    assert found.written == ((0, 1, 2), (3,), (), ()) and found.read == ((0, 1), (2,), (3,), (2,))
-    assert found.readers == (1, 1, 2, 1)
+    assert found.written == ((0, 1, 2), (3,), (), ()) and found.used == ((0, 1, 2), (2, 3), (3,), (2,))
+    assert found.users == (1, 1, 3, 2)
 
 
 def _check_slots(plan, begun, done):
-    """By the words of `plans.Buffer`: taken from the first writer's start to the last reader's end."""
+    """By the words of `plans.Buffer`: taken from the first writer's start to the last end of a writer or reader."""
     for buffer in plan.schedule.buffers:
-        if not buffer.writers or not buffer.readers:
+        if not buffer.writers:
             continue
         frames = {frame for frame, task in begun if task in buffer.writers}
-        holding = [f for f in frames if any((f, reader) not in done for reader in buffer.readers)]
+        holding = [f for f in frames if any((f, user) not in done for user in (*buffer.writers, *buffer.readers))]
         assert len(holding) <= buffer.slots
 
 
@@ -113,7 +113,7 @@ def test_a_medium_has_room_for_every_pair_of_devices(devices, tmp_path):
     many = 2 * devices
     free = RunTables(
         window=many, after=((),), followers=((),), place=((0, 0),), transfers=(True,), lanes=(work.lanes[medium],),
-        held=((0,),), written=((),), read=((),), slots=(), readers=(), planned_s=(1.0,), steps=((0,),),
+        held=((0,),), written=((),), used=((),), slots=(), users=(), planned_s=(1.0,), steps=((0,),),
     )  # fmt: skip
     dispatch = Dispatch(free, ahead=1)
     for _ in range(many):
@@ -128,7 +128,7 @@ def test_of_what_can_begin_the_plans_order_decides(first):
     place = {0: ((0, 1), (1, 0)), 1: ((0, 0), (1, 1))}[first]
     work = RunTables(
         window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), lanes=(1,),
-        held=((0,), (0,)), written=((), ()), read=((), ()), slots=(), readers=(), planned_s=(1.0, 1.0),
+        held=((0,), (0,)), written=((), ()), used=((), ()), slots=(), users=(), planned_s=(1.0, 1.0),
         steps=((0,), (1,)),
     )  # fmt: skip
     dispatch, begun = Dispatch(work, ahead=0), []

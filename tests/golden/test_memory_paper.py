@@ -8,7 +8,7 @@ import pytest
 from downset.arenas.constrained.textures import TEXTURES, Texture
 from downset.arenas.from_objects import objects_to_offsets
 from downset.arenas.gaps import height
-from downset.arenas.objects_fit import object_sizes, total_bytes
+from downset.arenas.objects_fit import assign_in_order, object_sizes, total_bytes
 from downset.arenas.plan import plan_arena, plan_shared
 from downset.arenas.planners import ARENAS, SHARED
 from downset.formats.records_csv import read_records
@@ -211,3 +211,16 @@ def test_litert_expects_of_objects_laid_out_as_offsets(name):
             assert list(objects_to_offsets(held, sizes)) == wanted["offsets"]
             assert sum(sizes) == wanted.get("total_size", sum(sizes))
     assert next(expected, None) is None
+
+
+def test_the_letter_of_algorithm_2_does_not_give_the_table():
+    """The smallest suitable object, as printed; docs/arenas.md has these figures."""
+    found = {}
+    for name in ("mobilenet_v1_1.0_224", "deeplabv3_257_mv_gpu"):
+        records = read_records(HERE / "records" / f"{name}.csv")
+        by_size = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
+        found[name] = [
+            round(total_bytes(records, assign_in_order(records, by_size, first=first)) / MIB, 3)
+            for first in (True, False)
+        ]
+    assert found == {"mobilenet_v1_1.0_224": [4.594, 5.359], "deeplabv3_257_mv_gpu": [6.437, 7.102]}

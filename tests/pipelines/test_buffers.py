@@ -242,7 +242,7 @@ def spans(plan, times, frames):
         own = []
         for frame in range(frames):
             taken = min(times[frame, task][0] for task in buffer.writers)
-            given = max(times[frame, task][1] for task in buffer.readers)
+            given = max(times[frame, task][1] for task in (*buffer.writers, *buffer.readers))
             at = buffer.offset + frame % buffer.slots * buffer.nbytes
             own.append((taken, given, at, at + buffer.nbytes))
         yield buffer, own

@@ -51,6 +51,37 @@ def test_every_method_covers_the_network_and_exact_is_never_worse(method):
             assert exact.evidence.bound == exact.period_s
 
 
+def in_the_space_of_exhaustive(plan):
+    """One block a stage, strips from the fastest device down, with a leader. (Those of `pico` and `single` are balanced
+    as in Algorithm 3.)"""
+    speeds = [device.speed for device in plan.cluster.devices]
+    for stage in plan.stages:
+        members = [speeds[strip.device] for strip in stage.blocks[0].strips]
+        if len(stage.blocks) > 1 or stage.blocks[0].rule != "leader" or members != sorted(members, reverse=True):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("comm", ["resources", "paper"])
+def test_exhaustive_is_the_best_of_its_space(comm):
+    compared = better = 0
+    for kind in KINDS:
+        for seed in range(cases(60)):
+            random = Random(f"every/{kind}/{seed}")
+            problem = random_chain(random, rows=9) if seed % 2 else random_graph(random, units=3, rows=8)
+            cluster = random_cluster(random, kind, devices=3)
+            best = plan_pipeline(problem, cluster, method="exhaustive", comm=comm, time_limit_s=60.0)
+            assert not best.stopped
+            for method in ("pico", "single"):
+                other = plan_pipeline(problem, cluster, method=method, comm=comm)
+                if in_the_space_of_exhaustive(other):
+                    assert best.period_s <= other.period_s * (1 + 1e-9), (kind, seed, method)
+                    compared += 1
+                    better += best.period_s < other.period_s * (1 - 1e-9)
+    assert compared > cases(60) * len(KINDS)
+    assert better
+
+
 def test_what_is_called_proven_is_the_least():
     """All of `exact`, baselines and bounds too, against the Python engine's whole search; strides pass rows over."""
     proven, count = 0, cases(250)

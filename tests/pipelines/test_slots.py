@@ -49,7 +49,7 @@ def jittered(draw, tasks, schedule, buffers, frames):
         for buffer in buffers:
             if k >= buffer.slots:
                 for writer in buffer.writers:
-                    waits[k, writer] += [(k - buffer.slots, reader) for reader in buffer.readers]
+                    waits[k, writer] += [(k - buffer.slots, user) for user in buffer.users]
     starts = dict.fromkeys(waits, 0)
     for _ in range(len(starts) + 1):
         moved = False
@@ -85,14 +85,14 @@ def test_slots_keep_the_period_and_hold_in_runs_with_any_delays():
                 own = [
                     (
                         min(starts[k, w] for w in buffer.writers),
-                        max(starts[k, r] + length[k, r] for r in buffer.readers),
+                        max(starts[k, u] + length[k, u] for u in buffer.users),
                     )
                     for k in range(20)
                 ]
                 spans.append(own)
                 times = sorted({begin for begin, _ in own})
                 assert max(sum(b <= at < e for b, e in own) for at in times) <= buffer.slots
-                assert buffer.slots >= between[np.ix_(buffer.readers, buffer.writers)].max()
+                assert buffer.slots >= between[np.ix_(buffer.users, buffer.writers)].max()
             for one, two in pairs:
                 assert not any(max(b1, b2) < min(e1, e2) for b1, e1 in spans[one] for b2, e2 in spans[two]), (
                     seed,

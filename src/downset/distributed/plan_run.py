@@ -6,8 +6,9 @@ network for a part of its time only, the next one begins while it is under way. 
 orders, buffers and cluster, and shares no code with the planners.
 
 Empty frames: orders name frames by number, and a turn may come for a frame that has not arrived while frames inside
-wait behind it. Then an empty frame takes that number and passes all its turns in no time. So orders, frame window and
-slots hold as in a stream without gaps, whenever frames arrive, and the last frames leave.
+wait behind it. Then an empty frame takes that number and passes all its turns in no time. A run begins with a window of
+empty frames less one. So orders, frame window and slots hold as in a stream without gaps, whenever frames arrive, from
+the first frame on, and the last frames leave.
 A frame that needs a device that is dead for good is lost: it continues as an empty frame, so that frames ahead still
 leave, and no frame is let in behind it.
 Complexity: O(log tasks) for each task of each frame, plus the search for tasks that wait for an absent frame, which
@@ -79,25 +80,25 @@ class _PlanTables:
                 raise InvalidPlan("an order must list each task of its resource once, and no other task")
         self.buffers = schedule.buffers
         self.written: list[list[int]] = [[] for _ in plan.tasks]
-        self.read: list[list[int]] = [[] for _ in plan.tasks]
+        self.used: list[list[int]] = [[] for _ in plan.tasks]
         for number, buffer in enumerate(schedule.buffers):
             for index in dict.fromkeys(buffer.writers):
                 self.written[index].append(number)
-            for index in dict.fromkeys(buffer.readers):
-                self.read[index].append(number)
+            for index in buffer.users:
+                self.used[index].append(number)
 
 
 class _SimulatedFrame:
     """A frame number of the orders that is inside. `real`: the index of the frame, None for an empty one."""
 
-    __slots__ = ("left", "real", "state", "taken", "unread", "waits")
+    __slots__ = ("left", "real", "state", "taken", "users_left", "waits")
 
     def __init__(self, work: _PlanTables, real: int | None) -> None:
         self.real = real
         self.state = bytearray(len(work.seconds))
         self.waits = [len(before) for before in work.after]
         self.left = len(work.seconds)
-        self.unread = [len(set(buffer.readers)) for buffer in work.buffers]
+        self.users_left = [len(buffer.users) for buffer in work.buffers]
         self.taken: set[int] = set()
 
 
@@ -112,7 +113,7 @@ class _PlanRun:
         self.now = 0.0
         self.turns = [Turns(order) for order in work.orders]
         self.busy = [False] * len(work.orders)
-        self.read = [_Numbers() for _ in work.buffers]  # by buffer: the frames that have been read to the end
+        self.freed = [_Numbers() for _ in work.buffers]  # by buffer: the frames that need it no longer
         self.inside: dict[int, _SimulatedFrame] = {}
         self.admitted = self.real_inside = 0
         self.finished = _Numbers()
@@ -124,6 +125,8 @@ class _PlanRun:
         self.count = 0
 
     def go(self) -> None:
+        for _ in range(self.work.window - 1):
+            self.admit(None)
         if self.arrival_s is None:
             self.arrived = self.frames
             self.settle()
@@ -179,7 +182,7 @@ class _PlanRun:
         if self.busy[resource] or number >= self.admitted:
             return
         frame = self.inside[number]
-        if frame.waits[index] or any(number - work.buffers[b].slots not in self.read[b] for b in work.written[index]):
+        if frame.waits[index] or any(number - work.buffers[b].slots not in self.freed[b] for b in work.written[index]):
             return
         if all(not self.busy[other] and self.turns[other].front == front for other in work.held[index]):
             self.begin(number, index, frame)
@@ -247,18 +250,18 @@ class _PlanRun:
             if not frame.waits[other]:
                 self.due.add((number, other))
                 self.touched.add(work.held[other][0])
-        for buffer in work.read[index]:
-            frame.unread[buffer] -= 1
-            if not frame.unread[buffer]:
+        for buffer in work.used[index]:
+            frame.users_left[buffer] -= 1
+            if not frame.users_left[buffer]:
                 self.give_back(buffer, number, frame)
         frame.left -= 1
         if not frame.left:
             self.leave(number, frame)
 
     def give_back(self, buffer: int, number: int, frame: _SimulatedFrame) -> None:
-        """Free the frame's slot in a buffer whose readers are all done."""
+        """Free the frame's slot in a buffer whose tasks are all done."""
         described = self.work.buffers[buffer]
-        self.read[buffer].add(number)
+        self.freed[buffer].add(number)
         if buffer in frame.taken:
             self.record.take(described.device, -described.nbytes)
         self.touched.update(self.work.held[index][0] for index in described.writers)
@@ -266,9 +269,6 @@ class _PlanRun:
     def leave(self, number: int, frame: _SimulatedFrame) -> None:
         del self.inside[number]
         self.finished.add(number)
-        for buffer, described in enumerate(self.work.buffers):
-            if not described.readers and buffer in frame.taken:
-                self.record.take(described.device, -described.nbytes)
         if frame.real is not None:
             self.real_inside -= 1
             self.record.left.append((frame.real, self.now))
@@ -310,9 +310,9 @@ class _PlanRun:
                 yield other
         for buffer in work.written[index]:
             earlier = number - work.buffers[buffer].slots
-            if earlier not in self.read[buffer]:
-                readers = work.buffers[buffer].readers
-                yield from ((earlier, one) for one in readers if self.inside[earlier].state[one] != _DONE)
+            if earlier not in self.freed[buffer]:
+                users = work.buffers[buffer].users
+                yield from ((earlier, one) for one in users if self.inside[earlier].state[one] != _DONE)
 
 
 class _Numbers:

@@ -1,9 +1,9 @@
 """Buffers of a plan's devices: one for every tensor of which a device holds rows for a frame, and their places.
 
 Names: hull → the least range of rows that contains all rows of a tensor that a device ever holds for one frame.
-A buffer is in use from the start of the first task that writes it to the end of the last that reads it. The first task
-that reads the frame at the entry takes all of it; results stay at the exit until all of them are there. The tensors
-inside a strip, between its inputs and its outputs, have a buffer while the strip is computed.
+A buffer is in use from the start of the first task that writes it to the end of the last that writes or reads it. The
+first task that reads the frame at the entry takes all of it; results stay at the exit until all of them are there. The
+tensors inside a strip, between its inputs and its outputs, have a buffer while the strip is computed.
 Numbers of slots hold for every run of the orders, and so do the pairs of buffers that may share bytes because they are
 never in use at once. A device that waits for a free slot therefore stays within its arena under any delays.
 """
@@ -122,7 +122,7 @@ def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRow
 
 def as_events(buffers: Sequence[Buffer]) -> list[events.TimedBuffer]:
     """The buffers in the form that the event graph takes."""
-    return [events.TimedBuffer(buffer.nbytes, buffer.writers, buffer.readers, buffer.slots) for buffer in buffers]
+    return [events.TimedBuffer(buffer.nbytes, buffer.writers, buffer.users, buffer.slots) for buffer in buffers]
 
 
 def placed(

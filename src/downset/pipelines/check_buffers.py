@@ -237,14 +237,14 @@ def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
 def _check_apart(
     plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool], pairs: Sequence[tuple[Buffer, Buffer]]
 ) -> None:
-    """Check, for every run and any two frames, that one buffer is read to the end before the other is written."""
-    sources = sorted({task for pair in pairs for buffer in pair for task in buffer.readers})
+    """Check, for every run and any two frames, that all use of one buffer is over before the other is written."""
+    sources = sorted({task for pair in pairs for buffer in pair for task in buffer.users})
     row = {task: place for place, task in enumerate(sources)}
     apart = _frames_apart(plan, schedule, late, sources)
 
     def ahead(one: Buffer, two: Buffer) -> int:
-        """By how many frames a written frame of `two` may be ahead of a frame of `one` that is still read."""
-        return int(apart[np.ix_([row[task] for task in one.readers], list(two.writers))].max())
+        """By how many frames a written frame of `two` may be ahead of a frame of `one` that is still in use."""
+        return int(apart[np.ix_([row[task] for task in one.users], list(two.writers))].max())
 
     for one, two in pairs:
         # Frame k + d of `two` waits for frame k of `one` if d is `ahead`; a smaller d must be over before.
@@ -279,8 +279,8 @@ def _frames_apart(
 
 def _waits(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool]) -> Iterable[tuple[int, int, int]]:
     """(tail, head, frames): the head of a frame waits for the tail of `frames` frames before. Nodes are the starts of
-    tasks, then the ends of tasks, then begin and end of a frame, then one for each buffer: the moment when its readers
-    have freed it. The next turn of a resource does not wait until a late task is done."""
+    tasks, then the ends of tasks, then begin and end of a frame, then one for each buffer: the moment when the last
+    of its tasks has freed it. The next turn of a resource does not wait until a late task is done."""
     count = len(plan.tasks)
     begin, end = 2 * count, 2 * count + 1
     yield end, begin, schedule.window
@@ -297,5 +297,5 @@ def _waits(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool]) -> 
             yield free, later.task, again + turn.behind - later.behind
     for place, buffer in enumerate(schedule.buffers):
         free = end + 1 + place
-        yield from ((count + reader, free, 0) for reader in buffer.readers)
+        yield from ((count + user, free, 0) for user in buffer.users)
         yield from ((free, writer, buffer.slots) for writer in buffer.writers)

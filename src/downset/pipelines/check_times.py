@@ -232,7 +232,7 @@ def _arcs(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> Arcs:
             arcs.append((last.task, first.task, held[last.task], 1 + last.behind - first.behind))
     slots: dict[tuple[int, int], int] = {}  # of several buffers of a pair of tasks the fewest slots count
     for buffer in schedule.buffers:
-        for pair in ((one, two) for one in buffer.readers for two in buffer.writers):
+        for pair in ((one, two) for one in buffer.users for two in buffer.writers):
             slots[pair] = min(slots.get(pair, buffer.slots), buffer.slots)
     arcs += [(one, two, seconds[one], least) for (one, two), least in slots.items()]
     tails, heads, lengths, frames = zip(*arcs, strict=True)

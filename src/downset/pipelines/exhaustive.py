@@ -2,18 +2,23 @@
 
 Source: PICO, section 6.5 (BFS), Tables VI and VII.
 Names: optimal pipeline → the best of all (cuts, assignments of devices to stages).
-Complexity: Σ over stages s of C(units - 1, s - 1) · s! · S(devices, s) assignments, each priced; partial plans are not
-remembered.
+Complexity: Σ over stages s of C(units - 1, s - 1) · s! · S(devices, s) assignments, by resources times the choices of
+leaders, each priced; partial plans are not remembered.
 Deviations: the search is depth first, which tries the configurations of the paper's breadth-first search with the
-memory of one path. Prices of stages are kept (the paper does not say), strips are balanced as in Algorithm 3, and the
-leader is the one of least transfer. Devices may stay idle. Every assignment of equal devices is still tried, as the
-paper's times suggest.
+memory of one path. Prices of stages are kept (the paper does not say), and strips are balanced as in Algorithm 3. By
+the paper's equations the leader of a stage is the one of least transfer, which is best there; by resources every
+leader is tried, and each plan is priced by its schedule. Devices may stay idle. Every assignment of equal devices is
+still tried, as the paper's times suggest.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from downset import clock
 from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.paper_timing import CommName, period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import SplitProblem
@@ -32,14 +37,14 @@ def exhaustive(
     cluster: Cluster,
     *,
     comm: CommName = "resources",
+    accounting: Accounting | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
 ) -> FoundPipeline:
     """The best of all pipelines with balanced strips. At the time limit the search ends with the best so far, and the
     result says so."""
-    timed = cluster.occupied if comm == "resources" and max_latency_s is None else cluster
-    run = _Enumeration(problem, timed, comm, max_latency_s)
-    run.deadline = clock.now() + time_limit_s
+    deadline = clock.now() + time_limit_s
+    run = _Enumeration(problem, cluster, accounting or Accounting(comm), max_latency_s, deadline)
     stopped = False
     try:
         run.extend(0, (1 << len(cluster.devices)) - 1, ())
@@ -50,13 +55,16 @@ def exhaustive(
 
 
 class _Enumeration:
-    deadline = float("inf")
-
-    def __init__(self, problem: SplitProblem, cluster: Cluster, comm: CommName, max_latency_s: float | None) -> None:
-        self.problem, self.cluster, self.comm = problem, cluster, comm
-        self.latency_limit_s = float("inf") if max_latency_s is None else max_latency_s
-        self.best, self.stages, self.tried = float("inf"), (), 0
-        self.drafts: dict[tuple[int, int, int], StageDraft] = {}
+    def __init__(
+        self, problem: SplitProblem, cluster: Cluster, accounting: Accounting, max_latency_s: float | None,
+        deadline: float,
+    ) -> None:  # fmt: skip
+        self.problem, self.cluster, self.accounting = problem, cluster, accounting
+        self.max_latency_s, self.deadline = max_latency_s, deadline
+        self.latency_limit_s = math.inf if max_latency_s is None else max_latency_s
+        self.least_s, self.stages = math.inf, ()
+        self.tried = 0
+        self.drafts: dict[tuple[int, int, int], Sequence[StageDraft]] = {}
 
     stages: Drafted
 
@@ -65,19 +73,32 @@ class _Enumeration:
             self.tried += 1
             if self.tried % 64 == 0 and clock.now() > self.deadline:
                 raise _Stop
-            period, latency = period_and_latency(
-                self.cluster, stages_of(self.problem, self.cluster, drafts, comm=self.comm)
-            )
-            if latency <= self.latency_limit_s and period < self.best:
-                self.best, self.stages = period, drafts
+            self.judge(drafts)
             return
         devices = free
         while devices:
             for stop in range(cut + 1, self.problem.cuts + 1):
-                self.extend(stop, free & ~devices, (*drafts, self.stage(cut, stop, devices)))
+                for draft in self.stage(cut, stop, devices):
+                    self.extend(stop, free & ~devices, (*drafts, draft))
             devices = (devices - 1) & free
 
-    def stage(self, start: int, stop: int, devices: int) -> StageDraft:
+    def judge(self, drafts: Drafted) -> None:
+        if self.accounting.comm == "paper":
+            stages = stages_of(self.problem, self.cluster, drafts, comm="paper")
+            period, latency = period_and_latency(self.cluster, stages)
+        else:
+            found = judged(
+                self.problem, self.cluster, drafts, self.accounting,
+                below_s=self.least_s, deadline=self.deadline, max_latency_s=self.max_latency_s,
+            )  # fmt: skip
+            if found is None:
+                return
+            period, latency = found.period_s, found.latency_s
+        if period < self.least_s and latency <= self.latency_limit_s:
+            self.least_s, self.stages = period, drafts
+
+    def stage(self, start: int, stop: int, devices: int) -> Sequence[StageDraft]:
+        """The stage on these devices: with the leader of least transfer, or by resources with every leader."""
         key = (start, stop, devices)
         if key not in self.drafts:
             speeds = [device.speed for device in self.cluster.devices]
@@ -86,7 +107,8 @@ class _Enumeration:
             bounds = balanced_rows(self.problem.segment(start, stop), [speeds[device] for device in members])
             split = (Split(start, stop, tiles(members, bounds)),)
             choices = [StageDraft(leader, split) for leader in members]
-            self.drafts[key] = min(
-                choices, key=lambda draft: stage_of(self.problem, self.cluster, draft, comm=self.comm).transfer_s
-            )
+            if self.accounting.comm == "paper":
+                timed = [stage_of(self.problem, self.cluster, one, comm="paper") for one in choices]
+                choices = [choices[min(range(len(timed)), key=lambda place: timed[place].transfer_s)]]
+            self.drafts[key] = choices
         return self.drafts[key]

@@ -238,7 +238,7 @@ def _steady_starts(
             last, first = order.turns[-1], order.turns[0]
             arcs.append((last.task, first.task, held[last.task] - (1 + last.behind - first.behind) * period))
     for buffer in schedule.buffers:
-        arcs += [(one, two, seconds[one] - buffer.slots * period) for one in buffer.readers for two in buffer.writers]
+        arcs += [(one, two, seconds[one] - buffer.slots * period) for one in buffer.users for two in buffer.writers]
     entries = [number for number, task in enumerate(plan.tasks) if not task.after]
     for number, took in enumerate(seconds):  # a frame is let in when an earlier one, a window before, has left
         arcs += [(number, entry, took - schedule.window * period) for entry in entries]

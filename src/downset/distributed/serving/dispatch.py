@@ -30,7 +30,7 @@ class Instance(NamedTuple):
 class _DispatchedFrame:
     waits: list[int]
     left: int
-    unread: list[int]
+    users_left: list[int]
     taken: set[int] = field(default_factory=set)
 
 
@@ -67,7 +67,7 @@ class Dispatch:
         assert self.has_room
         number, work = self._admitted, self.work
         self._inside[number] = _DispatchedFrame(
-            [len(before) for before in work.after], len(work.after), list(work.readers)
+            [len(before) for before in work.after], len(work.after), list(work.users)
         )
         self._due.update(Instance(number, task) for task, before in enumerate(work.after) if not before)
         self._admitted += 1
@@ -121,15 +121,11 @@ class Dispatch:
             frame.waits[other] -= 1
             if not frame.waits[other]:
                 self._due.add(Instance(instance.frame, other))
-        for buffer in work.read[instance.task]:
-            frame.unread[buffer] -= 1
-            if not frame.unread[buffer] and buffer in frame.taken:
-                self._given_back[buffer] += 1
+        for buffer in work.used[instance.task]:
+            frame.users_left[buffer] -= 1
+            self._given_back[buffer] += not frame.users_left[buffer]
         frame.left -= 1
         if frame.left:
             return False
-        for buffer, readers in enumerate(work.readers):
-            if not readers and buffer in frame.taken:
-                self._given_back[buffer] += 1
         del self._inside[instance.frame]
         return True

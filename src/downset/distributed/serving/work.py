@@ -22,9 +22,9 @@ class RunTables:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
     are ordered by (frame + rounds behind, position). `held[t]`: the numbers of the resources that it occupies.
     `lanes[r]`: how many tasks run side by side on resource r: one, and on a medium one for each pair of devices.
-    `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`: how many tasks
-    read it; 0: it is freed when its frame leaves. `planned_s`: the planned seconds of each task. `steps[t]`: the tasks
-    of the plan for which t stands, in order."""
+    `written[t]`: the buffers that it writes; `used[t]`: those that it writes or reads. `slots[b]`: how many frames
+    buffer b has room for. `users[b]`: how many tasks write or read it. `planned_s`: the planned seconds of each task.
+    `steps[t]`: the tasks of the plan for which t stands, in order."""
 
     window: int
     after: tuple[tuple[int, ...], ...]
@@ -34,9 +34,9 @@ class RunTables:
     lanes: tuple[int, ...]
     held: tuple[tuple[int, ...], ...]
     written: tuple[tuple[int, ...], ...]
-    read: tuple[tuple[int, ...], ...]
+    used: tuple[tuple[int, ...], ...]
     slots: tuple[int, ...]
-    readers: tuple[int, ...]
+    users: tuple[int, ...]
     planned_s: tuple[float, ...]
     steps: tuple[tuple[int, ...], ...]
 
@@ -68,10 +68,10 @@ def work_of(plan: Pipeline) -> RunTables:
         first = next((placed[r] for r in resources_of(plan, task) if r in placed), {})
         place.append((behind.get(index, 0), first.get(index, index)))
     written: list[list[int]] = [[] for _ in tasks]
-    read: list[list[int]] = [[] for _ in tasks]
+    used: list[list[int]] = [[] for _ in tasks]
     for buffer, described in enumerate(schedule.buffers):
         _list(written, described.writers, buffer)
-        _list(read, described.readers, buffer)
+        _list(used, described.users, buffer)
     return RunTables(
         window=schedule.window,
         after=after,
@@ -81,9 +81,9 @@ def work_of(plan: Pipeline) -> RunTables:
         lanes=tuple(pairs if resource.kind == "medium" else 1 for resource, _ in number),
         held=tuple(held),
         written=tuple(map(tuple, written)),
-        read=tuple(map(tuple, read)),
+        used=tuple(map(tuple, used)),
         slots=tuple(described.slots for described in schedule.buffers),
-        readers=tuple(len(set(described.readers)) for described in schedule.buffers),
+        users=tuple(len(described.users) for described in schedule.buffers),
         planned_s=tuple(min(seconds, math.inf) for seconds in plan_seconds(plan)),
         steps=tuple((index,) for index in range(len(tasks))),
     )
@@ -101,7 +101,7 @@ def joined(work: RunTables) -> RunTables:
     def together(buffers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(dict.fromkeys(b for task in chain for b in buffers[task])) for chain in chains)
 
-    read = together(work.read)
+    used = together(work.used)
     return RunTables(
         window=work.window,
         after=tuple(anew(work.after[chain[0]]) for chain in chains),
@@ -111,9 +111,9 @@ def joined(work: RunTables) -> RunTables:
         lanes=work.lanes,
         held=tuple(work.held[chain[0]] for chain in chains),
         written=together(work.written),
-        read=read,
+        used=used,
         slots=work.slots,
-        readers=tuple(sum(buffer in one for one in read) for buffer in range(len(work.slots))),
+        users=tuple(sum(buffer in one for one in used) for buffer in range(len(work.slots))),
         planned_s=tuple(sum(work.planned_s[task] for task in chain) for chain in chains),
         steps=tuple(tuple(step for task in chain for step in work.steps[task]) for chain in chains),
     )

@@ -77,12 +77,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class TimedBuffer:
-    """Room that a frame takes from the start of the first of its `writers` to the end of the last of its `readers`. A
-    writer waits until fewer than `slots` frames are in it (None: without limit)."""
+    """Room that a frame takes from the start of the first of its `writers` to the end of the last of its `users`, the
+    tasks that write or read it. A writer waits until fewer than `slots` frames are in it (None: without limit)."""
 
     nbytes: int
     writers: tuple[int, ...]
-    readers: tuple[int, ...]
+    users: tuple[int, ...]
     slots: int | None = None
 
 
@@ -122,9 +122,7 @@ def event_graph(
     for buffer in buffers:
         if buffer.slots is not None:
             arcs += [
-                (reader, writer, tasks[reader].lasts_s, buffer.slots)
-                for reader in buffer.readers
-                for writer in buffer.writers
+                (user, writer, tasks[user].lasts_s, buffer.slots) for user in buffer.users for writer in buffer.writers
             ]
     if window:
         arcs.append((end, begin, 0.0, schedule.window))

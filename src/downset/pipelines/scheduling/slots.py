@@ -61,7 +61,7 @@ class _Fewer:
     ) -> None:  # fmt: skip
         held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
         plain = event_graph(tasks, schedule)
-        arcs = [(one, two, place) for place, b in enumerate(held) for one in b.readers for two in b.writers]
+        arcs = [(one, two, place) for place, b in enumerate(held) for one in b.users for two in b.writers]
         tails, heads, owners = (
             np.array(column, np.int64) for column in (zip(*arcs, strict=True) if arcs else [()] * 3)
         )
@@ -113,7 +113,7 @@ def _occupancy(
     tasks: Sequence[TimedTask], starts: npt.NDArray[np.float64], period: float, buffer: TimedBuffer, window: int
 ) -> int:
     begin = min(float(starts[writer]) for writer in buffer.writers)
-    end = max(float(starts[reader]) + tasks[reader].lasts_s for reader in buffer.readers)
+    end = max(float(starts[user]) + tasks[user].lasts_s for user in buffer.users)
     return min(window, max(1, math.ceil((end - begin) / period - 1e-9))) if period > 0 else 1
 
 
@@ -122,13 +122,13 @@ def conflicts(buffers: Sequence[TimedBuffer], between: npt.NDArray[np.int64]) ->
     share bytes. `between`: `frames_between` of the tasks with the buffers' slots."""
     if not buffers:
         return []
-    readers = {tasks: place for place, tasks in enumerate(dict.fromkeys(buffer.readers for buffer in buffers))}
+    users = {tasks: place for place, tasks in enumerate(dict.fromkeys(buffer.users for buffer in buffers))}
     writers = {tasks: place for place, tasks in enumerate(dict.fromkeys(buffer.writers for buffer in buffers))}
-    reached = [between[list(tasks)].max(axis=0) for tasks in readers]
+    reached = [between[list(tasks)].max(axis=0) for tasks in users]
     least = np.array([[row[list(tasks)].max() for tasks in writers] for row in reached])
-    read = [readers[buffer.readers] for buffer in buffers]
+    used = [users[buffer.users] for buffer in buffers]
     written = [writers[buffer.writers] for buffer in buffers]
-    # A writer of the one is at most so many frames ahead of the readers of the other, and the other way round.
-    ahead = least[np.ix_(read, written)]
+    # A writer of the one is at most so many frames ahead of the users of the other, and the other way round.
+    ahead = least[np.ix_(used, written)]
     pairs = np.argwhere(np.triu(ahead + ahead.T > 1, 1))
     return [(one, two) for one, two in pairs.tolist()]
