@@ -87,13 +87,13 @@ class _Enumeration:
             stages = stages_of(self.problem, self.cluster, drafts, comm="paper")
             period, latency = period_and_latency(self.cluster, stages)
         else:
-            found = judged(
+            judgement = judged(
                 self.problem, self.cluster, drafts, self.accounting,
                 below_s=self.least_s, deadline=self.deadline, max_latency_s=self.max_latency_s,
             )  # fmt: skip
-            if found is None:
+            if judgement is None:
                 return
-            period, latency = found.period_s, found.latency_s
+            period, latency = judgement.period_s, judgement.latency_s
         if period < self.least_s and latency <= self.latency_limit_s:
             self.least_s, self.stages = period, drafts
 
