@@ -29,15 +29,12 @@ public:
         const int members = sort_places(v, earlier);
         members_ += members;
         const Bytes reused = problem_.most_reused(v);
-        Bytes transient = 0;
+        Bytes transient = problem_.extra(v);
         items_.clear();
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
             const Seen written = seen(lists.producers[s]), read = seen(lists.consumers[s]);
-            if (written.self) {  // live while v runs, whichever operator allocated it
-                transient += lists.nbytes[s];
-                continue;
-            }
-            const bool allocated = written.done || lists.producers[s].empty();
+            // v may run after all that read it, where another operator has allocated it
+            const bool allocated = written.self || written.done || lists.producers[s].empty();
             if (!allocated && !written.free) continue;
             const bool stays = lists.kept[s] || read.self || read.later;
             if (allocated && !stays && !read.free) continue;  // freed by then
@@ -161,9 +158,11 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& order, doubl
     const std::vector<Bytes> met = transients(problem, order);
     for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
         at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
-        for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
-        for (int v : lists.consumers[s])
-            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
+        for (int v : lists.consumers[s]) touched[v] += lists.nbytes[s];
+        // Where several make it, all that read it may have run before one of these.
+        if (!lists.kept[s] && lists.producers[s].size() != 1) continue;
+        for (int v : lists.producers[s])
+            if (!std::binary_search(lists.consumers[s].begin(), lists.consumers[s].end(), v))
                 touched[v] += lists.nbytes[s];
     }
     Bytes bound = std::max({problem.floor, problem.start_live, at_the_end});
@@ -171,7 +170,7 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& order, doubl
     std::vector<int> sequence(problem.count);
     for (int v = 0; v < problem.count; ++v) {
         sequence[v] = v;
-        bound = std::max(bound, touched[v] - problem.most_reused(v));
+        bound = std::max(bound, touched[v] + problem.extra(v) - problem.most_reused(v));
     }
     std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
     Closures closures(problem);

@@ -4,7 +4,7 @@ forward or backward (search_space.py)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from downset import native
@@ -56,37 +56,55 @@ class OrderEngine(Protocol):
 class _Native:
     def __init__(self, problem: OrderProblem) -> None:
         self._module = native.compiled
-        self._forward = native_problem(problem)
+        self._given = native_problem(problem)
+        self._forward, self._members = self._module.decompose(self._given, relaxed=False)
         self._backward = self._forward.reversed()
+        self._parts_of: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def _space(self, backward: bool) -> _native.OrderProblem:
         return self._backward if backward else self._forward
 
+    def _operators(self, parts: Sequence[int]) -> tuple[int, ...]:
+        """The order of operators of an order of segments."""
+        steps = tuple(operator for part in parts for operator in self._members[part])
+        self._parts_of[steps] = tuple(parts)
+        return steps
+
+    def _parts(self, steps: Sequence[int]) -> Sequence[int]:
+        """The order of segments that gave this order of operators, or any."""
+        return self._parts_of.get(tuple(steps), range(len(self._members)))
+
     def peak(self, steps: Sequence[int]) -> int:
-        return self._module.order_peak(self._forward, steps)
+        return self._module.order_peak(self._given, steps)
+
+    def merge(self) -> tuple[int, ...] | None:
+        parts, members = self._module.decompose(self._given, relaxed=True)
+        chosen = self._module.greedy(parts, 1.0, MANY)
+        return tuple(operator for part in chosen for operator in members[part]) or None
 
     def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
-        return tuple(self._module.greedy(self._space(backward), seconds, moves)) or None
+        return self._operators(self._module.greedy(self._space(backward), seconds, moves)) or None
 
     def beam(
         self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
     ) -> tuple[tuple[int, ...] | None, int]:
         steps, expanded = self._module.beam(self._space(backward), width, bound, incumbent, seconds, states)
-        return tuple(steps) or None, expanded
+        return self._operators(steps) or None, expanded
 
     def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
-        return self._module.closure_bound(self._forward, order, seconds, members)
+        return self._module.closure_bound(self._forward, self._parts(order), seconds, members)
 
     def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
-        return self._module.pair_bound(self._forward, order, bound, seconds, members)
+        return self._module.pair_bound(self._forward, self._parts(order), bound, seconds, members)
 
     def search(self, *, backward: bool) -> OrderSearch:
-        return _NativeSearch(self._module.BestFirst(self._space(backward), _BYTES))
+        search = self._module.BestFirst(self._space(backward), _BYTES)
+        return _NativeSearch(search, self._operators)
 
 
 class _NativeSearch:
-    def __init__(self, search: _native.BestFirst) -> None:
-        self._search = search
+    def __init__(self, search: _native.BestFirst, operators: Callable[[Sequence[int]], tuple[int, ...]]) -> None:
+        self._search, self._operators = search, operators
 
     @property
     def bound(self) -> int:
@@ -98,7 +116,7 @@ class _NativeSearch:
 
     @property
     def steps(self) -> Sequence[int]:
-        return self._search.steps
+        return self._operators(self._search.steps)
 
     def advance(self, bound: int, incumbent: int, seconds: float, states: int, /) -> Outcome:
         return Outcome[self._search.advance(bound, incumbent, seconds, states).name]
