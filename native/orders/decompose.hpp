@@ -140,6 +140,8 @@ public:
 
     // By segment, in a topological order: its operators as they run.
     const std::vector<Ints>& members() const { return members_; }
+    // Whether every operator was taken for fixed.
+    bool all_fixed() const { return all_fixed_; }
 
     // The problem whose operators are the segments.
     OrderProblem reduced() const {
@@ -195,6 +197,7 @@ private:
     };
     const OrderProblem& problem_;
     const FixedCosts fixed_;
+    bool all_fixed_ = true;
     Ints next_;  // by operator: the one after it in its segment
     std::vector<Ends> ends_;
     std::vector<Arc> arcs_;
@@ -208,8 +211,10 @@ private:
     void build() {
         const int source = 2 * problem_.count, sink = source + 1;
         arcs_.reserve(4 * static_cast<std::size_t>(problem_.count) + 2);
+        between_.reserve(4 * static_cast<std::size_t>(problem_.count) + 2);
         for (int v = 0; v < problem_.count; ++v) {
             const auto& cost = fixed_.costs[v];
+            all_fixed_ = all_fixed_ && cost.fixed;
             connect(2 * v, 2 * v + 1, {{cost.hill, cost.drop, v, v, cost.fixed}}, cost.fixed);
             for (const int u : problem_.lists.predecessors[v]) connect(2 * u + 1, 2 * v, {}, true);
             if (problem_.lists.predecessors[v].empty()) connect(source, 2 * v, {}, true);
@@ -362,10 +367,10 @@ private:
     }
 };
 
-// {the problem of the segments, the operators of each}
-inline std::pair<OrderProblem, std::vector<Ints>> decompose(const OrderProblem& problem, bool relaxed) {
+// {the problem of the segments, the operators of each, whether every operator was taken for fixed}
+inline std::tuple<OrderProblem, std::vector<Ints>, bool> decompose(const OrderProblem& problem, bool relaxed) {
     const Decomposition parts(problem, relaxed);
-    return {parts.reduced(), parts.members()};
+    return {parts.reduced(), parts.members(), parts.all_fixed()};
 }
 
 }  // namespace downset

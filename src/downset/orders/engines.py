@@ -57,7 +57,7 @@ class _Native:
     def __init__(self, problem: OrderProblem) -> None:
         self._module = native.compiled
         self._given = native_problem(problem)
-        self._forward, self._members = self._module.decompose(self._given, relaxed=False)
+        self._forward, self._members, self._all_fixed = self._module.decompose(self._given, relaxed=False)
         self._backward = self._forward.reversed()
         self._parts_of: dict[tuple[int, ...], tuple[int, ...]] = {}
 
@@ -77,9 +77,11 @@ class _Native:
     def peak(self, steps: Sequence[int]) -> int:
         return self._module.order_peak(self._given, steps)
 
-    def merge(self) -> tuple[int, ...] | None:
-        parts, members = self._module.decompose(self._given, relaxed=True)
-        chosen = self._module.greedy(parts, 1.0, MANY)
+    def merge(self, *, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
+        parts, members = self._forward, self._members
+        if not self._all_fixed:
+            parts, members, _ = self._module.decompose(self._given, relaxed=True)
+        chosen = self._module.greedy(parts, seconds, moves)
         return tuple(operator for part in chosen for operator in members[part]) or None
 
     def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:

@@ -69,15 +69,17 @@ def improving(
     work limit these are a prefix of those under a larger one."""
     limited = work_limit is not None
     run = _OptimalSearch(engine_of(problem, engine), time.perf_counter() + time_limit_s, work_limit)
+    moves = _MOVES if limited else MANY
     run.try_order(tuple(range(len(problem.predecessors))))
-    run.try_order(kahn(problem).solution)
-    run.try_order(dfs(problem).solution)
-    for backward in (False, True):
-        run.try_order(
-            run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=_MOVES if limited else MANY)
-        )
+    run.try_order(run.parts.merge(seconds=0.05 * time_limit_s, moves=moves))
     members, pair_members = (_MEMBERS, _PAIR_MEMBERS) if limited else (MANY, MANY)
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.1 * run.left_s(), members))
+    if not run.settled():
+        run.try_order(kahn(problem).solution)
+        run.try_order(dfs(problem).solution)
+    for backward in (False, True):
+        if not run.settled():
+            run.try_order(run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=moves))
     run.search(_FIRST, 0.1 * time_limit_s)
     run.beams(WIDTHS[0], 0)
     incumbent = run.best if run.left() else None  # the same order under every work limit that is not spent here
