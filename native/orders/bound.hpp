@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "bits.hpp"
@@ -22,14 +23,17 @@ public:
     // Operators that were free to stand before or after the one asked about, summed over all flows.
     std::int64_t members() const { return members_; }
 
+    // The least that is live after any downset.
+    Bytes least_live() { return least(-1, std::numeric_limits<Bytes>::min()); }
+
     // The least transient of v where `earlier` (an operator, or -1) ran before it, its largest in-place candidate taken
     // off; anything up to `enough` if it is no more.
     Bytes least(int v, Bytes enough, int earlier = -1) {
         const auto& lists = problem_.lists;
         const int members = sort_places(v, earlier);
         members_ += members;
-        const Bytes reused = problem_.most_reused(v);
-        Bytes transient = problem_.extra(v);
+        const Bytes reused = v < 0 ? 0 : problem_.most_reused(v);
+        Bytes transient = v < 0 ? 0 : problem_.extra(v);
         items_.clear();
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
             const Seen written = seen(lists.producers[s]), read = seen(lists.consumers[s]);
@@ -97,9 +101,11 @@ private:
 
     int sort_places(int v, int earlier) {
         std::fill(place_.begin(), place_.end(), 0);
-        reach(v, problem_.lists.predecessors, kDone);
-        reach(v, problem_.successors, kLater);
-        place_[v] = kSelf;
+        if (v >= 0) {
+            reach(v, problem_.lists.predecessors, kDone);
+            reach(v, problem_.successors, kLater);
+            place_[v] = kSelf;
+        }
         if (earlier >= 0) {
             require(place_[earlier] == 0 || place_[earlier] == kDone, "operator ", earlier, " runs after ", v);
             place_[earlier] = kDone;
