@@ -1,6 +1,6 @@
 // A lower bound on the peak of every order: for each operator v the least that can be live while it runs, over all
-// downsets at which it can run. Live bytes are submodular, so each is one minimum cut (a closure problem). Specified by
-// its Python twin in downset/orders/bound.py, which enumerates the downsets.
+// downsets at which it can run. Live bytes are submodular, so each is one minimum cut (a closure problem). The oracle
+// in tests/orders/oracles/bounds.py enumerates the downsets.
 #pragma once
 
 #include <algorithm>

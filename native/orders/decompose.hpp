@@ -1,14 +1,14 @@
 // Takes an order problem apart where that loses nothing: operators that may run in one fixed sequence become one
 // segment, and what is left is a smaller problem with the same least peak.
 //
-// An operator is *fixed* where the bytes that it allocates, takes over and frees are the same in every order. A chain of
-// fixed operators falls apart into segments, each with a hill (the most it holds above its start) and a drop (what it
-// leaves). Stopping between two segments is of use only at a valley: `joins` states when it is not. Two chains of fixed
-// operators between the same two points merge into one (Abdel-Wahab and Kameda, 1978, for series-parallel precedences;
-// Liu, 1987, for trees). All of this holds whatever else runs in between, since nothing else changes what a fixed
-// operator takes. A reader of a storage that several operators may be the last to read is not fixed: it stays a step of
-// its own, in its place in the chain. A part between two points that is neither is searched for its chain of valleys
-// (valleys.hpp), if nothing that several operators may free crosses its border.
+// An operator is *fixed* where the bytes that it allocates, takes over and frees are the same in every order. A chain
+// of fixed operators falls apart into segments, each with a hill (the most it holds above its start) and a drop (what
+// it leaves). Stopping between two segments is of use only at a valley: `joins` states when it is not. Two chains of
+// fixed operators between the same two points merge into one (Abdel-Wahab and Kameda, 1978, for series-parallel
+// precedences; Liu, 1987, for trees). All of this holds whatever else runs in between, since nothing else changes what
+// a fixed operator takes. A reader of a storage that several operators may be the last to read is not fixed: it stays a
+// step of its own, in its place in the chain. A part between two points that is neither is searched for its chain of
+// valleys (valleys.hpp), if nothing that several operators may free crosses its border.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,8 @@ namespace downset {
 
 class Decomposition {
 public:
-    // `relaxed`: the first maker and the last reader of a storage in the given order are taken for those of every order.
-    // What comes out is only a guess.
+    // `relaxed`: the first maker and the last reader of a storage in the given order are taken for those of every
+    // order. What comes out is only a guess.
     Decomposition(const OrderProblem& problem, bool relaxed)
         : problem_(problem), fixed_(problem, relaxed), links_(problem.count), graph_(problem, fixed_, links_),
           problems_(problem, fixed_, links_) {

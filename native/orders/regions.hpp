@@ -64,7 +64,9 @@ private:
     Ints dominators(bool forward) const {
         Ints nearest(graph_.nodes(), -1);
         std::int64_t steps = 64 * static_cast<std::int64_t>(order_.size()) + (1 << 20);
-        const auto sooner = [&](int one, int other) { return forward ? place_[one] < place_[other] : place_[one] > place_[other]; };
+        const auto sooner = [&](int one, int other) {
+            return forward ? place_[one] < place_[other] : place_[one] > place_[other];
+        };
         for (std::size_t turn = 1; turn < order_.size(); ++turn) {
             const int node = order_[forward ? turn : order_.size() - 1 - turn];
             int common = -1;

@@ -56,8 +56,8 @@ public:
         }
         chain.push_back(segment);
     }
-    // Two chains of fixed segments side by side: what leaves less runs first, by rising hills; then the rest, by falling
-    // hill above what it leaves.
+    // Two chains of fixed segments side by side: what leaves less runs first, by rising hills; then the rest, by
+    // falling hill above what it leaves.
     Chain merged(const Chain& one, const Chain& other) {
         const auto rank = [](const Segment& segment) {
             const bool falls = segment.drop < 0;
@@ -84,6 +84,7 @@ public:
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
             for (const int v : makers(s)) touching_[v].push_back(static_cast<int>(s));
             for (const int v : readers(s)) touching_[v].push_back(static_cast<int>(s));
+            if (makers(s).empty() && readers(s).empty()) always_ += lists.nbytes[s];
         }
     }
 
@@ -112,8 +113,8 @@ public:
         for (const int s : storages) {
             bool foreign = false, read_elsewhere = lists.kept[s];
             Ints made_by = parts_of(makers(s), foreign), read_by = parts_of(readers(s), read_elsewhere);
-            adds_up = adds_up && !(foreign && !made_by.empty()) &&
-                      (lists.kept[s] || !(read_elsewhere && !read_by.empty()));
+            adds_up =
+                adds_up && !(foreign && !made_by.empty()) && (lists.kept[s] || !(read_elsewhere && !read_by.empty()));
             if (made_by.empty() && read_by.empty()) continue;
             const bool within = made_by == read_by && made_by.size() == 1 && !read_elsewhere;
             if (within && segments[made_by[0]].head != segments[made_by[0]].tail) continue;  // of one segment alone
@@ -124,6 +125,10 @@ public:
             parts.consumers.push_back(read_by.empty() ? made_by : std::move(read_by));
             parts.producers.push_back(std::move(made_by));
         }
+        parts.nbytes.push_back(always_);
+        parts.kept.push_back(true);
+        parts.producers.emplace_back();
+        parts.consumers.emplace_back();
         for (std::size_t part = 0; part < segments.size(); ++part) {
             if (segments[part].fixed)
                 parts.extra[part] = segments[part].hill - allocated[part];
@@ -141,6 +146,7 @@ private:
     const Links& links_;
     std::vector<Ints> touching_;  // by operator: the storages that it may allocate or free
     Ints part_of_;
+    Bytes always_ = 0;  // of storages that no operator makes or reads
 
     Ints makers(std::size_t s) const {
         const int by = fixed_.allocator[s];

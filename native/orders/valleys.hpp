@@ -1,4 +1,5 @@
-// The order of a part that loses nothing wherever the part stands: a chain of stretches, each from a valley to a valley.
+// The order of a part that loses nothing wherever the part stands: a chain of stretches, each from a valley to a
+// valley.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ struct Stretch {
 class Valleys {
 public:
     // `state_limit`: of all searches together.
-    Valleys(const OrderProblem& problem, std::int64_t state_limit) : problem_(problem), limit_(state_limit), states_(state_limit) {}
+    Valleys(const OrderProblem& problem, std::int64_t state_limit)
+        : problem_(problem), limit_(state_limit), states_(state_limit) {}
 
     std::int64_t expanded() const { return limit_ - states_; }
 

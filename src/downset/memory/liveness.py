@@ -62,8 +62,8 @@ class OrderProblem:
 
     `predecessors[v]` lists the operators that v directly waits for, ascending. `in_place[v]` lists the storages whose
     bytes v's output may take over once v is their only consumer left: the largest of these. `in_place_bytes[v]` states
-    how many bytes of each, no more than v allocates (empty: all). `floor_bytes`: bytes that every order needs before its first operator
-    (all graph inputs together)."""
+    how many bytes of each, no more than v allocates (empty: all). `floor_bytes`: bytes that every order needs before
+    its first operator (all graph inputs together)."""
 
     predecessors: tuple[tuple[int, ...], ...]
     storages: tuple[Storage, ...]
