@@ -91,6 +91,37 @@ def lattice() -> str:
     return sheet("Every order is a way from nothing to everything", "".join(drawn), width_px=WIDTH_PX, height_px=392)
 
 
+def segments() -> str:
+    """Two branches of one operator after another, whose results meet: what is live while each operator runs, branch
+    after branch and with their segments merged."""
+    sizes = ((60, 20, 90, 10, 45, 30), (80, 40, 100, 5, 50, 25))
+    predecessors: list[tuple[int, ...]] = []
+    storages = []
+    for branch in sizes:
+        for place, nbytes in enumerate(branch):
+            operator = len(predecessors)
+            predecessors.append((operator - 1,) if place else ())
+            reader = operator + 1 if place + 1 < len(branch) else 2 * len(branch)
+            storages.append(ds.Storage(nbytes, (operator,), (reader,)))
+    predecessors.append((len(sizes[0]) - 1, len(predecessors) - 1))
+    storages.append(ds.Storage(10, (len(predecessors) - 1,), (len(predecessors) - 1,), kept=True))
+    problem = OrderProblem(tuple(predecessors), tuple(storages))
+    charts: list[tuple[str, Chart]] = []
+    most = ds.plan_order(problem, method="file").peak_bytes
+    for name, method in (("Branch after branch", "file"), ("Segments merged", "optimal")):
+        order = ds.plan_order(problem, method=method)
+        marks = [
+            Mark(step, 0, 0.92, nbytes, f"c{min(operator // len(sizes[0]), 2)}")
+            for step, (operator, nbytes) in enumerate(zip(order.steps, profile(problem, order.steps), strict=True))
+        ]
+        steps = Axis(0, len(predecessors), "step", "steps")
+        chart = Chart(f"{name}: peak {order.peak_bytes} B", steps, Axis(0, most, "live", "bytes"), tuple(marks),
+                      height_px=120)  # fmt: skip
+        charts.append(("", chart))
+    legend = {"c0": "first branch", "c1": "second branch", "c2": "where they meet"}
+    return chart_sheet("Between two segments an order may wait at a valley", charts, legend)
+
+
 def arenas() -> str:
     """The records of docs/arenas.md one behind the other, and at the offsets of `best`."""
     records = [
@@ -375,9 +406,9 @@ def training() -> str:
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
-    "lattice": lattice, "arenas": arenas, "stages": stages, "pipelines": pipelines, "partial": partial,
-    "cluster": cluster, "rewriting": rewriting, "verification": verification, "memory-models": memory_models,
-    "how-a-job-runs": how_a_job_runs, "pieces": pieces, "training": training,
+    "lattice": lattice, "segments": segments, "arenas": arenas, "stages": stages, "pipelines": pipelines,
+    "partial": partial, "cluster": cluster, "rewriting": rewriting, "verification": verification,
+    "memory-models": memory_models, "how-a-job-runs": how_a_job_runs, "pieces": pieces, "training": training,
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@
 #include "orders/beam.hpp"
 #include "orders/best_first.hpp"
 #include "orders/bound.hpp"
+#include "orders/decompose.hpp"
 #include "outcome.hpp"
 #include "partial/price.hpp"
 #include "pieces/search.hpp"
@@ -62,6 +63,8 @@ void bind_orders(nb::module_& module) {
             "predecessors"_a, "nbytes"_a, "producers"_a, "consumers"_a, "kept"_a, "in_place"_a, "in_place_bytes"_a,
             "floor_bytes"_a)
         .def("reversed", &OrderProblem::reversed, "The same orders, read from their ends.");
+    module.def("decompose", &decompose, "problem"_a, "relaxed"_a, Unlocked(),
+               "(The problem of segments with the same least peak, the operators of each, whether all are fixed).");
     nb::class_<BestFirst>(module, "BestFirst", "A search for an order of least peak that goes on where it stopped.")
         .def(nb::init<const OrderProblem&, std::int64_t>(), "problem"_a, "byte_limit"_a)
         .def("advance", &BestFirst::advance, "bound_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a, "state_limit"_a,

@@ -74,7 +74,7 @@ ELSEWHERE = {"platformdirs": {"tuning"}, "jinja2": {"reports"}}
 """Optional libraries with another home, inside functions too."""
 
 PLANNERS = {
-    "orders": {"beam", "best_first", "dfs", "exhaustive", "greedy", "kahn", "optimal", "serenity", "planners", "plan"},
+    "orders": {"beam", "dfs", "exhaustive", "greedy", "kahn", "optimal", "serenity", "planners", "plan"},
     "arenas": {"best", "exact", "greedy_by_size", "local_search", "strip_packing", "planners", "plan"},
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
     "pipelines": {

@@ -283,7 +283,7 @@ def test_a_callable_is_given_what_its_signature_names_and_nothing_else():
 
     assert plan_order(DIAMOND, method=by_default, time_limit_s=3.0).steps == (0, 1, 2, 3)
     assert given == [3.0]
-    assert plan_order(DIAMOND, method=by_position, engine="python").steps == (0, 1, 2, 3)
+    assert plan_order(DIAMOND, method=by_position, time_limit_s=2.0).steps == (0, 1, 2, 3)
     with pytest.raises(UsageError, match="takes no option 'width'; its own are: none"):
         plan_order(DIAMOND, method=by_position, width=3)
 

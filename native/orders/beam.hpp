@@ -1,4 +1,4 @@
-// Quick answers: greedy and beam search, specified by their Python twins greedy.py and beam.py.
+// Quick answers: greedy and beam search. Oracles: downset/orders/greedy.py and tests/orders/oracles/beam.py.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Searches for an order of least peak memory over downsets, specified by the Python twin in
-// downset/orders/best_first.py.
+// Searches for an order of least peak memory over downsets. Oracle: tests/orders/oracles/best_first.py.
 #pragma once
 
 #include <algorithm>

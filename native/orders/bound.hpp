@@ -1,9 +1,10 @@
 // A lower bound on the peak of every order: for each operator v the least that can be live while it runs, over all
-// downsets at which it can run. Live bytes are submodular, so each is one minimum cut (a closure problem). Specified by
-// its Python twin in downset/orders/bound.py, which enumerates the downsets.
+// downsets at which it can run. Live bytes are submodular, so each is one minimum cut (a closure problem). The oracle
+// in tests/orders/oracles/bounds.py enumerates the downsets.
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "bits.hpp"
@@ -22,22 +23,22 @@ public:
     // Operators that were free to stand before or after the one asked about, summed over all flows.
     std::int64_t members() const { return members_; }
 
+    // The least that is live after any downset.
+    Bytes least_live() { return least(-1, std::numeric_limits<Bytes>::min()); }
+
     // The least transient of v where `earlier` (an operator, or -1) ran before it, its largest in-place candidate taken
     // off; anything up to `enough` if it is no more.
     Bytes least(int v, Bytes enough, int earlier = -1) {
         const auto& lists = problem_.lists;
         const int members = sort_places(v, earlier);
         members_ += members;
-        const Bytes reused = problem_.most_reused(v);
-        Bytes transient = 0;
+        const Bytes reused = v < 0 ? 0 : problem_.most_reused(v);
+        Bytes transient = v < 0 ? 0 : problem_.extra(v);
         items_.clear();
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
             const Seen written = seen(lists.producers[s]), read = seen(lists.consumers[s]);
-            if (written.self) {  // live while v runs, whichever operator allocated it
-                transient += lists.nbytes[s];
-                continue;
-            }
-            const bool allocated = written.done || lists.producers[s].empty();
+            // v may run after all that read it, where another operator has allocated it
+            const bool allocated = written.self || written.done || lists.producers[s].empty();
             if (!allocated && !written.free) continue;
             const bool stays = lists.kept[s] || read.self || read.later;
             if (allocated && !stays && !read.free) continue;  // freed by then
@@ -100,9 +101,11 @@ private:
 
     int sort_places(int v, int earlier) {
         std::fill(place_.begin(), place_.end(), 0);
-        reach(v, problem_.lists.predecessors, kDone);
-        reach(v, problem_.successors, kLater);
-        place_[v] = kSelf;
+        if (v >= 0) {
+            reach(v, problem_.lists.predecessors, kDone);
+            reach(v, problem_.successors, kLater);
+            place_[v] = kSelf;
+        }
         if (earlier >= 0) {
             require(place_[earlier] == 0 || place_[earlier] == kDone, "operator ", earlier, " runs after ", v);
             place_[earlier] = kDone;
@@ -161,9 +164,11 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& order, doubl
     const std::vector<Bytes> met = transients(problem, order);
     for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
         at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
-        for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
-        for (int v : lists.consumers[s])
-            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
+        for (int v : lists.consumers[s]) touched[v] += lists.nbytes[s];
+        // Where several make it, all that read it may have run before one of these.
+        if (!lists.kept[s] && lists.producers[s].size() != 1) continue;
+        for (int v : lists.producers[s])
+            if (!std::binary_search(lists.consumers[s].begin(), lists.consumers[s].end(), v))
                 touched[v] += lists.nbytes[s];
     }
     Bytes bound = std::max({problem.floor, problem.start_live, at_the_end});
@@ -171,7 +176,7 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& order, doubl
     std::vector<int> sequence(problem.count);
     for (int v = 0; v < problem.count; ++v) {
         sequence[v] = v;
-        bound = std::max(bound, touched[v] - problem.most_reused(v));
+        bound = std::max(bound, touched[v] + problem.extra(v) - problem.most_reused(v));
     }
     std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
     Closures closures(problem);

@@ -27,6 +27,8 @@ public:
         std::vector<bool> kept;
         std::vector<Ints> in_place;
         std::vector<std::vector<Bytes>> in_place_bytes;  // of each of these, what is taken over
+        // By operator, added to its transient; empty: nothing. Only segments of operators have it (decompose.hpp).
+        std::vector<Bytes> extra = {};
     };
     struct Step {
         Bytes transient, left;
@@ -42,6 +44,7 @@ public:
         for (const Bytes nbytes : lists.in_place_bytes[v]) most = std::max(most, nbytes);
         return most;
     }
+    Bytes extra(int v) const { return lists.extra.empty() ? 0 : lists.extra[v]; }
 
     OrderProblem(Lists given, Bytes floor_bytes) : OrderProblem(std::move(given), {}, floor_bytes, false) {}
 
@@ -59,6 +62,7 @@ public:
             other.predecessors.push_back(turned(successors[v]));
             other.in_place.push_back(lists.in_place[v]);
             other.in_place_bytes.push_back(lists.in_place_bytes[v]);
+            if (!lists.extra.empty()) other.extra.push_back(lists.extra[v]);
         }
         std::vector<Ints> readers;
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
@@ -89,11 +93,9 @@ public:
             if (sets_.subset(terms_[term].others, set)) freed += terms_[term].nbytes;
         Bytes reused = 0;
         for (auto term = it.first_candidate; term < it.end; ++term)  // v reads it last of all
-            if (reversed_ ? !sets_.meets(terms_[term].others, set) : sets_.subset(terms_[term].others, set)) {
-                reused = terms_[term].nbytes;
-                break;
-            }
-        return {live + allocated - reused, live + allocated - freed};
+            if (reversed_ ? !sets_.meets(terms_[term].others, set) : sets_.subset(terms_[term].others, set))
+                reused = std::max(reused, terms_[term].nbytes);
+        return {live + allocated - reused + it.extra, live + allocated - freed};
     }
 
     // After v completed `set`: the ready set with v gone and what it opened.
@@ -144,7 +146,7 @@ public:
 
 private:
     struct Operator {
-        Bytes allocated = 0, freed = 0;                                               // by it in every order
+        Bytes allocated = 0, freed = 0, extra = 0;                                    // by it in every order
         std::int32_t first_shared = 0, first_read = 0, first_candidate = 0, end = 0;  // terms that depend on the order
     };
     struct Term {
@@ -176,6 +178,7 @@ private:
         const auto& read_by = reversed_ ? readers : lists.consumers;
         for (int v = 0; v < count; ++v) {
             Operator it;
+            it.extra = extra(v);
             const auto add = [&](Bytes nbytes, const Ints& all) { terms_.push_back({nbytes, sets_.add(all, v)}); };
             it.first_shared = static_cast<std::int32_t>(terms_.size());
             for (int s : produced[v])
@@ -208,6 +211,7 @@ private:
         require_size("kept", lists.kept.size(), storages);
         require_size("in_place", lists.in_place.size(), lists.predecessors.size());
         require_size("in_place_bytes", lists.in_place_bytes.size(), lists.predecessors.size());
+        if (!lists.extra.empty()) require_size("extra", lists.extra.size(), lists.predecessors.size());
         require_at_least<Bytes>("nbytes", lists.nbytes, 0);
         Bytes room = kMostBytes;
         for (const Bytes nbytes : lists.nbytes) {

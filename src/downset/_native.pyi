@@ -40,6 +40,11 @@ class OrderProblem:
     def reversed(self) -> OrderProblem:
         """The same orders, read from their ends."""
 
+def decompose(problem: OrderProblem, relaxed: bool) -> tuple[OrderProblem, list[list[int]], bool]:
+    """
+    (The problem of segments with the same least peak, the operators of each, whether all are fixed).
+    """
+
 class BestFirst:
     """A search for an order of least peak that goes on where it stopped."""
 

@@ -6,29 +6,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset import lattice
+from downset import lattice, native
 from downset.errors import LimitReached, UsageError
 from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.alternatives import alternatives
-from downset.orders.beam import beam
-from downset.orders.best_first import Outcome
 from downset.orders.bound import closure_bound, pair_bound
 from downset.orders.check import verify_order, verify_steps
-from downset.orders.engines import engine_of
 from downset.orders.exhaustive import exhaustive
-from downset.orders.greedy import greedy
+from downset.orders.greedy import greedy, greedy_steps
+from downset.orders.native_form import native_problem
 from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
 from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
+from downset.orders.searches import MANY, OrderSearches
 from downset.orders.serenity import serenity
 from tests.effort import cases
+from tests.orders.oracles import beam as beam_oracle
+from tests.orders.oracles import bounds as bound_oracle
+from tests.orders.oracles.best_first import BestFirst
 from tests.strategies import graphs, orders_of, wide_problems
 
 pytestmark = pytest.mark.native
 
-ENGINES = ("native", "python")
 MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
 
 
@@ -38,11 +39,10 @@ MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
 def test_optimal_is_the_least_peak_of_all_orders(memory, data):
     problem = order_problem(data.draw(graphs()), memory)
     least = exhaustive(problem)
-    for engine in ENGINES:
-        found = optimal(problem, engine=engine)
-        verify_steps(problem.predecessors, found.solution)
-        assert peak_bytes(problem, found.solution) == least.bound == found.bound
-        assert found.proven
+    found = optimal(problem)
+    verify_steps(problem.predecessors, found.solution)
+    assert peak_bytes(problem, found.solution) == least.bound == found.bound
+    assert found.proven
 
 
 @given(problem=wide_problems())
@@ -50,9 +50,8 @@ def test_optimal_is_the_least_peak_of_all_orders(memory, data):
 def test_optimal_is_the_least_peak_on_wide_problems_with_accumulation(problem):
     least = exhaustive(problem)
     assert peak_bytes(problem, least.solution) == least.bound
-    for engine in ENGINES:
-        found = optimal(problem, engine=engine)
-        assert peak_bytes(problem, found.solution) == least.bound == found.bound
+    found = optimal(problem)
+    assert peak_bytes(problem, found.solution) == least.bound == found.bound
 
 
 @MODELS
@@ -94,50 +93,54 @@ def test_orders_read_from_their_ends_need_the_same(memory, data):
     assert backward.given_order(turned) == tuple(steps)
 
 
+def compiled(problem, backward=False):
+    """The problem of the compiled steps, not taken apart."""
+    space = native_problem(problem)
+    return space.reversed() if backward else space
+
+
 @MODELS
 @given(data=st.data())
 def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
     problem = data.draw(st.one_of(wide_problems(), graphs().map(lambda graph: order_problem(graph, memory))))
     least = exhaustive(problem).bound
     total = sum(storage.nbytes for storage in problem.storages) + problem.floor_bytes + 1
-    for engine in ENGINES:
-        parts = engine_of(problem, engine)
-        for backward in (False, True):
-            search = parts.search(backward=backward)
+    for backward in (False, True):
+        for fresh in (
+            lambda backward=backward: OrderSearches(problem).best_first(backward=backward),
+            lambda backward=backward: BestFirst(SearchSpace(problem, backward=backward)),
+        ):
+            search = fresh()
             known = data.draw(st.integers(0, least))  # any bound that holds may be given, at any time
-            while (outcome := search.advance(known, total, 10.0, 2)) is Outcome.LIMIT:
+            while (outcome := search.advance(known, total, 10.0, 2)) == "LIMIT":
                 assert search.bound <= least
-            assert outcome is Outcome.SOLVED
-            assert parts.peak(search.steps) == peak_bytes(problem, search.steps) == search.bound == least
-            assert parts.search(backward=backward).advance(0, least, 10.0, 10**9) is Outcome.IMPOSSIBLE
+            assert outcome == "SOLVED"
+            assert peak_bytes(problem, search.steps) == search.bound == least
+            assert fresh().advance(0, least, 10.0, 10**9) == "IMPOSSIBLE"
 
 
 @given(problem=wide_problems(operators=14), backward=st.booleans())
-def test_greedy_is_the_same_in_both_engines(problem, backward):
-    native, python = (engine_of(problem, engine).greedy(backward=backward, seconds=10.0) for engine in ENGINES)
-    assert native == python
-    assert backward or python == greedy(problem).solution
-    verify_steps(problem.predecessors, python)
-
-
-@given(problem=wide_problems(), width=st.integers(1, 5))
-def test_beam_is_the_same_in_both_engines(problem, width):
-    assert beam(problem, width=width, engine="python") == beam(problem, width=width, engine="native")
+def test_the_compiled_greedy_is_that_of_its_oracle(problem, backward):
+    steps = native.compiled.greedy(compiled(problem, backward), 10.0, MANY)
+    space = SearchSpace(problem, backward=backward)
+    assert tuple(steps) == space.given_order(greedy_steps(space, float("inf")))
+    assert backward or tuple(steps) == greedy(problem).solution
+    verify_steps(problem.predecessors, steps)
 
 
 @given(problem=wide_problems(), width=st.integers(1, 40), backward=st.booleans(), data=st.data())
 def test_a_beam_told_a_bound_and_an_answer_keeps_below_the_answer(problem, width, backward, data):
     least = exhaustive(problem).bound
     bound, incumbent = data.draw(st.integers(0, least)), data.draw(st.integers(least, 2 * least + 1))
-    native, python = (
-        engine_of(problem, engine).beam(width, bound, incumbent, backward=backward, seconds=10.0) for engine in ENGINES
-    )
-    assert native == python
-    if native[0] is not None:
-        verify_steps(problem.predecessors, native[0])
-        assert least <= peak_bytes(problem, native[0]) < incumbent
-    every = engine_of(problem, "native").beam(10_000, bound, least + 1, backward=backward, seconds=10.0)[0]
-    assert every is not None and peak_bytes(problem, every) == least  # as wide as the lattice, it is exact
+    space = compiled(problem, backward)
+    steps, states = native.compiled.beam(space, width, bound, incumbent, 10.0, MANY)
+    oracle = beam_oracle.beam(SearchSpace(problem, backward=backward), width, bound, incumbent, float("inf"), MANY)
+    assert (tuple(steps) or None, states) == (oracle[0] or None, oracle[1])
+    if steps:
+        verify_steps(problem.predecessors, steps)
+        assert least <= peak_bytes(problem, steps) < incumbent
+    every, _ = native.compiled.beam(space, 10_000, bound, least + 1, 10.0, MANY)
+    assert peak_bytes(problem, every) == least  # as wide as the lattice, it is exact
 
 
 @MODELS
@@ -146,8 +149,8 @@ def test_bounds_hold_and_are_the_enumerated_ones(memory, data):
     problem = data.draw(st.one_of(wide_problems(), graphs().map(lambda graph: order_problem(graph, memory))))
     of_one, of_two = (bound(problem) for bound in (closure_bound, pair_bound))
     assert of_one <= of_two <= exhaustive(problem).bound
-    assert of_one == closure_bound(problem, engine="python")
-    assert of_two == pair_bound(problem, engine="python")
+    assert of_one == bound_oracle.closure_bound(problem)
+    assert of_two == bound_oracle.pair_bound(problem)
 
 
 def test_of_alike_operators_one_is_the_second():
@@ -216,11 +219,10 @@ def test_algorithm_1_visits_every_downset_of_independent_chains_once():
 def test_a_search_that_is_stopped_keeps_a_true_bound_and_an_order_no_worse_than_the_files(problem, states):
     least = exhaustive(problem).bound
     space = SearchSpace(problem)
-    for engine in ENGINES:
-        found = optimal(problem, engine=engine, work_limit=states)
-        value = space.peak(found.solution)
-        assert found.bound <= least <= value <= space.peak(range(len(problem.predecessors)))
-        assert found.proven == (found.bound == value)
+    found = optimal(problem, work_limit=states)
+    value = space.peak(found.solution)
+    assert found.bound <= least <= value <= space.peak(range(len(problem.predecessors)))
+    assert found.proven == (found.bound == value)
 
 
 @given(data=st.data())
@@ -246,5 +248,5 @@ def test_unknown_names_list_the_known_ones():
     problem = OrderProblem(((),), (Storage(1, (0,), (0,)),))
     with pytest.raises(UsageError, match="choose one of file"):
         plan_order(problem, method="magic")
-    with pytest.raises(UsageError, match="native or python"):
-        plan_order(problem, engine="rust")
+    with pytest.raises(UsageError, match="takes no option 'engine'"):
+        plan_order(problem, engine="python")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from downset.errors import LimitReached, UsageError
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes
-from downset.methods import ENGINES
 from downset.orders.beam import beam
 from downset.orders.optimal import improving
 from downset.orders.plan import plan_order
@@ -46,15 +45,14 @@ def test_more_work_never_makes_an_order_worse(method, problem, limit, more):
     assert less.evidence.states <= limit
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @given(problem=wide_problems(operators=12), limit=LIMITS)
-def test_the_clock_has_no_part_in_what_a_work_limit_gives(engine, problem, limit):
+def test_the_clock_has_no_part_in_what_a_work_limit_gives(problem, limit):
     """The same plan where every look at the clock says that much time has gone by."""
-    plain = planned(problem, "optimal", limit, engine=engine)
+    plain = planned(problem, "optimal", limit)
     with pytest.MonkeyPatch.context() as patch:
         clock = iter(range(0, 10**9, 1000))
         patch.setattr(time, "perf_counter", lambda: float(next(clock)))
-        slow = planned(problem, "optimal", limit, engine=engine)
+        slow = planned(problem, "optimal", limit)
     assert (slow.steps, slow.evidence.bound, slow.evidence.states, slow.evidence.stopped_by) == (
         plain.steps, plain.evidence.bound, plain.evidence.states, plain.evidence.stopped_by,
     )  # fmt: skip

@@ -33,7 +33,6 @@ from downset.text import counted, format_bytes, printable, shortened
 if TYPE_CHECKING:
     from downset.graph.core import Graph
     from downset.memory.models import MemoryName
-    from downset.methods import EngineName
     from downset.plans import Order
 
 __all__ = ["order"]
@@ -45,7 +44,7 @@ __all__ = ["order"]
     "--method",
     default="optimal",
     show_default=True,
-    help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
+    help="file, kahn, dfs, greedy, inductor, liu, beam, serenity, optimal or exhaustive.",
 )
 @click.option(
     "--memory",
@@ -57,13 +56,6 @@ __all__ = ["order"]
 @work_limit_option
 @worker_memory_option
 @shape_option
-@click.option(
-    "--engine",
-    type=click.Choice(["native", "python"]),
-    default="native",
-    show_default=True,
-    help="python needs no compiled module and is slower.",
-)
 @trust_option
 @report_option
 @trace_option
@@ -75,7 +67,6 @@ def order(
     time_limit: float,
     work_limit: int | None,
     shapes: tuple[str, ...],
-    engine: EngineName,
     trust: bool,
     report_path: str | None,
     trace_path: str | None,
@@ -103,7 +94,6 @@ def order(
             memory=memory,
             time_limit_s=seconds,
             work_limit=work_limit,
-            engine=engine,
         )
         progress("writing the pictures")
         _write_pictures(loaded, plan, report_path, trace_path)

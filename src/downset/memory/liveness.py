@@ -61,9 +61,9 @@ class OrderProblem:
     """The input of an order planner.
 
     `predecessors[v]` lists the operators that v directly waits for, ascending. `in_place[v]` lists the storages whose
-    bytes v's output may take over once v is their only consumer left. `in_place_bytes[v]` states how many bytes of
-    each, no more than v allocates (empty: all). `floor_bytes`: bytes that every order needs before its first operator
-    (all graph inputs together)."""
+    bytes v's output may take over once v is their only consumer left: the largest of these. `in_place_bytes[v]` states
+    how many bytes of each, no more than v allocates (empty: all). `floor_bytes`: bytes that every order needs before
+    its first operator (all graph inputs together)."""
 
     predecessors: tuple[tuple[int, ...], ...]
     storages: tuple[Storage, ...]
@@ -75,8 +75,9 @@ class OrderProblem:
         return f"<OrderProblem: {len(self.predecessors)} operators, {len(self.storages)} storages>"
 
     def candidates(self, operator: int) -> tuple[tuple[int, int], ...]:
-        """(storage, bytes that the operator may take over) for each storage that it may reuse; the first that can be
-        reused is."""
+        """(storage, bytes that the operator may take over) for each storage that it may reuse. It takes over the most
+        bytes that it can: one that takes fewer where more operators have run would make `transient_bytes` depend on
+        the order in a way that no search allows for."""
         listed = self.in_place[operator] if self.in_place else ()
         if self.in_place_bytes:
             return tuple(zip(listed, self.in_place_bytes[operator], strict=True))
@@ -100,10 +101,12 @@ def transient_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
     for storage in problem.storages:
         if operator in storage.producers and not _ran(storage.producers, downset):
             total += storage.nbytes
-    for candidate, nbytes in problem.candidates(operator):
-        if [v for v in problem.storages[candidate].consumers if not downset >> v & 1] == [operator]:
-            return total - nbytes
-    return total
+    reusable = (
+        nbytes
+        for candidate, nbytes in problem.candidates(operator)
+        if [v for v in problem.storages[candidate].consumers if not downset >> v & 1] == [operator]
+    )
+    return total - max(reusable, default=0)
 
 
 def _ran(operators: Sequence[int], downset: int) -> list[int]:
@@ -129,7 +132,7 @@ def profile(problem: OrderProblem, steps: Sequence[int]) -> list[int]:
             live += 0 if allocated[index] else storages[index].nbytes
             allocated[index] = True
         taken = (item for item in problem.candidates(operator) if operator in storages[item[0]].consumers)
-        reused = next((nbytes for index, nbytes in taken if waiting[index] == 1), 0)
+        reused = max((nbytes for index, nbytes in taken if waiting[index] == 1), default=0)
         transients.append(live - reused)
         for index in consumed[operator]:
             waiting[index] -= 1

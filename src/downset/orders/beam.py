@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 
 from downset.memory.liveness import OrderProblem
-from downset.methods import EngineName, check_whole
-from downset.orders.engines import MANY, engine_of
+from downset.methods import check_whole
+from downset.orders.searches import MANY, OrderSearches
 from downset.plans import Found, StoppedBy
 
 __all__ = ["WIDTHS", "beam"]
@@ -26,14 +26,13 @@ def beam(
     *,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
     width: int = WIDTHS[-1],
 ) -> Found:
     """The best order that fronts of up to `width` states find. Narrow fronts come first, so that a short limit also
     gives an answer; the file's order is the first. `work_limit`: states expanded."""
     check_whole("width", width, least=1)
     deadline = time.perf_counter() + time_limit_s
-    parts = engine_of(problem, engine)
+    parts = OrderSearches(problem)
     best = tuple(range(len(problem.predecessors)))
     value, states = parts.peak(best), 0
     most = MANY if work_limit is None else min(work_limit, MANY)

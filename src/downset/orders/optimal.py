@@ -1,14 +1,18 @@
 """The least peak over all orders, proven: best-first search over downsets, from the start and from the end at once.
 
 Source: docs/tour (why the optimum is fast); it replaces the soft budget of "Ordering Chaos", section 3.2.
-Names: see best_first.py; a *backward* search reads the same orders from their ends (search_space.py).
-Complexity: about twice that of the better of the two searches.
-Deviations: heuristic orders come first. A forward and a backward search take turns and share their bounds and the best
-    order known: on some graphs one of them needs a few states and the other needs millions. While they run on, wider
-    and wider beams come between their turns. When a limit ends them, the best order known and the larger of the two
-    bounds are returned. The native engine starts from the bounds of `bound.py`, the Python engine does not. The steps
-    before the first beam take only a share of the time and few states, so that a short limit gives an order no worse
-    than that of `beam` under a still shorter one.
+Names: a *state* is a downset with the least peak of the paths found to it. To *commit* an operator is to run it now and
+    to try no other. A *backward* search reads the same orders from their ends (search_space.py).
+Complexity: about twice that of the better of the two searches; linear where the graph falls apart.
+Deviations: the graph is taken apart first, where that loses nothing (native/orders/decompose.hpp). An operator that
+    fits under a state's peak and does not raise live bytes is committed. Live bytes are submodular, so any
+    continuation stays as good if this operator is moved to its front. A state whose peak is below a known bound counts
+    as if its peak were the bound; more operators then commit. Heuristic orders come first. A forward and a backward
+    search take turns and share their bounds and the best order known: on some graphs one of them needs a few states
+    and the other needs millions. While they run on, wider and wider beams come between their turns. When a limit ends
+    them, the best order known and the larger of the two bounds are returned. The searches start from the bounds of
+    `bound.py`. The steps before the first beam take only a share of the time and few states, so that a short limit
+    gives an order no worse than that of `beam` under a still shorter one.
 """
 
 from __future__ import annotations
@@ -16,12 +20,10 @@ from __future__ import annotations
 import time
 
 from downset.memory.liveness import OrderProblem
-from downset.methods import EngineName
 from downset.orders.beam import WIDTHS
-from downset.orders.best_first import Outcome
 from downset.orders.dfs import dfs
-from downset.orders.engines import MANY, OrderEngine, OrderSearch, engine_of
 from downset.orders.kahn import kahn
+from downset.orders.searches import MANY, BestFirst, OrderSearches
 from downset.plans import Found, StoppedBy
 
 __all__ = ["improving", "optimal"]
@@ -45,17 +47,16 @@ def optimal(
     *,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
 ) -> Found:
     """An order of least peak, proven if the search ends within its limits; else the best order known and a bound.
 
     Its peak never exceeds those of the file's order, Kahn's and depth-first. Nor does it exceed that of `beam` if
     `beam` takes at most a twelfth of the time, or of a work limit of 400,000 states or more. `work_limit`: states
     expanded by searches and beams. A search that the time does not end does the same under a work limit every time, and
-    under a larger one it does this first: the result is then never worse. `engine`: "native", or "python", its twin.
-    Raises UnsupportedError where the native module is not built.
+    under a larger one it does this first: the result is then never worse. Raises UnsupportedError where the native
+    module is not built.
     """
-    return improving(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)[0]
+    return improving(problem, time_limit_s=time_limit_s, work_limit=work_limit)[0]
 
 
 def improving(
@@ -63,21 +64,22 @@ def improving(
     *,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
 ) -> tuple[Found, tuple[tuple[int, ...], ...]]:
     """The result of `optimal`, and every order that was the incumbent at some time, the file's first. Under a smaller
     work limit these are a prefix of those under a larger one."""
     limited = work_limit is not None
-    run = _OptimalSearch(engine_of(problem, engine), time.perf_counter() + time_limit_s, work_limit)
+    run = _OptimalSearch(OrderSearches(problem), time.perf_counter() + time_limit_s, work_limit)
+    moves = _MOVES if limited else MANY
     run.try_order(tuple(range(len(problem.predecessors))))
-    run.try_order(kahn(problem).solution)
-    run.try_order(dfs(problem).solution)
-    for backward in (False, True):
-        run.try_order(
-            run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=_MOVES if limited else MANY)
-        )
+    run.try_order(run.parts.merge(seconds=0.05 * time_limit_s, moves=moves))
     members, pair_members = (_MEMBERS, _PAIR_MEMBERS) if limited else (MANY, MANY)
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.1 * run.left_s(), members))
+    if not run.settled():
+        run.try_order(kahn(problem).solution)
+        run.try_order(dfs(problem).solution)
+    for backward in (False, True):
+        if not run.settled():
+            run.try_order(run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=moves))
     run.search(_FIRST, 0.1 * time_limit_s)
     run.beams(WIDTHS[0], 0)
     incumbent = run.best if run.left() else None  # the same order under every work limit that is not spent here
@@ -103,15 +105,15 @@ def improving(
 class _OptimalSearch:
     """The state of `improving`: the best order, the bound, and the two searches that narrow the gap between them."""
 
-    def __init__(self, parts: OrderEngine, deadline: float, work_limit: int | None) -> None:
+    def __init__(self, parts: OrderSearches, deadline: float, work_limit: int | None) -> None:
         self.parts, self.bound, self.states, self.beamed = parts, 0, 0, 0
         self.best: tuple[int, ...] = ()
         self.value = -1
         self.improved: list[tuple[int, ...]] = []
         self._deadline = deadline
         self._work_limit = None if work_limit is None else min(work_limit, MANY)
-        self._searches: list[OrderSearch] | None = None
-        self._leader: OrderSearch | None = None  # the search that raised the bound last
+        self._searches: list[BestFirst] | None = None
+        self._leader: BestFirst | None = None  # the search that raised the bound last
         self._slice = _SLICE
 
     def left_s(self) -> float:
@@ -154,7 +156,7 @@ class _OptimalSearch:
         until = min(time.perf_counter() + seconds, self._deadline)
         last = self.states + min(states, self.left())
         if self._searches is None and not self.settled():
-            self._searches = [self.parts.search(backward=backward) for backward in (False, True)]
+            self._searches = [self.parts.best_first(backward=backward) for backward in (False, True)]
         while self._searches and self.states < last and not self.settled() and time.perf_counter() < until:
             for search in list(self._searches):
                 before = search.expanded
@@ -162,12 +164,12 @@ class _OptimalSearch:
                 left_s = max(until - time.perf_counter(), 0.001)
                 outcome = search.advance(self.bound, self.value, left_s, min(turn, last - self.states))
                 self.states += search.expanded - before
-                if outcome is Outcome.SOLVED:
+                if outcome == "SOLVED":
                     self.try_order(tuple(search.steps))
                 if min(search.bound, self.value) > self.bound:
                     self.bound, self._leader = min(search.bound, self.value), search
-                if outcome is Outcome.OUT_OF_MEMORY:
+                if outcome == "OUT_OF_MEMORY":
                     self._searches.remove(search)
-                elif outcome is not Outcome.LIMIT:
+                elif outcome != "LIMIT":
                     return
             self._slice = min(2 * self._slice, _LONGEST_SLICE)

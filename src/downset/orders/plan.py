@@ -10,7 +10,7 @@ from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
+from downset.methods import Method, check_time_limit, check_work_limit, choose
 from downset.orders.check import verify_steps
 from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
 from downset.orders.problem import check_problem
@@ -29,7 +29,6 @@ def plan_order(
     memory: MemoryName | MemoryModel | None = None,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
     **options: Unpack[OrderOptions],
 ) -> Order:
     """An order of all operators with a low peak under the memory model: for a graph "live" unless given. A bare problem
@@ -40,10 +39,9 @@ def plan_order(
     the same limit gives the same plan on every machine, and a larger limit never gives a worse plan. `options` are
     those of the method. Raises UsageError for an unknown method, option or choice, and for a bare problem that breaks a
     law of `orders.problem.check_problem`; InvalidPlan for a callable whose steps or bound are wrong; UnsupportedError
-    where the native engine is not built; LimitReached where the graph is too large, or where method "exhaustive"
+    where the native module is not built; LimitReached where the graph is too large, or where method "exhaustive"
     reaches a limit.
     """
-    check_engine(engine)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
     planner = choose(method, ORDERS, CONTRACT, options)
@@ -51,7 +49,7 @@ def plan_order(
     if given is problem:
         check_problem(problem)
     begin = time.perf_counter()
-    result: Found = planner(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)
+    result: Found = planner(problem, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
     verify_steps(problem.predecessors, result.solution)
     value = peak_bytes(problem, result.solution)

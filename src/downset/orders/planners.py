@@ -17,6 +17,7 @@ from downset.orders.file_order import file_order
 from downset.orders.greedy import greedy
 from downset.orders.inductor import inductor
 from downset.orders.kahn import kahn
+from downset.orders.liu import liu
 from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity
 from downset.plans import Found
@@ -32,7 +33,7 @@ def _peak_and_floor(problem: OrderProblem, result: Found) -> tuple[int, int]:
 CONTRACT = Contract(
     "orders",
     problem=("problem",),
-    settings=("time_limit_s", "work_limit", "engine"),
+    settings=("time_limit_s", "work_limit"),
     returns=Found,
     others=("memory",),
     value_and_bound=_peak_and_floor,
@@ -54,6 +55,7 @@ ORDERS: Mapping[str, Method] = {
     "dfs": Method(dfs),
     "greedy": Method(greedy),
     "inductor": Method(inductor),
+    "liu": Method(liu),
     "beam": Method(beam),
     "serenity": Method(serenity, proves=True),
     "optimal": Method(optimal, proves=True),

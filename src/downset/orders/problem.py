@@ -23,8 +23,9 @@ def check_problem(problem: OrderProblem) -> None:
     The laws: operators are in a topological order. Lists of operators are ascending and name operators that exist.
     Bytes are whole numbers from 0, and less than 2**60 in all. A storage without consumers is kept. Each consumer of a
     storage that has producers is one of them or waits for one of them, directly or through other operators; where there
-    are several (parts of one result), one is enough. An operator takes over a storage only where it alone makes a
-    storage of the same size, or of at least the bytes in `in_place_bytes`.
+    are several (parts of one result), one is enough. An operator takes over a storage only where it reads it, the
+    storage is not kept, and the operator alone makes a storage of the same size, or of at least the bytes in
+    `in_place_bytes`.
 
     O(operators + storages + their lists). Where consumers wait through other operators, O(predecessors) more for every
     4096 of their storages."""
@@ -117,6 +118,11 @@ def _check_in_place(problem: OrderProblem, count: int) -> None:
     for operator, candidates in enumerate(problem.in_place):
         for position, candidate in enumerate(candidates):
             exists = 0 <= candidate < len(problem.storages)
+            if exists and (operator not in problem.storages[candidate].consumers or problem.storages[candidate].kept):
+                raise UsageError(
+                    f"operator {operator} takes over storage {candidate}, which it does not read or which is kept; "
+                    "in_place lists storages that the operator may be the last to read"
+                )
             if exists and problem.in_place_bytes:
                 nbytes = problem.in_place_bytes[operator][position]
                 if not 0 <= nbytes <= min(problem.storages[candidate].nbytes, most.get((operator,), 0)):

@@ -55,13 +55,13 @@ class SearchSpace:
         O(storages that the operator touches)."""
         bit = 1 << operator
         allocated = sum(nbytes for nbytes, producers in self._produced[operator] if not producers & downset)
-        transient = live + allocated
+        reused = 0
         for candidate, nbytes in self.problem.candidates(operator):
             # `operator` must read it last: all other readers ran before it, or none of them where `backward`
             others = self._readers[candidate] & ~bit
             if (others & downset if self.backward else others & ~downset) == 0:
-                transient -= nbytes
-                break
+                reused = max(reused, nbytes)
+        transient = live + allocated - reused
         after = downset | bit
         freed = sum(nbytes for nbytes, consumers in self._consumed[operator] if not consumers & ~after)
         return transient, live + allocated - freed

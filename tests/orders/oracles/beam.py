@@ -1,4 +1,4 @@
-"""The specification of the native beam search (see beam.py)."""
+"""The native beam search in Python."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from downset.lattice import bits
 from downset.orders.search_space import SearchSpace
 
-__all__ = ["python_beam"]
+__all__ = ["beam"]
 
 
-def python_beam(
+def beam(
     space: SearchSpace, width: int, bound: int, incumbent: int, deadline: float, state_limit: int
 ) -> tuple[tuple[int, ...] | None, int]:
     """(an order whose peak is below `incumbent`, states expanded). The order is None where the beam finds none, or

@@ -8,32 +8,18 @@ Deviations: an operator that fits under the state's peak and does not raise live
     submodular, so any continuation stays as good if this operator is moved to its front. A state whose peak is below a
     known bound counts as if its peak were the bound; more operators then commit. An operator that is comparable with
     all others splits the search: once its downset is expanded, smaller states are dropped. The native search also
-    commits short chains; this file is its specification.
+    commits short chains; this file is its oracle.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from enum import Enum
 
 from downset.lattice import ancestors, bits, descendants
 from downset.orders.search_space import SearchSpace
 
-__all__ = ["BestFirst", "Outcome"]
-
-
-class Outcome(Enum):
-    """How a search ended. The native module uses the same names."""
-
-    SOLVED = 0
-    """An order below the incumbent is found; it has the least peak of all orders."""
-    IMPOSSIBLE = 1
-    """There is no order below the incumbent."""
-    LIMIT = 2
-    """Neither is known yet: a limit was reached, and the search may go on."""
-    OUT_OF_MEMORY = 3
-    """Neither is known: the native search has reached its limit of memory."""
+__all__ = ["BestFirst"]
 
 
 class BestFirst:
@@ -51,11 +37,11 @@ class BestFirst:
         self._reached = {0: self.bound}
         self._closed: set[int] = set()
 
-    def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> Outcome:
+    def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> str:
         """Expand up to `states` more states, for up to `seconds`. `bound` must be a true lower bound of every peak.
         Orders whose peak is not below `incumbent` are not looked for."""
         if self.steps:
-            return Outcome.SOLVED
+            return "SOLVED"
         deadline = time.perf_counter() + seconds
         self.bound = max(self.bound, bound)
         last = self.expanded + states
@@ -68,7 +54,7 @@ class BestFirst:
                 continue
             self.bound = max(self.bound, peak)
             if self.expanded >= last or (self.expanded % 64 == 0 and time.perf_counter() > deadline):
-                return Outcome.LIMIT
+                return "LIMIT"
             heapq.heappop(self._heap)
             if -minus_size in self._narrow:
                 self._passed = -minus_size
@@ -76,10 +62,10 @@ class BestFirst:
             self.expanded += 1
             if downset == self._space.full:
                 self.steps = self._space.given_order(_way(self._came_from, downset))
-                return Outcome.SOLVED
+                return "SOLVED"
             self._expand(downset, live, ready, incumbent)
         self.bound = max(self.bound, incumbent)
-        return Outcome.IMPOSSIBLE
+        return "IMPOSSIBLE"
 
     def _reach(self, downset: int, origin: int, ran: tuple[int, ...], peak: int, live: int, ready: int) -> None:
         if self._reached.get(downset, peak + 1) > peak:
