@@ -21,8 +21,9 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods", "clock", "supervisor", "whole_files"},
-    {"isolated_worker", "isolation", "lattice", "process"},
+    {"text", "extras", "native", "methods", "clock", "supervisor"},
+    {"leftovers"},
+    {"whole_files", "isolated_worker", "isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},
