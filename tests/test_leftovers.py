@@ -89,7 +89,11 @@ def test_links_stay_and_what_they_name(tmp_path, dead):
     holds = f"{dead}abcdefgi"
     (folder / holds).mkdir()
     (folder / holds / "link").symlink_to(target)
-    made = {f"{dead}abcdefgh": lambda path: path.symlink_to(target), f".{dead}00000000.part": os.mkfifo}
+    made = {
+        f"{dead}abcdefgh": lambda path: path.symlink_to(target),
+        f".{dead}00000000.part": lambda path: path.symlink_to(target / "in" / "a"),
+        f".{dead}00000001.part": os.mkfifo,
+    }
     assert set(swept(folder, made).values()) == {False}
     assert not (folder / holds).exists(), "a folder goes with the links inside it"
     assert (target / "in" / "a").read_bytes() == b"content"
