@@ -40,17 +40,17 @@ def requirements_of(extra: str) -> tuple[str, ...]:
         stated = metadata.requires("downset") or []
     except metadata.PackageNotFoundError:
         return ()
-    found: dict[str, None] = {}
+    requirements: dict[str, None] = {}
     for match in filter(None, map(_OF_EXTRA.fullmatch, stated)):
         requirement, condition, name = match.groups()
         if name != extra:
             continue
         if ours := _OURS.fullmatch(requirement):
             for other in ours[1].split(","):
-                found.update(dict.fromkeys(requirements_of(other.strip())))
+                requirements.update(dict.fromkeys(requirements_of(other.strip())))
         else:
-            found[f"{requirement}; {condition}" if condition else requirement] = None
-    return tuple(found)
+            requirements[f"{requirement}; {condition}" if condition else requirement] = None
+    return tuple(requirements)
 
 
 @cache

@@ -182,8 +182,8 @@ def settle_on_disk(path: Path) -> None:
 
 
 def part_beside(path: Path) -> Path:
-    """A path beside `path` for a file or folder while it is written. What killed processes left there is removed first.
-    The name is short, since names have a limit of length."""
+    """A path in the folder of `path` for a file or folder while it is written. What killed processes left there is
+    removed first. The name is short, since names have a limit of length."""
     remove_leftovers(path.parent)
     return path.with_name(f".{owned_prefix()}{secrets.token_hex(4)}.part")
 
