@@ -5,6 +5,8 @@ The fixtures are the command line in this process, as several tests call it.
 """
 
 import os
+import shutil
+import signal
 import sys
 
 import pytest
@@ -12,11 +14,35 @@ from hypothesis import settings
 
 from downset.cli import main
 from tests.effort import cases
+from tests.needs import forbidden_skip
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which("clang++")):
+    os.environ.setdefault("CXX", compiler)  # PyTorch's compiler looks for g++ alone
+if not shutil.which("openssl"):  # with which PyTorch's compiler names the headers that it compiles once
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:  # as in the background of a shell; what tests start answers them
+        signal.signal(number, lambda *_: None)
 settings.register_profile("downset", deadline=None, max_examples=cases(250))
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=cases(250))
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
+
+
+def _judged(report):
+    if (why := forbidden_skip(report)) is not None:
+        report.outcome, report.longrepr = "failed", f"{report.nodeid} was {why}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return _judged((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return _judged((yield))
 
 
 @pytest.fixture

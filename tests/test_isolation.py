@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -159,3 +160,15 @@ def test_names_of_files_are_meant_from_where_the_parent_is(tmp_path, monkeypatch
         monkeypatch.chdir(folder)
         for ask in (parsed, isolated):
             assert str(ask("tests.workers", "where", {})[0]["folder"]) == str(folder)
+
+
+def test_a_worker_that_is_killed_leaves_nothing(tmp_path, monkeypatch):
+    """Its libraries make temporary files, too; the caller's own are never touched."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    answer, _ = isolated("tests.workers", "leave_files", {"seconds": 0.0})
+    places = [Path(bytes(answer[name]).decode()) for name in ("python", "environment")]
+    assert {place.parents[1] for place in places} == {tmp_path}
+    assert not any(place.exists() for place in places)
+    with pytest.raises(LimitReached):
+        isolated("tests.workers", "leave_files", {"seconds": 600.0}, timeout_s=4.0)
+    assert not list(tmp_path.iterdir())

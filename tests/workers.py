@@ -62,3 +62,17 @@ def current_folder():
 
 def where():
     return {"folder": np.array(str(Path.cwd()))}
+
+
+def leave_files(seconds):
+    """Two temporary files that are not removed: Python's, and one of a library that reads the environment."""
+    import tempfile
+
+    python, number = tempfile.mkstemp()[1], os.getpid()
+    environment = f"{os.environ['TMPDIR']}/{number}"
+    Path(environment).write_bytes(b"content")
+    time.sleep(seconds)
+    return {
+        name: np.frombuffer(place.encode(), np.uint8)
+        for name, place in (("python", python), ("environment", environment))
+    }

@@ -14,7 +14,7 @@ def main() -> None:
     wanted = ("embedding_model.tflite", "model.onnx")
     models = [model for name in wanted for model in installed() if model.path.name == name][:2]
     if len(models) < 2:
-        sys.exit("the demo needs its models: pip install 'downset[demo]'")
+        sys.exit("the demo needs its models: run make demo, which installs them")
     out = Path("out")
     out.mkdir(exist_ok=True)
     for model in models:

@@ -1,23 +1,56 @@
-"""Optional libraries, imported when something first needs them; a missing one is an error that names its extra."""
+"""Optional libraries, imported when something first needs them; the error for a missing one says what installs it."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 from downset.errors import UnsupportedError
 
-__all__ = ["optional_library", "torch_library"]
+__all__ = ["installing", "optional_library", "requirements_of", "torch_library"]
+
+_OF_EXTRA = re.compile(r"""(.+?)\s*;\s*(?:(.+)\s+and\s+)?extra\s*==\s*["']([\w-]+)["']""")
+_OURS = re.compile(r"downset\s*\[([\w,\s-]+)\]")
 
 
 def optional_library(module: str, *, what: str, extra: str) -> Any:
-    """The module of that name. Where it is missing, raises UnsupportedError: `what` needs it, and `extra` installs
-    it."""
+    """The module of that name. Where it is missing, raises UnsupportedError: `what` needs it, and the packages of
+    `extra` bring it."""
     try:
         return import_module(module)
     except ImportError:
-        raise UnsupportedError(f"{what} needs an extra: pip install 'downset[{extra}]'") from None
+        advice = installing(extra)
+        raise UnsupportedError(f"{what} needs the extra {extra}" + (f": {advice}" if advice else "")) from None
+
+
+def installing(extra: str) -> str:
+    """The command that installs what the extra needs, by the names of those packages: downset itself is on no index.
+    Empty where the requirements are not known."""
+    wanted = requirements_of(extra)
+    return f"pip install {shlex.join(wanted)}" if wanted else ""
+
+
+def requirements_of(extra: str) -> tuple[str, ...]:
+    """The requirements of an extra and of the extras that it names, from the metadata of the installed package; empty
+    where there are none, as in a source folder that is only on the path."""
+    try:
+        stated = metadata.requires("downset") or []
+    except metadata.PackageNotFoundError:
+        return ()
+    requirements: dict[str, None] = {}
+    for match in filter(None, map(_OF_EXTRA.fullmatch, stated)):
+        requirement, condition, name = match.groups()
+        if name != extra:
+            continue
+        if ours := _OURS.fullmatch(requirement):
+            for other in ours[1].split(","):
+                requirements.update(dict.fromkeys(requirements_of(other.strip())))
+        else:
+            requirements[f"{requirement}; {condition}" if condition else requirement] = None
+    return tuple(requirements)
 
 
 @cache

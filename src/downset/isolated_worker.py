@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -51,6 +52,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, str]:
     try:
         if "folder" in request:  # names of files are meant from there
             os.chdir(request["folder"])
+        # The caller removes the folder, also where this process is killed.
+        tempfile.tempdir = os.environ["TMPDIR"] = os.path.dirname(request["result"])  # noqa: PTH120
         function = getattr(importlib.import_module(request["module"]), request["function"])
         np.savez(request["result"], **function(**request["arguments"]))
     except MemoryError:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
+from downset.leftovers import owned_prefix
 from downset.text import brief, format_bytes
 
 __all__ = [
@@ -209,7 +210,7 @@ class _Worker:
             self._process.stdin.flush()
 
     def ask(self, module: str, function: str, arguments: Mapping[str, Any], timeout_s: float) -> Answer:
-        with self._lock, tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        with self._lock, tempfile.TemporaryDirectory(prefix=owned_prefix(), ignore_cleanup_errors=True) as folder:
             result = Path(folder) / "result.npz"
             self._printed.seek(0)
             self._printed.truncate()

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from downset.supervisor import STOPS, fill_standard_streams, tell
+from downset.leftovers import owned_prefix, remove_leftovers
+from downset.supervisor import fill_standard_streams, stopping_signals, tell
 
 __all__ = [
     "Stopped",
@@ -104,10 +105,11 @@ def abandon_stdout() -> None:
 
 @contextlib.contextmanager
 def in_scratch_folder() -> Iterator[None]:
-    """A context in which all temporary files lie in one folder, which is removed at the end. If it cannot be made, they
-    lie where Python puts them by default."""
+    """A context in which all temporary files lie in one folder, which is removed at the end, and so are first the
+    folders of commands that were killed. If it cannot be made, they lie where Python puts them by default."""
     try:
-        folder = tempfile.mkdtemp(prefix="downset-")
+        remove_leftovers(Path(tempfile.gettempdir()))
+        folder = tempfile.mkdtemp(prefix=owned_prefix())
     except OSError:
         yield
         return
@@ -122,9 +124,9 @@ def in_scratch_folder() -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering_signals() -> Iterator[None]:
-    """A context in which the first SIGINT, SIGTERM or SIGHUP raises `Stopped`. Python does not run handlers while
-    native code runs; in that case the process that watches this one ends it (see `supervisor`). Call it in the main
-    thread."""
+    """A context in which the first SIGINT, SIGTERM or SIGHUP that this process does not ignore raises `Stopped`. Python
+    does not run handlers while native code runs; in that case the process that watches this one ends it (see
+    `supervisor`). Call it in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -140,7 +142,7 @@ def answering_signals() -> Iterator[None]:
                 print("downset: stopped", file=sys.stderr)
             raise Stopped(number)
 
-    handlers = {number: signal.signal(number, stop) for number in STOPS}
+    handlers = {number: signal.signal(number, stop) for number in stopping_signals()}
     try:
         yield
     finally:

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STOPS", "Ended", "die_with", "fill_standard_streams", "supervise", "tell"]
+__all__ = [
+    "Ended", "die_with", "fill_standard_streams", "outliving_process", "stopping_signals", "supervise", "tell",
+]  # fmt: skip
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask a command to stop."""
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2
 """The number of stderr."""
 _PATIENCE_S = 0.3
@@ -54,6 +55,19 @@ class Ended:
 
 _watcher: int | None = None
 """The pipe to the watching process; None where there is none."""
+_watching: int | None = None
+"""The watching process; None where there is none."""
+
+
+def stopping_signals() -> tuple[signal.Signals, ...]:
+    """The signals that ask a command to stop: SIGINT, SIGTERM and SIGHUP, without those that this process was started
+    to ignore, as `nohup` and shells that start jobs in the background ask for."""
+    return tuple(number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN)
+
+
+def outliving_process() -> int:
+    """The process that removes what this one leaves: the watching process, or this one where there is none."""
+    return _watching or os.getpid()
 
 
 def tell(word: str, value: object = "") -> None:
@@ -71,16 +85,16 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
     """Run `work` in a fork of this process, and end this process with the status of the fork. If the fork ended before
     it sent one, the status is what `explain` returns. Signals are passed on, and a fork that does not handle them is
     killed. The fork does not outlive this process."""
-    global _watcher
+    global _watcher, _watching
     fill_standard_streams()
     told, traces, parent = os.pipe(), os.pipe(), os.getpid()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until this process passes them on
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until this process passes them on
     worker = os.fork()
     if worker == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(told[0])
         os.close(traces[0])
-        _watcher = told[1]
+        _watcher, _watching = told[1], parent
         die_with(parent)
         faulthandler.enable(traces[1], all_threads=False)
         work()
@@ -165,18 +179,18 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
             send(signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, overdue)
-    for number in STOPS:
+    for number in stopping_signals():
         signal.signal(number, forward)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
     status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
-    for number in (signal.SIGALRM, *STOPS):
+    for number in (signal.SIGALRM, *_STOPS):
         signal.signal(number, signal.SIG_IGN)
     if (printed := said.value("ended")) is not None:  # whatever a library did while Python ended
         return int(printed), said
     leaving, answering = (said.value(word) is not None for word in ("leaving", "answering"))
     if status >= 0 and not asked and (status == 0 or answering):
         return status, said
-    stopped = asked[0] if asked else -status if -status in STOPS else 0
+    stopped = asked[0] if asked else -status if -status in _STOPS else 0
     ending, unfinished = (said.value(word) or "" for word in ("ending", "unfinished"))
     where = _innermost(traces.text())
     return Ended(max(-status, 0), stopped, leaving, answering, where, max(status, 0), ending, unfinished), said

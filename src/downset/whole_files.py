@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import platform
 import re
 import secrets
 import shutil
 import stat
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from downset.errors import UsageError
+from downset.leftovers import owned_prefix, remove_leftovers
 
 __all__ = [
-    "check_folder", "check_output", "copy_whole", "part_name", "remove_stale_parts", "settle_on_disk", "write_whole",
+    "check_folder", "check_output", "copy_whole", "part_beside", "settle_on_disk", "write_whole",
 ]  # fmt: skip
 
 
@@ -154,8 +153,7 @@ def _place(path: Path, write: Callable[[Path], object]) -> None:
     beside = None
     try:
         target = path.resolve() if path.is_symlink() else path
-        remove_stale_parts(target.parent)
-        beside = target.with_name(part_name())
+        beside = part_beside(target)
         write(beside)
         if target.exists():
             beside.chmod(stat.S_IMODE(target.stat().st_mode))
@@ -183,45 +181,11 @@ def settle_on_disk(path: Path) -> None:
         os.close(opened)
 
 
-def part_name() -> str:
-    """A name for a file while it is written. It is short, since names have a limit of length, and holds the number of
-    the writing process and of its machine."""
-    return f".downset-{_where():08x}-{os.getpid()}-{secrets.token_hex(4)}.part"
-
-
-_PART = re.compile(r"\.downset-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.part")
-
-
-def _where() -> int:
-    """A number for this machine or container, in which process numbers are valid."""
-    try:
-        space = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        space = ""
-    return zlib.crc32(f"{platform.node()} {space}".encode())
-
-
-def remove_stale_parts(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in the folder."""
-    for entry in folder.iterdir():
-        match = _PART.fullmatch(entry.name)
-        if match is None or int(match[1], 16) != _where() or _runs(int(match[2])):
-            continue
-        with contextlib.suppress(OSError):
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
+def part_beside(path: Path) -> Path:
+    """A path in the folder of `path` for a file or folder while it is written. What killed processes left there is
+    removed first. The name is short, since names have a limit of length."""
+    remove_leftovers(path.parent)
+    return path.with_name(f".{owned_prefix()}{secrets.token_hex(4)}.part")
 
 
 def _is_device(path: Path) -> bool:

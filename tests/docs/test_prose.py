@@ -3,8 +3,8 @@
 import ast
 import io
 import re
-import subprocess
 import tokenize
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,7 @@ DISCOURAGED = {
     r"dear(?:er|est)?": "expensive, cost more",
     r"on and on": "again and again",
 }
+FOLDERS = ("src", "native", "experiments", "zoo", "tests", "docs", "docs_site", "locks")
 READ = (".py", ".pyi", ".hpp", ".cpp", ".md", ".j2", ".js")
 MESSAGES = {"src", "experiments", "zoo", "docs_site"}
 """Folders of which the strings are read, too: what commands and scripts print."""
@@ -42,9 +43,13 @@ OPENINGS = {"Of", "What", "No", "Such", "So", "As", "For", "In", "To", "On", "At
 """Docstrings that open so are fragments; a docstring opens with what the thing does or is."""
 
 
-def tracked(*patterns):
-    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, check=True, text=True)
-    return [ROOT / name for name in listed.stdout.split("\0") if name]
+def files_of(*patterns):
+    """The project's files that match one of the patterns, in which a `*` also stands for folders, or lie in a folder
+    that does."""
+    there = [*ROOT.iterdir(), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
+    names = {path.relative_to(ROOT).as_posix(): path for path in there if path.is_file()}
+    wanted = [form for pattern in patterns for form in (pattern, f"{pattern}/*")]
+    return [names[name] for name in sorted(names) if any(fnmatchcase(name, form) for form in wanted)]
 
 
 def docstrings(source):
@@ -108,7 +113,7 @@ def discouraged(text):
 
 @pytest.mark.parametrize("folder", ["src", "native", "experiments", "zoo", "tests", "docs", "docs_site", "*.md"])
 def test_discouraged_words(folder):
-    files = [path for path in tracked(folder) if path.suffix in READ and path != Path(__file__)]
+    files = [path for path in files_of(folder) if path.suffix in READ and path != Path(__file__)]
     assert files
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {fault}"
@@ -122,7 +127,7 @@ def test_discouraged_words(folder):
 def test_docstrings_open_with_what_the_thing_does_or_is():
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
-        for path in tracked("src/**/*.py", "src/*.py", "experiments/**/*.py", "zoo/*.py")
+        for path in files_of("src/**/*.py", "src/*.py", "experiments/**/*.py", "zoo/*.py")
         for line, text in docstrings(path.read_text())
         if text and text.split()[0] in OPENINGS
     ]
@@ -151,7 +156,7 @@ def classes_of_one_name(sources):
 
 def test_no_two_classes_have_one_name():
     """The compiled module's stub is left out: a class there is the twin of the one in Python that has its name."""
-    sources = {str(path.relative_to(ROOT)): path.read_text() for path in tracked("src/downset/*.py")}
+    sources = {str(path.relative_to(ROOT)): path.read_text() for path in files_of("src/downset/*.py")}
     assert len(sources) > 300
     assert classes_of_one_name(sources) == {}
 
@@ -197,7 +202,7 @@ def untelling_native(source):
 @pytest.mark.parametrize("folder", ["src", "experiments", "zoo", "docs_site", "native"])
 def test_variables_are_named_by_what_they_hold(folder):
     pattern, names = ("[ch]pp", untelling_native) if folder == "native" else ("py", untelling)
-    files = tracked(f"{folder}/*.{pattern}")
+    files = files_of(f"{folder}/*.{pattern}")
     assert files
     wrong = [f"{path.relative_to(ROOT)}:{line}: {name}" for path in files for line, name in names(path.read_text())]
     assert not wrong, "\n".join(wrong)

@@ -26,7 +26,7 @@ SAID = {
 def folder(tmp_path_factory):
     """A folder with the models that the first lines copy from installed packages."""
     folder = tmp_path_factory.mktemp("readme")
-    subprocess.run(["bash", "-c", COPIES.replace("python", sys.executable, 1)], cwd=folder, check=True)
+    subprocess.run(["sh", "-c", COPIES.replace("python", sys.executable, 1)], cwd=folder, check=True)
     return folder
 
 

@@ -50,6 +50,13 @@ def test_workflows_call_what_there_is():
         assert "twine" not in path.read_text() and "gh-action-pypi-publish" not in path.read_text()
 
 
+def test_actions_are_pinned_by_commit():
+    """A tag can be moved to other code; the version stands behind the hash, for those who read it."""
+    used = [line for path in WORKFLOWS for line in re.findall(r"uses: *(.+)", path.read_text())]
+    assert used and not [line for line in used if not re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+(\.\d+)+", line)]
+    assert len({line.partition("@")[0] for line in used}) == len(set(used)), "one version of each action"
+
+
 def test_workflows_call_what_checks_a_release():
     called = {target for path in WORKFLOWS for target in re.findall(r"run: make (\w+)", path.read_text())}
     assert {"wheel", "lowest", "docs"} <= called

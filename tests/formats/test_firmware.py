@@ -15,6 +15,7 @@ from downset.formats.firmware import planning_bytes, resolver_method
 from downset.memory.kernel_needs import SOURCES
 from tests.formats.test_int8_form import uint8_network
 from tests.models import installed_model
+from tests.needs import compiler
 
 PROGRAM = """
 #include <cstdio>
@@ -57,10 +58,8 @@ def test_it_compiles_and_holds_the_model_and_its_arena(fitted, tmp_path, name):
     methods = "".join(f"int {method}() {{ ++count; return 0; }}\n" for method in called)
     prefix = re.search(r"namespace downset_(\w+) \{", found.header)[1]
     (tmp_path / "main.cc").write_text(PROGRAM.format(header="model.h", prefix=prefix, methods=methods))
-    compiler = shutil.which("g++") or shutil.which("c++")
-    assert compiler, "no C++ compiler, which the native module needs too"
     flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-    subprocess.run([compiler, *flags, *map(str, sources), "-o", tmp_path / "main"], check=True)
+    subprocess.run([compiler(), *flags, *map(str, sources), "-o", tmp_path / "main"], check=True)
     ok, count, kinds, arena, size, checksum, misaligned = subprocess.run(
         [tmp_path / "main"], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -13,7 +13,7 @@ from downset import whole_files
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.formats.shards.write import ShardBlock, write_shards
-from downset.whole_files import copy_whole, part_name, write_whole
+from downset.whole_files import copy_whole, part_beside, write_whole
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,18 +70,17 @@ def test_a_link_is_written_through(tmp_path):
 
 
 def test_what_dead_processes_left_is_removed_and_nothing_else(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", "from downset.whole_files import part_name; print(part_name())"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    dead, ours = done.stdout.strip(), part_name()
-    elsewhere = f".downset-00000000-{dead.split('-')[2]}-{dead.split('-')[3]}"
-    for name in (dead, ours, elsewhere, "some.part"):
-        (tmp_path / name).write_bytes(b"")
-    folder = dead.replace(dead.split("-")[3], "00000000.part")
-    (tmp_path / folder / "in").mkdir(parents=True)
+    program = "import sys; from pathlib import Path; from downset.whole_files import part_beside; "
+    program += "part_beside(Path(sys.argv[1])).write_bytes(b'')"
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a"], check=True)
+    (dead,) = tmp_path.iterdir()
+    ours = part_beside(tmp_path / "a")
+    assert not dead.exists()
+    dead.mkdir()
+    for path in (ours, tmp_path / "some.part"):
+        path.write_bytes(b"")
     write_whole(tmp_path / "a", b"")
-    assert {entry.name for entry in tmp_path.iterdir()} == {ours, elsewhere, "some.part", "a"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {ours.name, "some.part", "a"}
 
 
 KILLED = """

@@ -1,13 +1,12 @@
 """A page in a real browser: it loads, zooms, answers the pointer and the keyboard, asks for nothing, fits its window.
 
 The browser is Debian's (`apt-get install chromium`), or the one that CHROMIUM names; Playwright drives it and brings
-none of its own.
+none of its own. Without one these tests skip; CI has one.
 """
 
 import base64
 import os
 import random
-import shutil
 
 import pytest
 from playwright.sync_api import sync_playwright
@@ -22,6 +21,7 @@ from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import trade_figure
 from tests.models import branchy_model
+from tests.needs import program
 from tests.plain_graphs import random_graph
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 @pytest.fixture(scope="module")
 def browser():
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert program, "no browser: apt-get install chromium, or name one in CHROMIUM"
+    names = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else ["chromium", "google-chrome"]
+    found = program(*names, brings="apt-get install chromium, or name a browser in CHROMIUM")
     with sync_playwright() as playwright:
         # Tests may run as root and in containers, where Chromium's own sandbox and GPU process do not start.
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        running = playwright.chromium.launch(executable_path=found, args=arguments)
         yield running
         running.close()
 

@@ -14,6 +14,7 @@ import rich_click as click
 from downset import __version__
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import console
+from downset.extras import installing, requirements_of
 from downset.runtimes.versions import package_version
 from downset.text import format_size
 
@@ -58,7 +59,12 @@ def _found() -> dict[str, Any]:
         "memory_bytes": machine_bytes(),
         "packages": {name: package_version(name) for name in _CORE},
         "extras": [
-            {"extra": extra, "adds": adds, "packages": {name: package_version(name) for name in packages}}
+            {
+                "extra": extra,
+                "adds": adds,
+                "packages": {name: package_version(name) for name in packages},
+                "requirements": list(requirements_of(extra)),
+            }
             for extra, packages, adds in _EXTRAS
         ],
         "compilers": {name: _first_line(name, "--version") for name in ("c++", "g++", "clang++", "cmake")},
@@ -111,11 +117,13 @@ def _lines(versions: dict[str, Any]) -> list[str]:
         "compilers  " + ", ".join(f"{name}: {said or 'none'}" for name, said in versions["compilers"].items()),
         f"browser    {versions['browser'] or 'none'}",
         "",
-        "extras, pip install 'downset[NAME]':",
+        "extras:",
     ]
     for row in versions["extras"]:
         missing = [name for name, version in row["packages"].items() if version is None]
         there = ", ".join(f"{name} {version}" for name, version in row["packages"].items() if version is not None)
         state = f"needs {', '.join(missing)}" if missing else there
         lines.append(f"  {row['extra']:11} {state:44} {row['adds']}")
+        if missing and (advice := installing(row["extra"])):
+            lines.append(f"  {'':11} {advice}")
     return lines

@@ -20,7 +20,7 @@ from downset.graph.core import Graph
 from downset.runtimes.feeds import most_input_bytes, read_array
 from downset.supervisor import tell
 from downset.text import counted, format_bytes
-from downset.whole_files import check_output, copy_whole, part_name
+from downset.whole_files import check_output, copy_whole, part_beside
 
 __all__ = ["Frames", "Results", "check_names", "finish_after", "read_frames"]
 
@@ -117,7 +117,7 @@ class Results:
         part = Path()
         try:
             for meta in self._metas:
-                part = self._path.absolute().with_name(part_name())
+                part = part_beside(self._path.absolute())
                 held = np.lib.format.open_memmap(part, "w+", meta.dtype, (self._frames, *meta.shape))
                 self._parts[meta.name] = (part, held)
                 _reserve(part)
@@ -196,7 +196,7 @@ def finish_after(note: str) -> tuple[dict[str, Any], list[str]]:
 
 def _pack(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write the file with these arrays in one step. Raises UsageError if it cannot be written."""
-    beside = path.absolute().with_name(part_name())
+    beside = part_beside(path.absolute())
     try:
         _write_arrays(beside, path.suffix, arrays)
         copy_whole(beside, path)

@@ -21,7 +21,7 @@ from typing import Any
 
 from downset.errors import LoadError, UsageError
 from downset.extras import optional_library
-from downset.whole_files import part_name, write_whole
+from downset.whole_files import part_beside, write_whole
 
 __all__ = [
     "DeviceKeys",
@@ -249,7 +249,7 @@ def _made(folder: Path) -> Iterator[Path]:
     """A new folder of mode 700 next to `folder`. At the end it is renamed to `folder`; after an error it is removed."""
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} is there already; keys are never written over: name another folder or remove it")
-    beside = folder.with_name(part_name())
+    beside = part_beside(folder)
     try:
         beside.mkdir(mode=0o700)
         beside.chmod(0o700)

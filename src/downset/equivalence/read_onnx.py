@@ -29,7 +29,7 @@ _GRAPH, _GRAPHS, _TENSOR, _TENSORS, _SPARSE, _SPARSES = 5, 10, 4, 9, 11, 12
 
 def read_onnx(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
     """(the network of the file, the certificate in it or None). Raises LoadError for a damaged file, UnsupportedError
-    without `downset[onnx]`."""
+    without the extra `onnx`."""
     onnx = onnx_library()
     model = read_unfixed(onnx, Path(path))
     carried = [entry.value.encode() for entry in model.metadata_props if entry.key == METADATA_KEY]

@@ -74,7 +74,7 @@ class Offline:
 
 def read_tflite(path: str | os.PathLike[str]) -> tuple[FileNetwork, Offline | None, bytes | None]:
     """(the network of the file, the offsets in it or None, the certificate in it or None). Raises LoadError for a
-    damaged file, UnsupportedError without `downset[tflite]`."""
+    damaged file, UnsupportedError without the extra `tflite`."""
     model, _, schema = read_flatbuffer(path)
     try:
         reader = _TfliteNetworkReader(Path(path), model, schema)

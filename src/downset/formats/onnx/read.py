@@ -33,7 +33,7 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     """The main graph of an ONNX file. Control flow is opaque; values that its subgraphs capture are its inputs.
 
     Raises LoadError for damaged files, and for shapes that stay open, with the `--shape` to add; UnsupportedError
-    without `downset[onnx]`.
+    without the extra `onnx`.
     """
     path = Path(path)
     onnx = onnx_library()

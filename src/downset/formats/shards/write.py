@@ -25,7 +25,7 @@ from downset.graph.core import ABSENT, Graph
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.row_form import Interval
 from downset.pipeline_plans import Pipeline, Rows
-from downset.whole_files import part_name, remove_stale_parts, settle_on_disk, write_whole
+from downset.whole_files import part_beside, settle_on_disk, write_whole
 
 __all__ = [
     "WRITTEN",
@@ -166,7 +166,7 @@ def _filled(folder: Path) -> Iterator[Path]:
     """A new folder inside `folder`. At the end its files are moved into `folder`. If the caller's block fails, none are
     moved, and folders that were made are removed."""
     new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
-    beside = folder / part_name()
+    beside = part_beside(folder / _INDEX)
     done = False
     try:
         try:
@@ -175,7 +175,6 @@ def _filled(folder: Path) -> Iterator[Path]:
             raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
         yield beside
         try:
-            remove_stale_parts(folder)
             # The index is moved last. Until then the earlier one is valid: shards are named by their content, so no
             # file that it names has changed.
             for file in sorted(beside.iterdir(), key=lambda entry: entry.name == _INDEX):

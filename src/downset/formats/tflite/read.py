@@ -40,7 +40,7 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
     """The main subgraph of a TFLite file. `shapes` fixes input shapes by name; LiteRT then resolves the others.
 
     Raises LoadError for a missing or damaged file and for sizes that stay open, UnsupportedError without
-    `downset[tflite]`.
+    the extra `tflite`.
     """
     path = Path(path)
     schema = _schema()

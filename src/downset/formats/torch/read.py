@@ -29,7 +29,7 @@ def load_exported(program: Any, *, trust: bool = False) -> Graph:
     """An ExportedProgram, or the `.pt2` file of one, as a graph with fixed shapes.
 
     Parameters and buffers are constants, read when they are needed. Code in a file never runs, except with `trust`:
-    PyTorch then loads the file, which needs `downset[torch]`. Raises LoadError for damaged files, for symbolic shapes,
+    PyTorch then loads the file, which needs the extra `torch`. Raises LoadError for damaged files, for symbolic shapes,
     and for files that can only be read with `trust`.
     """
     if not isinstance(program, (str, os.PathLike)):
