@@ -42,8 +42,8 @@ def test_heads_are_read(text):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_a_head_on_loopback_has_a_name_that_ray_keeps(host):
-    assert head_address(f"{host}:6379") == ("127.0.0.2", 6379)
+def test_a_head_on_loopback_has_the_address_at_which_ray_listens_there_alone(host):
+    assert head_address(f"{host}:6379") == ("127.0.0.1", 6379)
     assert head_address("10.0.0.1:6379") == ("10.0.0.1", 6379)
 
 

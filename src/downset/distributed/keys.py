@@ -38,7 +38,7 @@ _CERTIFICATE, _KEY = "authority.crt", "authority.key"
 _DEVICE_CERTIFICATE, _DEVICE_KEY = "device.crt", "device.key"
 _TOKEN = "token"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.2")
+_LOOPBACK = ("localhost", "127.0.0.1")
 """Additional names in every certificate: Ray's processes on one machine also connect by them, and so do all nodes where
 the head is on loopback."""
 _BEFORE = timedelta(days=1)

@@ -40,7 +40,8 @@ def cluster(
     made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
     Raises UsageError if the port is in use or one of Ray's own, there is no memory for an object store of
-    `store_bytes`, or a head has no keys or those of another address; LoadError for keys that `open_keys` refuses."""
+    `store_bytes`, this process is in a cluster already, or a head has no keys or those of another address; LoadError
+    for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
         raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
@@ -55,6 +56,7 @@ def cluster(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         environment = _environment(folder, keys, address)
         port = free_port(address, port)
+        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
         node = start_node(
             NodeOptions(
                 address, folder, port=port, object_store_bytes=store_bytes, environment=environment, remove_folder=True
@@ -70,9 +72,8 @@ def cluster(
             )
             nodes.append(start_node(joins))
             stack.callback(nodes[-1].stop)
-        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads, local_nodes=nodes)
         stack.callback(fleet.close)
-        fleet.connect(node)
+        fleet.connect(node, nodes)
         yield fleet
 
 

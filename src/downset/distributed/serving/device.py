@@ -27,7 +27,7 @@ from downset.distributed.serving.device_program import DeviceProgram
 from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
-from downset.extras import optional_library
+from downset.extras import onnxruntime_library
 from downset.pipeline_plans import Rows
 from downset.text import brief
 
@@ -51,7 +51,7 @@ def versions() -> dict[str, str]:
     another."""
     from importlib.metadata import version
 
-    runtime = optional_library("onnxruntime", what="running shards", extra="cluster")
+    runtime = onnxruntime_library("running shards", extra="cluster")
     return {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
 
 
@@ -148,7 +148,7 @@ class ServingDevice:
         return time.monotonic() - begun
 
     def _session(self, shard: str) -> Any:
-        library = optional_library("onnxruntime", what="running shards", extra="cluster")
+        library = onnxruntime_library("running shards", extra="cluster")
         library.set_default_logger_severity(4)
         options = library.SessionOptions()
         options.intra_op_num_threads = self._threads
