@@ -73,13 +73,13 @@ def fleet(hostile_folder):
 
 
 def sockets_of(fleet):
-    """Of this process, of the nodes, and of all that began with the run's token."""
+    """The sockets of this process, of the nodes, and of all processes that began with the run's token."""
     token = fleet.local_nodes[0].options.environment["RAY_AUTH_TOKEN_PATH"]
     return open_sockets(processes_of(os.getpid(), mark=f"RAY_AUTH_TOKEN_PATH={token}"))
 
 
 def test_devices_of_this_machine_are_reached_from_this_machine_alone(fleet):
-    """Every process of the run is asked, whoever started it; two devices have actors."""
+    """The law holds for every process of the run; two devices have actors."""
     for name in NAMES[:2]:
         fleet.start(name)
     try:
