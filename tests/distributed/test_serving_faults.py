@@ -3,13 +3,16 @@ and devices without Ray; what a cluster does in the same cases is in test_cluste
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving import health
+from downset.distributed.serving.kept_shards import KeptShards
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
@@ -287,6 +290,50 @@ def test_shards_that_are_removed_are_brought_again(model, tmp_path, monkeypatch)
     for name, process in fleet.processes.items():
         kept = {path.stem for path in (tmp_path / "devices" / name).glob("*.onnx")}
         assert kept >= set(process.device._sessions)
+
+
+def _flipped(path):
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1  # in the weights, which ONNX Runtime takes as they are
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage", [_flipped, lambda path: os.truncate(path, 0), Path.unlink], ids=["bit", "cut", "gone"]
+)
+def test_damaged_shards_are_brought_again(damage, model, tmp_path, caplog):
+    """Those of an earlier run, which the devices say that they have; and those placed ahead, before a loss."""
+    graph = load(model)
+    plan, given = plan_pipeline(graph, THREE), frames_of(graph, 30)
+    with running(graph, plan, tmp_path):
+        pass
+    shards = list((tmp_path / "devices").glob("*/*.onnx"))
+    assert len(shards) >= 3
+    for path in shards:
+        damage(path)
+    fleet, found = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01), []
+    with running(graph, plan, tmp_path, fleet=fleet, prepares=True) as pipeline:
+        assert set(fleet.kept) >= {(path.parent.name, path.stem) for path in shards}
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            if len(found) == 10:
+                wait_for(lambda: len(pipeline._driver._ready_for) == 3 and _placed(pipeline._driver))
+                for path in (tmp_path / "devices").glob("*/*.onnx"):
+                    damage(path)
+                fleet.names.discard("d1")
+                fleet.kill("d1")
+        report = pipeline.report()
+    assert_same(found, unsplit(model, given))
+    assert next(event for event in report.events if event.kind == "replanned").moved_bytes > 0
+    assert "damaged or gone; they are sent again" in caplog.text
+
+
+def test_a_device_whose_disk_keeps_nothing_is_planned_without(model, tmp_path, monkeypatch):
+    content = KeptShards.content
+    broken = tmp_path / "devices" / "d1"
+    monkeypatch.setattr(KeptShards, "content", lambda self, one: None if self._folder == broken else content(self, one))
+    report, _ = _served(model, tmp_path, lambda *_: None, frames=5)
+    assert "does not keep shards" in first_event(report).detail and first_event(report).device == "d1"
 
 
 def test_a_device_that_never_joins(model, tmp_path):

@@ -128,36 +128,42 @@ class ServingDevice:
         self._arriving = ("", bytearray())
         return self.keep(shard, bytes(held), ahead=True)
 
-    def begin(self, run: int, program: bytes) -> float:
-        """Open the sessions of a program and drop everything of earlier runs. Returns the seconds that this took."""
-        begun = time.monotonic()
-        self._heard = begun
+    def begin(self, run: int, program: bytes) -> list[str]:
+        """Open the sessions of a program and drop everything of earlier runs. Returns the shards that are not on the
+        disk as they came: the program begins when there are none of them."""
+        self._heard = time.monotonic()
         decoded = msgspec.json.decode(program, type=DeviceProgram)
         wanted = decoded.shards()
+        for shard in wanted:
+            if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
+                raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is not the name of a shard")
         with self._lock:
             self._run, self._program, self._frames = run, None, {}
             self._sessions = {shard: session for shard, session in self._sessions.items() if shard in wanted}
         self._kept.use(wanted)
+        missing = []
         for shard in wanted:
             if shard not in self._sessions:
-                self._sessions[shard] = self._session(shard)
+                content = self._kept.content(shard)
+                if content is None:
+                    missing.append(shard)
+                else:
+                    self._sessions[shard] = self._session(content)
             self._heard = time.monotonic()
         with self._lock:
-            if self._run == run:
+            if self._run == run and not missing:
                 self._program, self._readers = decoded, decoded.readers()
-        return time.monotonic() - begun
+        return missing
 
-    def _session(self, shard: str) -> Any:
+    def _session(self, content: bytes) -> Any:
         library = onnxruntime_library("running shards", extra="cluster")
         library.set_default_logger_severity(4)
         options = library.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
-            raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is not the name of a shard")
         try:
-            return library.InferenceSession(str(self._kept.path(shard)), options, providers=["CPUExecutionProvider"])
+            return library.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions have no common base class
             raise UnsupportedError(f"device {self._name!r}: ONNX Runtime cannot load a shard: {brief(error)}") from None
 
