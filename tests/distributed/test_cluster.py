@@ -114,9 +114,9 @@ def test_modules_of_the_drivers_folder_are_not_run_on_devices(fleet, hostile_fol
 
 
 @contextmanager
-def running(fleet, graph, plan, folder, *, prepares=False):
+def running(fleet, graph, plan, folder, *, ahead=False):
     try:
-        with run_on(fleet, graph, plan, Shards(graph, folder), ServingSettings(prepares=prepares)) as pipeline:
+        with run_on(fleet, graph, plan, Shards(graph, folder), ServingSettings(ahead=ahead)) as pipeline:
             yield pipeline
     finally:
         for name in NAMES:

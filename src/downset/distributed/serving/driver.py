@@ -58,12 +58,12 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServingSettings:
-    """`gather_s`: how long devices may take to join at first. `prepares`: whether to plan ahead for the loss of each
+    """`gather_s`: how long devices may take to join at first. `ahead`: whether to plan ahead for the loss of each
     device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's frame window
     (`spare_frames_of`)."""
 
     gather_s: float = 60.0
-    prepares: bool = True
+    ahead: bool = True
     spare_frames: int | None = None
 
 
@@ -300,7 +300,7 @@ class Driver:
             self._carrier.place(device, shards, first=advice.better)
 
     def _prepare(self) -> None:
-        if self._settings.prepares:
+        if self._settings.ahead:
             self._advisor.prepare(self._deployment(), self._members.alive, self._factors())
 
     def _move_to(self, deployment: Deployment, event: ServeEvent | None) -> None:

@@ -193,21 +193,25 @@ def serve(
     keys: str | os.PathLike[str] | None = None,
     threads: int = 0,
     gather_s: float = 60.0,
-    prepares: bool = True,
+    ahead: bool = True,
     spare_frames: int | None = None,
+    prepares: None = None,
 ) -> RunningPipeline:
     """Run a model on the devices of a plan. Use the result as a context, so that everything ends with it.
 
     `head`: HOST:PORT that Ray's head listens on, which is started here. `downset worker` must run on every device of
     the plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node on this machine, on
     loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores, or one if all are on this machine).
-    `prepares`: plan ahead for the loss of each device and place the shards of these plans. `spare_frames`: the most
+    `ahead`: plan for the loss of each device in advance and place the shards of these plans. `spare_frames`: the most
     frames inside beyond the plan's frame window, if memory has room; None: as many as the frame window has, and at
-    least 3. They keep the plan's period when times vary; each of them lengthens latencies.
+    least 3. They keep the plan's period when times vary; each of them lengthens latencies. `prepares`: the old name of
+    `ahead`, which is refused.
 
     Raises UsageError if a device of the plan does not join within `gather_s` seconds, a port is in use or there is no
     memory for the object store; InvalidPlan for a plan of another model; UnsupportedError for plans and models that
     shards cannot hold."""
+    if prepares is not None:
+        raise UsageError("serve: prepares= is called ahead= now, as --ahead of the command")
     graph = model if isinstance(model, Graph) else load(model)
     verify(graph, plan)
     with ExitStack() as stack:
@@ -216,7 +220,7 @@ def serve(
         stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
-        settings = ServingSettings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        settings = ServingSettings(gather_s=gather_s, ahead=ahead, spare_frames=spare_frames)
         pipeline = run_on(fleet, graph, plan, shards, settings)
         try:
             if head is not None:
