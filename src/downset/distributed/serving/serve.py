@@ -74,7 +74,7 @@ class RunningPipeline:
         self.capacity = 2 * window + spare_frames_of(plan, spare_frames) + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken. It bounds memory."""
         self._submitted = self._taken = 0
-        self._reader: int | None = None
+        self._reader: threading.Thread | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -102,8 +102,7 @@ class RunningPipeline:
         with inbox.changed:
             while self._submitted - self._taken >= self.capacity:
                 self._check()
-                alone = self._reader in (None, threading.get_ident())
-                if alone and len(inbox.results) == self._submitted - self._taken:
+                if not self._is_read_elsewhere() and len(inbox.results) == self._submitted - self._taken:
                     raise UsageError(
                         f"{self.capacity} results wait to be taken: take them from the iterator between two calls of "
                         "submit, or hand an iterable of frames to `run`"
@@ -115,12 +114,17 @@ class RunningPipeline:
         self._driver.submit(inputs)
         return number
 
+    def _is_read_elsewhere(self) -> bool:
+        """Whether another thread takes results, or may go on to do so."""
+        reader = self._reader
+        return reader not in (None, threading.current_thread()) and reader.is_alive()
+
     def results(self) -> Iterator[dict[str, Array]]:
         """The outputs of the frames by name, in the order of the frames. The iterator ends when the results of all
         submitted frames were taken.
 
         Raises the error that ended the pipeline, after all results that were finished before it."""
-        self._reader = threading.get_ident()
+        self._reader = threading.current_thread()
         while True:
             with self._inbox.changed:
                 while not self._inbox.results:
@@ -129,11 +133,15 @@ class RunningPipeline:
                     self._check()
                     self._inbox.changed.wait(0.5)
                 result = self._take()
-            yield result
+            try:
+                yield result
+            except GeneratorExit:  # nobody takes the next one
+                self._reader = None
+                raise
 
     def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
         """The outputs of these frames, in their order. Frames are taken from the iterable as they are needed."""
-        self._reader = threading.get_ident()
+        self._reader = threading.current_thread()
         for frame in frames:
             with self._inbox.changed:
                 while self._submitted - self._taken >= self.capacity and not self._inbox.results:
