@@ -103,20 +103,26 @@ def test_a_consumer_that_stops_is_not_waited_for(how, model, tmp_path):
     given = frames_of(graph, 200)
     with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
         submit_all(pipeline, given[:5])
-        taken, kept = [], []
+        taken, kept, stopped, ended = [], [], threading.Event(), threading.Event()
 
         def consume():
-            results = pipeline.results()
-            kept.extend([results] if how == "ends" else [])
-            for outputs in results:
+            kept.extend([pipeline.results()] if how == "ends" else [])
+            for outputs in kept[0] if kept else pipeline.results():
                 taken.append(outputs)
                 if len(taken) == 3:
                     break
 
-        assert in_thread(consume) is None
+            stopped.set()
+            if how == "breaks":
+                ended.wait(60.0)  # the thread goes on with something else
+
+        consumer = threading.Thread(target=consume, daemon=True)
+        consumer.start()
+        assert stopped.wait(60.0)
         error = in_thread(lambda: submit_all(pipeline, given[5:]))
         assert isinstance(error, UsageError) and "results wait to be taken" in str(error)
         assert pipeline._submitted - pipeline._taken == pipeline.capacity, "memory is bounded"
+        ended.set()
         taken += list(pipeline)
     assert_same(taken, unsplit(model, given[: len(taken)]))
 

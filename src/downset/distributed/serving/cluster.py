@@ -14,6 +14,7 @@ from downset.distributed.serving.nodes import (
     LOCAL_ADDRESS,
     NodeOptions,
     NodeProcess,
+    check_stores,
     free_port,
     head_address,
     start_node,
@@ -39,7 +40,7 @@ def cluster(
     issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
     made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
-    Raises UsageError if the port is in use or one of Ray's own, there is no memory for an object store of
+    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores of
     `store_bytes`, this process is in a cluster already, or a head has no keys or those of another address; LoadError
     for keys that `open_keys` refuses."""
     local = head is None
@@ -50,6 +51,7 @@ def cluster(
             f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
             "are started here; with --head more can join"
         )
+    check_stores(store_bytes * (1 + len(devices) if local else 1))
     address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)
     with ExitStack() as stack:
         folder = working_folder()

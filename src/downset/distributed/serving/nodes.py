@@ -8,6 +8,7 @@ needs a token.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -32,6 +33,7 @@ __all__ = [
     "NodeOptions",
     "NodeProcess",
     "answers",
+    "check_stores",
     "common_environment",
     "device_resource",
     "free_port",
@@ -53,6 +55,7 @@ _RAYS_PORTS = range(10_002, 20_000)
 _PORTS_TRIED = 100
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """The names of loopback that are one node's address to Ray."""
+_SHARED_MEMORY = Path("/dev/shm")
 _SOCKET_ROOM = 16
 """The most characters of a folder for temporary files: longer names leave no room for Ray's sockets, limited to 107."""
 
@@ -210,7 +213,7 @@ def start_node(options: NodeOptions) -> NodeProcess:
     optional_library("ray", what="running pipelines on devices", extra="cluster")
     if options.environment.get("RAY_AUTH_MODE") != "token":
         raise UsageError("a node without a token would take orders from everybody: give --keys, or run with --local")
-    _check_store(options.object_store_bytes)
+    check_stores(options.object_store_bytes)
     options.folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", ray_node.__name__, "start", "--block", "--disable-usage-stats"]
     command += ["--node-ip-address", options.address, "--num-cpus", "0", "--num-gpus", "0", "--log-style", "record"]
@@ -236,13 +239,22 @@ def start_node(options: NodeOptions) -> NodeProcess:
     return NodeProcess(process, options, log)
 
 
-def _check_store(wanted_bytes: int) -> None:
-    """Raise UsageError if shared memory has no room for the object store. Ray would use the disk, which is slower than
-    most networks."""
-    with contextlib.suppress(OSError):
-        free = shutil.disk_usage("/dev/shm").free
-        if free < wanted_bytes:
-            raise UsageError(
-                f"no memory for the object store: it takes {format_bytes(wanted_bytes)} bytes and /dev/shm has "
-                f"{format_bytes(free)} left; make room there, or plan with a smaller frame window"
-            )
+def check_stores(wanted_bytes: int) -> None:
+    """Raise UsageError if shared memory has no room for object stores of this size together. Ray takes it as it is
+    used, and would end then, or use the disk, which is slower than most networks."""
+    if sys.platform != "linux":  # Ray has no shared memory there
+        return
+    place, wanted = _SHARED_MEMORY, format_bytes(wanted_bytes)
+    try:
+        free = shutil.disk_usage(place).free
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "this user cannot write there")
+    except OSError as error:
+        raise UsageError(
+            f"no memory for the object store: it takes {wanted} bytes in {place}: {error.strerror}; mount a tmpfs there"
+        ) from None
+    if free < wanted_bytes:
+        raise UsageError(
+            f"no memory for the object store: it takes {wanted} bytes and {place} has {format_bytes(free)} left; make "
+            "room there, or plan with a smaller frame window"
+        )
