@@ -264,11 +264,11 @@ class ServingDevice:
                 self._frames[frame] = _DeviceFrame(
                     frame, program, RowStore(program.forms, self._readers), program.tasks()
                 )
-            found = self._frames[frame]
-            if (method, task) in found.begun:
+            device_frame = self._frames[frame]
+            if (method, task) in device_frame.begun:
                 return None
-            found.begun.add((method, task))
-            return found
+            device_frame.begun.add((method, task))
+            return device_frame
 
     def _watch(self) -> None:
         """End this process if the driver was silent too long. The limit leaves time for opening sessions and receiving
