@@ -10,6 +10,7 @@ import onnx
 from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto, helper
 
+from downset.tuning.profiles import row_checksum
 from tests.tflite_net import TfliteNet
 
 
@@ -175,10 +176,12 @@ def profiles(path, device, seconds, taken_at):
         connection.execute(
             "CREATE TABLE timings (device TEXT NOT NULL, versions TEXT NOT NULL, dtype TEXT NOT NULL, "
             "batch INTEGER NOT NULL, signature TEXT NOT NULL, seconds REAL NOT NULL CHECK (seconds >= 0), "
-            "taken_at REAL NOT NULL, PRIMARY KEY (device, versions, dtype, batch, signature)) WITHOUT ROWID"
+            "taken_at REAL NOT NULL, checksum INTEGER NOT NULL, "
+            "PRIMARY KEY (device, versions, dtype, batch, signature)) WITHOUT ROWID"
         )
-        form = "CAST(? AS TEXT)"
-        connection.execute(f"INSERT INTO timings VALUES ({form}, 'v', 'f', 1, 's', ?, ?)", (device, seconds, taken_at))
+        checksum, form = row_checksum(device, "v", "f", 1, "s", seconds, taken_at), "CAST(? AS TEXT)"
+        given = (device, seconds, taken_at, checksum)
+        connection.execute(f"INSERT INTO timings VALUES ({form}, 'v', 'f', 1, 's', ?, ?, ?)", given)
 
 
 ONNX = {

@@ -148,7 +148,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     window = inside.window if inside is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
     place(plan, shards, Path(orders["out"]))
-    settings = ServingSettings(gather_s=_JOINS_S, prepares=False, spare_frames=orders["spare_frames"])
+    settings = ServingSettings(gather_s=_JOINS_S, ahead=False, spare_frames=orders["spare_frames"])
     with run_on(fleet, graph, plan, shards, settings) as pipeline:
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]

@@ -37,7 +37,7 @@ def faulty_run(
     shards = Shards(graph, out / f"shards-{graph.name}")
     place(plan, shards, out)
     bed.release()
-    with run_on(fleet, graph, plan, shards, ServingSettings(gather_s=120.0, prepares=prepares)) as pipeline:
+    with run_on(fleet, graph, plan, shards, ServingSettings(gather_s=120.0, ahead=prepares)) as pipeline:
         bed.throttle()
         begun = time.monotonic()
         window = plan.schedule.window if plan.schedule is not None else 1

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module, metadata
 from typing import Any
 
 from downset.errors import UnsupportedError
 
-__all__ = ["installing", "optional_library", "requirements_of", "torch_library"]
+__all__ = [
+    "environment_with", "installing", "onnxruntime_library", "optional_library", "requirements_of", "torch_library",
+]  # fmt: skip
 
 _OF_EXTRA = re.compile(r"""(.+?)\s*;\s*(?:(.+)\s+and\s+)?extra\s*==\s*["']([\w-]+)["']""")
 _OURS = re.compile(r"downset\s*\[([\w,\s-]+)\]")
 
 
 def optional_library(module: str, *, what: str, extra: str) -> Any:
-    """The module of that name. Where it is missing, raises UnsupportedError: `what` needs it, and the packages of
-    `extra` bring it."""
+    """The module of that name. Its import leaves the environment as it is. Where it is missing, raises
+    UnsupportedError: `what` needs it, and the packages of `extra` bring it."""
     try:
-        return import_module(module)
+        if module in sys.modules:
+            return import_module(module)
+        with environment_with({}):
+            return import_module(module)
     except ImportError:
         advice = installing(extra)
         raise UnsupportedError(f"{what} needs the extra {extra}" + (f": {advice}" if advice else "")) from None
@@ -51,6 +60,28 @@ def requirements_of(extra: str) -> tuple[str, ...]:
         else:
             requirements[f"{requirement}; {condition}" if condition else requirement] = None
     return tuple(requirements)
+
+
+@contextmanager
+def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """The caller's environment with these variables while a library reads them. Afterwards it is as it was, whatever
+    the library has set."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def onnxruntime_library(what: str = "running .onnx files", *, extra: str = "ort") -> Any:
+    """The onnxruntime module. Its telemetry is off unless the environment says otherwise: it looks there when it is
+    imported. Raises UnsupportedError where it is missing."""
+    off = {} if "ORT_DISABLE_TELEMETRY" in os.environ else {"ORT_DISABLE_TELEMETRY": "1"}
+    with environment_with(off):
+        return optional_library("onnxruntime", what=what, extra=extra)
 
 
 @cache

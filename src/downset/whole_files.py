@@ -17,7 +17,8 @@ from downset.errors import UsageError
 from downset.leftovers import owned_prefix, remove_leftovers
 
 __all__ = [
-    "check_folder", "check_output", "copy_whole", "part_beside", "settle_on_disk", "write_whole",
+    "check_folder", "check_output", "copy_whole", "make_private_folder", "part_beside", "settle_on_disk",
+    "write_private", "write_whole",
 ]  # fmt: skip
 
 
@@ -166,6 +167,29 @@ def _place(path: Path, write: Callable[[Path], object]) -> None:
         if beside is not None:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make the folder, and those above it that are missing, with mode 700. Raises OSError."""
+    for place in reversed((folder, *folder.absolute().parents)):
+        if not place.exists():
+            place.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace `path` in one step by a file that other users can never read, and that survives a crash whole. Raises
+    OSError."""
+    beside = part_beside(path)
+    try:
+        opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "wb") as file:
+            os.fchmod(opened, 0o600)
+            file.write(data)
+        settle_on_disk(beside)
+        beside.replace(path)
+        settle_on_disk(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def settle_on_disk(path: Path) -> None:

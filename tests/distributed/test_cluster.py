@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 
@@ -19,9 +20,12 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.node_guard import session_processes
+from downset.distributed.serving.nodes import LOCAL_ADDRESS
 from downset.distributed.serving.serve import ServingSettings, run_on
+from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
+from tests.distributed.sockets import open_sockets, processes_of
 from tests.distributed.test_serving_faults import wait_for
 from tests.distributed.thread_fleet import assert_same, first_event, frames_of, unsplit
 from tests.models import branchy_model, installed_model
@@ -50,14 +54,54 @@ def hostile_folder(tmp_path_factory):
     return folder
 
 
+def environment():
+    """The environment variables of this process without the one that pytest changes."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
 @pytest.fixture(scope="module")
 def fleet(hostile_folder):
-    """The cluster of a driver whose current folder is a stranger's."""
+    """The cluster of a driver whose current folder is a stranger's. It leaves nothing in the driver's environment."""
+    before = environment()
     with ExitStack() as stack:
         with chdir(hostile_folder):
             found = stack.enter_context(cluster(NAMES))
         wait_for(lambda: set(found.present()) == set(NAMES), 300.0)
+        assert environment() == before
         yield found
+    assert environment() == before
+
+
+def sockets_of(fleet):
+    """The sockets of this process, of the nodes, and of all processes that began with the run's token."""
+    token = fleet.local_nodes[0].options.environment["RAY_AUTH_TOKEN_PATH"]
+    return open_sockets(processes_of(os.getpid(), mark=f"RAY_AUTH_TOKEN_PATH={token}"))
+
+
+def test_devices_of_this_machine_are_reached_from_this_machine_alone(fleet):
+    """The law holds for every process of the run; two devices have actors."""
+    for name in NAMES[:2]:
+        fleet.start(name)
+    try:
+        assert len({pid_of(fleet, name) for name in NAMES[:2]}) == 2
+        found = sockets_of(fleet)
+    finally:
+        for name in NAMES[:2]:
+            fleet.stop(name)
+    assert {address for _, address, _ in found} == {LOCAL_ADDRESS}, found
+    ours = Path("/proc/self/comm").read_text().strip()
+    counts = Counter(name for name, *_ in found)
+    assert counts == {ours: 1, "gcs_server": 1, "raylet": 10, "ray::RuntimeEnv": 5, "ray::RayDevice": 2}
+
+
+def test_a_process_is_in_one_cluster_at_a_time(fleet):
+    """The second is refused before anything is started, and the first goes on."""
+    before = environment(), processes_of(os.getpid())
+    with pytest.raises(UsageError, match="end that pipeline first"), cluster(NAMES):
+        pass
+    assert environment() == before[0]
+    assert processes_of(os.getpid()) <= before[1]
+    assert set(fleet.present()) == set(NAMES)
 
 
 def test_modules_of_the_drivers_folder_are_not_run_on_devices(fleet, hostile_folder):
@@ -70,9 +114,9 @@ def test_modules_of_the_drivers_folder_are_not_run_on_devices(fleet, hostile_fol
 
 
 @contextmanager
-def running(fleet, graph, plan, folder, *, prepares=False):
+def running(fleet, graph, plan, folder, *, ahead=False):
     try:
-        with run_on(fleet, graph, plan, Shards(graph, folder), ServingSettings(prepares=prepares)) as pipeline:
+        with run_on(fleet, graph, plan, Shards(graph, folder), ServingSettings(ahead=ahead)) as pipeline:
             yield pipeline
     finally:
         for name in NAMES:

@@ -17,6 +17,8 @@ from downset.pipeline_plans import Rows
 
 pytest.importorskip("onnxruntime")
 
+SHARD = hashlib.sha256(b"a shard").hexdigest()
+
 
 def test_a_device_whose_driver_is_silent_ends_itself():
     program = (
@@ -62,7 +64,7 @@ def test_a_task_that_ends_after_a_change_of_plan_counts_for_its_own_frame(tmp_pa
     program = msgspec.json.encode(
         DeviceProgram(
             "d0", {0: TensorForm("in", (2,), "float32", None, None), 1: TensorForm("out", (2,), "float32", None, None)},
-            {0: Computation("shard", (rows,), (Rows(1, 0, 1),))}, sends={1: (Rows(1, 0, 1),)}, enters=(rows,),
+            {0: Computation(SHARD, (rows,), (Rows(1, 0, 1),))}, sends={1: (Rows(1, 0, 1),)}, enters=(rows,),
         )
     )  # fmt: skip
     device = ServingDevice("d0", folder=str(tmp_path))
@@ -74,7 +76,7 @@ def test_a_task_that_ends_after_a_change_of_plan_counts_for_its_own_frame(tmp_pa
                 device.enter(2, 0, [[made]])
             return [given["in"]]
 
-    device._sessions["shard"] = Session()
+    device._sessions[SHARD] = Session()
     device.begin(1, program)
     device.enter(1, 0, [[made]])
     device.compute(1, 0, [0])

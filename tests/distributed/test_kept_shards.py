@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -101,3 +106,78 @@ def test_a_larger_limit_keeps_no_fewer(tmp_path_factory, limits):
             kept.use([])
         counts.append(len(kept.names()))
     assert all(one <= other for one, other in pairwise(counts))
+
+
+def damaged(path, how, random):
+    """Change a kept file, or what stands in its place."""
+    data = path.read_bytes()
+    if how == "bit":
+        at = random.randrange(8 * len(data))
+        path.write_bytes(data[: at // 8] + bytes([data[at // 8] ^ 1 << at % 8]) + data[at // 8 + 1 :])
+    elif how == "short":
+        os.truncate(path, random.randrange(len(data)))
+    elif how == "long":
+        path.write_bytes(data + b"0")
+    else:
+        path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how == "pipe":
+        os.mkfifo(path)
+    elif how == "link":
+        path.with_name("elsewhere").write_bytes(data)
+        path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("how", ["bit", "short", "long", "gone", "pipe", "link"])
+def test_what_is_read_is_what_came_or_nothing(how, tmp_path):
+    """What is damaged is removed, and kept again when it comes again, also by a process that found it there."""
+    random, kept = Random(0), KeptShards(tmp_path)
+    for number in range(20):
+        name, data = shard(number, nbytes=30)
+        kept.keep(name, data)
+        assert kept.content(name) == data
+        damaged(tmp_path / f"{name}.onnx", how, random)
+        if number % 2:
+            kept = KeptShards(tmp_path)
+            kept.keep(name, data)  # as if nobody had looked
+        else:
+            assert kept.content(name) is None
+            assert name not in kept.names()
+            kept.keep(name, data)
+        assert kept.content(name) == data
+
+
+def test_a_name_that_cannot_be_a_file_is_not_read(tmp_path):
+    kept, (name, data) = KeptShards(tmp_path), shard(0)
+    kept.keep(name, data)
+    damaged(tmp_path / f"{name}.onnx", "folder", Random(0))
+    assert kept.content(name) is None
+    with pytest.raises(UnsupportedError, match="cannot keep a shard: Is a directory"):
+        kept.keep(name, data)
+
+
+def test_other_users_read_nothing_and_a_crash_leaves_whole_files(tmp_path, monkeypatch):
+    """Whatever the umask; the data are on the disk before the name is."""
+    steps = []
+    monkeypatch.setattr(os, "fsync", lambda number: steps.append(Path(f"/proc/self/fd/{number}").readlink().suffix))
+    rename = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda self, to: (steps.append("renamed"), rename(self, to)))
+    before = os.umask(0)
+    try:
+        KeptShards(tmp_path / "deep" / "er").keep(*shard(0))
+    finally:
+        os.umask(before)
+    assert steps == [".part", "renamed", ""]
+    (file,) = (tmp_path / "deep" / "er").iterdir()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (file, *file.parents[:2])}
+    assert modes == {file.name: 0o600, "er": 0o700, "deep": 0o700}
+
+
+def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path):
+    program = "import sys; from pathlib import Path; from downset.whole_files import part_beside; "
+    program += "part_beside(Path(sys.argv[1])).write_bytes(b'half')"
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a"], check=True)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+    KeptShards(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -91,13 +91,6 @@ def test_devices_of_one_authority_meet_under_their_hosts(authority, device):
         handshake(device, second, host="10.0.0.7")
 
 
-def test_keys_of_one_machine_hold_for_the_other_name_of_loopback(authority):
-    """Ray's nodes use it where the head is on 127.0.0.1."""
-    alone = issue_keys(authority, "alone", hosts=["127.0.0.1"])
-    assert handshake(alone, alone, host="127.0.0.2") == b"hello"
-    open_keys(alone).check_host("127.0.0.2")
-
-
 def test_keys_say_whose_they_are_and_where(device):
     keys = open_keys(device)
     for host in (HOST, "d0.local", "D0.local.", "127.0.0.1"):

@@ -9,7 +9,9 @@ import pytest
 
 from downset.distributed.keys import issue_keys, make_authority
 from downset.distributed.serving import nodes
+from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.nodes import (
+    LEAST_STORE_BYTES,
     NodeOptions,
     NodeProcess,
     free_port,
@@ -42,8 +44,8 @@ def test_heads_are_read(text):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_a_head_on_loopback_has_a_name_that_ray_keeps(host):
-    assert head_address(f"{host}:6379") == ("127.0.0.2", 6379)
+def test_a_head_on_loopback_has_the_address_at_which_ray_listens_there_alone(host):
+    assert head_address(f"{host}:6379") == ("127.0.0.1", 6379)
     assert head_address("10.0.0.1:6379") == ("10.0.0.1", 6379)
 
 
@@ -77,6 +79,25 @@ def test_what_a_node_said_is_known_when_its_folder_is_gone(tmp_path, text, said)
         assert NodeProcess(SimpleNamespace(), NodeOptions("127.0.0.2", tmp_path), log).said() == said
     finally:
         os.close(log)
+
+
+def test_shared_memory_that_is_not_there_is_said_before_anything_starts(tmp_path, monkeypatch):
+    """Also where each object store has room, and all together have not."""
+    started = []
+    monkeypatch.setattr(nodes.subprocess, "Popen", lambda *_, **__: started.append(1))
+    monkeypatch.setattr(nodes.shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * LEAST_STORE_BYTES - 1))
+    with pytest.raises(UsageError, match=r"takes 419,430,400 bytes and \S+ has 419,430,399 left"), cluster(["d"] * 4):
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(nodes.subprocess, "Popen", lambda *_, **__: started.append(1))
+    monkeypatch.setattr(nodes, "_SHARED_MEMORY", tmp_path / "shm")
+    with pytest.raises(UsageError, match="shm: No such file or directory; mount a tmpfs there"), cluster(["d"]):
+        pass
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(nodes.os, "access", lambda *_: False)
+    with pytest.raises(UsageError, match="shm: this user cannot write there"), cluster(["d"]):
+        pass
+    assert not started
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +134,7 @@ def test_a_device_of_a_strangers_cluster_names_no_file(name, tmp_path, monkeypat
     own = tmp_path / "own"
     monkeypatch.setattr(nodes, "optional_library", lambda *_, **__: None)
     monkeypatch.setattr(nodes.subprocess, "Popen", lambda *_, **__: SimpleNamespace(pid=1))
-    monkeypatch.setattr(nodes, "_check_store", lambda _: None)
+    monkeypatch.setattr(nodes, "check_stores", lambda _: None)
     device = name.format(folder=tmp_path)
     start_node(NodeOptions("127.0.0.2", own, head="127.0.0.2:1", device=device, environment={"RAY_AUTH_MODE": "token"}))
     assert [path for path in tmp_path.iterdir() if path != own] == []

@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import re
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -16,41 +14,15 @@ from pathlib import Path
 import pytest
 
 from downset.distributed.keys import issue_keys, make_authority, open_keys, ray_environment
+from downset.distributed.serving.nodes import NodeOptions, free_port, start_node
+from tests.distributed.sockets import open_sockets, processes_of
 
 HEAD = "127.0.0.2"
+"""At an address that is not 127.0.0.1 Ray listens on all interfaces, as it does off loopback."""
 ASKS = """
 from ray._raylet import GcsClient
 print("nodes", len(GcsClient(address={address!r}).get_all_node_info()))
 """
-
-
-def processes(session):
-    """Process numbers of a session."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError):
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                found.append(int(folder.name))
-    return found
-
-
-def listening(session):
-    """{(address in hexadecimal, port): name of the process} of all TCP sockets that a session listens on."""
-    sockets = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A":
-                address, port = words[1].split(":")
-                sockets[f"socket:[{words[9]}]"] = (address, int(port, 16))
-    found = {}
-    for process in processes(session):
-        for descriptor in Path(f"/proc/{process}/fd").glob("*"):
-            with contextlib.suppress(OSError):
-                where = sockets.get(str(descriptor.readlink()))
-                if where is not None:
-                    found[where] = Path(f"/proc/{process}/comm").read_text().strip()
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -68,42 +40,26 @@ def folders():
 
 @pytest.fixture(scope="module")
 def head(folders):
-    """(port, session) of a head node; all of its processes are gone afterwards."""
-    with socket.socket() as free:
-        free.bind((HEAD, 0))
-        port = free.getsockname()[1]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    ray = Path(sys.executable).with_name("ray")
-    command = [
-        ray, "start", "--head", "--block", f"--node-ip-address={HEAD}", f"--port={port}", "--include-dashboard=false",
-        "--include-log-monitor=false", "--num-cpus=1", f"--object-store-memory={80 << 20}", "--disable-usage-stats",
-        f"--temp-dir={folders['top'] / 'ray'}",
-    ]  # fmt: skip
-    with (folders["top"] / "said").open("wb") as said:
-        started = subprocess.Popen(
-            command, stdout=said, stderr=said, start_new_session=True,
-            env=clean | ray_environment(open_keys(folders["ours"] / "head"), inherited=clean),
-        )  # fmt: skip
+    """A head node; all of its processes are gone afterwards."""
+    environment = ray_environment(open_keys(folders["ours"] / "head"), inherited={})
+    node = start_node(NodeOptions(HEAD, folders["top"] / "node", port=free_port(HEAD), environment=environment))
     try:
         for _ in range(2400):
-            text = (folders["top"] / "said").read_text()
-            names = [re.sub(r"\W", "", name) for name in listening(started.pid).values()]
-            if "Ray runtime started" in text and names.count("raylet") == 2 and any("Runtime" in n for n in names):
+            names = [socket.process for socket in sockets_of(node)]
+            if names.count("raylet") == 2 and any("Runtime" in name for name in names):
                 break
-            assert started.poll() is None, text
+            assert node.running, node.said()
             time.sleep(0.1)
         else:
-            pytest.fail(text)
-        yield port, started.pid
+            pytest.fail(node.said())
+        yield node
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            started.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(60)
-        for process in processes(started.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        started.wait(60)
+        node.stop()
+    assert not processes_of(session=node.session)
+
+
+def sockets_of(node):
+    return open_sockets(processes_of(session=node.session))
 
 
 def told(port, keys):
@@ -121,12 +77,11 @@ def told(port, keys):
 
 
 def test_every_port_needs_a_certificate_of_ours_or_is_named_here(head, folders):
-    _, session = head
-    open_ports = listening(session)
-    assert {name for name in open_ports.values() if "Runtime" not in name} == {"gcs_server", "raylet"}
-    for (address, port), name in open_ports.items():
+    found = sockets_of(head)
+    assert {name for name, *_ in found if "Runtime" not in name} == {"gcs_server", "raylet"}
+    for name, address, port in found:
         if "Runtime" in name:  # the runtime-environment agent is plain HTTP; the docs say so
-            assert address == "0200007F", f"{name} listens on {address}"
+            assert address == HEAD, f"{name} listens on {address}"
             with socket.create_connection((HEAD, port), timeout=60) as plain:
                 plain.sendall(b"POST /get_or_create_runtime_env HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
                 assert plain.recv(64).startswith(b"HTTP/1.1 401")
@@ -154,10 +109,10 @@ def asked(port, environment, home):
 
 def test_a_certificate_without_the_token_is_refused(head, folders, tmp_path):
     given = ray_environment(open_keys(folders["ours"] / "d0"), inherited={})
-    assert asked(head[0], given, tmp_path).stdout.strip() == "nodes 1"
+    assert asked(head.options.port, given, tmp_path).stdout.strip() == "nodes 1"
     without = {name: value for name, value in given.items() if "AUTH" not in name}
     other = given | {"RAY_AUTH_TOKEN_PATH": str(folders["theirs"] / "token")}
     for environment in (without, other):
-        done = asked(head[0], environment, tmp_path)
+        done = asked(head.options.port, environment, tmp_path)
         assert done.returncode != 0 and not done.stdout
         assert "InvalidAuthToken" in done.stderr

@@ -3,13 +3,17 @@ and devices without Ray; what a cluster does in the same cases is in test_cluste
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving import health
+from downset.distributed.serving.kept_shards import KeptShards
+from downset.distributed.serving.serve import serve
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
@@ -37,13 +41,13 @@ def wait_for(happened, limit_s=120.0):
         time.sleep(0.05)
 
 
-def _served(model, tmp_path, disturb, *, frames=60, delay_s=0.01, prepares=False, names=NAMES):
+def _served(model, tmp_path, disturb, *, frames=60, delay_s=0.01, ahead=False, names=NAMES):
     """A pipeline that `disturb(fleet, count, pipeline)` disturbs, told how many results are out."""
     graph = load(model)
     plan = plan_pipeline(graph, THREE)
     given, fleet = frames_of(graph, frames), ThreadFleet(names, tmp_path / "devices", delay_s=delay_s)
     found = []
-    with running(graph, plan, tmp_path, fleet=fleet, prepares=prepares) as pipeline:
+    with running(graph, plan, tmp_path, fleet=fleet, ahead=ahead) as pipeline:
         for outputs in pipeline.run(given):
             found.append(outputs)
             disturb(fleet, len(found), pipeline)
@@ -51,10 +55,10 @@ def _served(model, tmp_path, disturb, *, frames=60, delay_s=0.01, prepares=False
         return pipeline.report(), fleet
 
 
-@pytest.mark.parametrize("prepares", [False, True])
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_killed_device(name, prepares, model, tmp_path):
-    report, _ = _served(model, tmp_path, lambda f, n, p: f.kill(name) if n == 20 else None, prepares=prepares)
+def test_a_killed_device(name, ahead, model, tmp_path):
+    report, _ = _served(model, tmp_path, lambda f, n, p: f.kill(name) if n == 20 else None, ahead=ahead)
     assert (first_event(report).kind, first_event(report).device) == ("lost", name)
     change = next(event for event in report.events if event.kind == "replanned")
     assert change.device == name and change.replayed > 0 and report.completed == 60
@@ -260,7 +264,7 @@ def test_shards_for_losses_are_placed_before(model, tmp_path):
     graph = load(model)
     plan, given = plan_pipeline(graph, THREE), frames_of(graph, 60)
     fleet = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01)
-    with running(graph, plan, tmp_path, fleet=fleet, prepares=True) as pipeline:
+    with running(graph, plan, tmp_path, fleet=fleet, ahead=True) as pipeline:
         driver, found = pipeline._driver, []
         for outputs in pipeline.run(given):
             found.append(outputs)
@@ -287,6 +291,50 @@ def test_shards_that_are_removed_are_brought_again(model, tmp_path, monkeypatch)
     for name, process in fleet.processes.items():
         kept = {path.stem for path in (tmp_path / "devices" / name).glob("*.onnx")}
         assert kept >= set(process.device._sessions)
+
+
+def _flipped(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40  # in the weights, which ONNX Runtime takes as they are
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage", [_flipped, lambda path: os.truncate(path, 0), Path.unlink], ids=["bit", "cut", "gone"]
+)
+def test_damaged_shards_are_brought_again(damage, model, tmp_path, caplog):
+    """Those of an earlier run, which the devices say that they have; and those placed ahead, before a loss."""
+    graph = load(model)
+    plan, given = plan_pipeline(graph, THREE), frames_of(graph, 30)
+    with running(graph, plan, tmp_path):
+        pass
+    shards = list((tmp_path / "devices").glob("*/*.onnx"))
+    assert len(shards) >= 3
+    for path in shards:
+        damage(path)
+    fleet, found = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01), []
+    with running(graph, plan, tmp_path, fleet=fleet, ahead=True) as pipeline:
+        assert set(fleet.kept) >= {(path.parent.name, path.stem) for path in shards}
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            if len(found) == 10:
+                wait_for(lambda: len(pipeline._driver._ready_for) == 3 and _placed(pipeline._driver))
+                for path in (tmp_path / "devices").glob("*/*.onnx"):
+                    damage(path)
+                fleet.names.discard("d1")
+                fleet.kill("d1")
+        report = pipeline.report()
+    assert_same(found, unsplit(model, given))
+    assert next(event for event in report.events if event.kind == "replanned").moved_bytes > 0
+    assert "damaged or gone; they are sent again" in caplog.text
+
+
+def test_a_device_whose_disk_keeps_nothing_is_planned_without(model, tmp_path, monkeypatch):
+    content = KeptShards.content
+    broken = tmp_path / "devices" / "d1"
+    monkeypatch.setattr(KeptShards, "content", lambda self, one: None if self._folder == broken else content(self, one))
+    report, _ = _served(model, tmp_path, lambda *_: None, frames=5)
+    assert "does not keep shards" in first_event(report).detail and first_event(report).device == "d1"
 
 
 def test_a_device_that_never_joins(model, tmp_path):
@@ -385,3 +433,9 @@ def test_a_cluster_that_cannot_go_on_ends_the_pipeline_with_its_reason(model, tm
     with pytest.raises(UnsupportedError, match="the head is gone"):
         _served(model, tmp_path, disturb, frames=2_000)
     assert found[:20] == list(range(1, 21))
+
+
+def test_the_old_name_of_an_option_is_refused_in_one_line(model):
+    graph = load(model)
+    with pytest.raises(UsageError, match=r"^serve: prepares= is called ahead= now"):
+        serve(graph, plan_pipeline(graph, THREE), prepares=False)

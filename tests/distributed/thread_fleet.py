@@ -142,13 +142,13 @@ class ThreadFleet:
 
 
 @contextmanager
-def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=60.0, spare_frames=3):
+def running(graph, plan, folder, *, fleet=None, ahead=False, gather_s=60.0, spare_frames=3):
     """A pipeline on devices of this process."""
     names = [device.name for device in plan.cluster.devices]
     fleet = fleet or ThreadFleet(names, folder / "devices")
     shards = Shards(graph, folder / "made")
     try:
-        settings = ServingSettings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        settings = ServingSettings(gather_s=gather_s, ahead=ahead, spare_frames=spare_frames)
         with run_on(fleet, graph, plan, shards, settings) as pipeline:
             yield pipeline
     finally:

@@ -1,6 +1,7 @@
 """docs/python.md: its examples run, one after another, and it speaks of every public function."""
 
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -13,11 +14,14 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_examples(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("torch")
+    """Each leaves the environment of the process as it was."""
+    pytest.importorskip("torch._inductor")  # PyTorch sets a variable when it first exports or compiles
     monkeypatch.chdir(tmp_path)
     names = {}
     for example in EXAMPLES:
+        before = dict(os.environ)
         exec(example, names)
+        assert dict(os.environ) == before, example
     said = capsys.readouterr().out
     assert f"{names['arena'].arena_bytes:,} B" in said
     assert {"fitted.onnx", "ordered.onnx", "plan.h", "plan.json", "shards"} <= {p.name for p in tmp_path.iterdir()}

@@ -1,14 +1,18 @@
 """Kept measurements: by key, shared by processes, and never fatal."""
 
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import downset
 from downset.errors import UnsupportedError, UsageError
 from downset.tuning.profiles import Key, Profiles, default_path
+from tests.effort import cases
 
 KEY = Key("device", "torch 1", "float32", 1, "abc")
 
@@ -131,6 +135,50 @@ def test_damage_after_it_was_opened_is_survived(tmp_path, asked, how):
     kept.put([(KEY, 2.0)])
     assert Profiles(path).get(KEY) == kept.get(KEY) == 2.0
     assert len(kept.notes) == 1
+
+
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_no_flipped_bit_changes_a_timing(tmp_path, opened):
+    """Every answer of a file with one bit flipped is what was put, or is left out; it may be refused, too."""
+    path, random = tmp_path / "profiles.sqlite", Random(0)
+    kept = Profiles(path)
+    put = {f"stage {number}": 0.001 * (number + 1) for number in range(40)}
+    kept.put([(KEY._replace(signature=name), seconds) for name, seconds in put.items()])
+    sound, whole = path.read_bytes(), 0
+    rows = sound.index(b"stage")  # most of the bits are free space
+    for _ in range(cases(200)):
+        bit = random.randrange(8 * rows if random.random() < 0.3 else 0, 8 * len(sound))
+        path.write_bytes(sound)
+        kept = Profiles(path) if opened == "before" else None
+        path.write_bytes(sound[: bit // 8] + bytes([sound[bit // 8] ^ 1 << bit % 8]) + sound[bit // 8 + 1 :])
+        try:
+            found = (kept or Profiles(path)).matching(*KEY[:4])
+        except UnsupportedError:
+            continue
+        assert found.items() <= put.items(), bit
+        whole += found == put
+        assert (kept or Profiles(path)).get(KEY._replace(signature="stage 7")) in (put["stage 7"], None)
+    assert whole > 10
+
+
+def test_a_file_of_other_users_is_refused_and_ours_is_for_us_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        path = tmp_path / "deep" / "profiles.sqlite"
+        Profiles(path).put([(KEY, 1.0)])
+        path.write_bytes(b"garbage" * 500)
+        assert Profiles(path).notes  # one that is begun again, too
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent)] == [0o600, 0o700]
+    path.chmod(0o620)
+    with pytest.raises(UnsupportedError, match="other users can write it"):
+        Profiles(path)
+    path.chmod(0o600)
+    if os.geteuid() == 0:  # the only user who can give a file away
+        os.chown(path, 65534, 65534)
+        with pytest.raises(UnsupportedError, match="it belongs to another user"):
+            Profiles(path)
 
 
 def test_a_file_that_cannot_be_mended_is_named(tmp_path, monkeypatch):

@@ -130,7 +130,7 @@ def serve(
             pipeline = stack.enter_context(
                 run(
                     graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
-                    gather_s=options["gather_s"], prepares=options["ahead"], spare_frames=options["spare_frames"],
+                    gather_s=options["gather_s"], ahead=options["ahead"], spare_frames=options["spare_frames"],
                 )
             )  # fmt: skip
         _run(pipeline, frames, results, written, quiet=options["quiet"])

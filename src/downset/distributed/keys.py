@@ -21,7 +21,7 @@ from typing import Any
 
 from downset.errors import LoadError, UsageError
 from downset.extras import optional_library
-from downset.whole_files import part_beside, write_whole
+from downset.whole_files import part_beside, write_private
 
 __all__ = [
     "DeviceKeys",
@@ -38,7 +38,7 @@ _CERTIFICATE, _KEY = "authority.crt", "authority.key"
 _DEVICE_CERTIFICATE, _DEVICE_KEY = "device.crt", "device.key"
 _TOKEN = "token"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_LOOPBACK = ("localhost", "127.0.0.1", "127.0.0.2")
+_LOOPBACK = ("localhost", "127.0.0.1")
 """Additional names in every certificate: Ray's processes on one machine also connect by them, and so do all nodes where
 the head is on loopback."""
 _BEFORE = timedelta(days=1)
@@ -94,9 +94,9 @@ def make_authority(folder: str | os.PathLike[str], *, days: int = 3650) -> Path:
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
     with _made(Path(folder)) as beside:
-        _write(beside / _KEY, _pem_of_key(key))
-        _write(beside / _CERTIFICATE, _signed(certificate, key))
-        _write(beside / _TOKEN, secrets.token_hex(32).encode())
+        write_private(beside / _KEY, _pem_of_key(key))
+        write_private(beside / _CERTIFICATE, _signed(certificate, key))
+        write_private(beside / _TOKEN, secrets.token_hex(32).encode())
     return Path(folder)
 
 
@@ -141,10 +141,10 @@ def issue_keys(
     )
     target = source / name if folder is None else Path(folder)
     with _made(target) as beside:
-        _write(beside / _DEVICE_KEY, _pem_of_key(key))
-        _write(beside / _DEVICE_CERTIFICATE, _signed(certificate, issuer_key))
-        _write(beside / _CERTIFICATE, (source / _CERTIFICATE).read_bytes())
-        _write(beside / _TOKEN, (source / _TOKEN).read_bytes())
+        write_private(beside / _DEVICE_KEY, _pem_of_key(key))
+        write_private(beside / _DEVICE_CERTIFICATE, _signed(certificate, issuer_key))
+        write_private(beside / _CERTIFICATE, (source / _CERTIFICATE).read_bytes())
+        write_private(beside / _TOKEN, (source / _TOKEN).read_bytes())
     return target
 
 
@@ -158,14 +158,13 @@ def new_token(authority: str | os.PathLike[str]) -> list[Path]:
     token = secrets.token_hex(32).encode()
     files = [source / _TOKEN, *sorted(path for path in source.glob(f"*/{_TOKEN}") if path.parent.is_dir())]
     for file in files:
-        write_whole(file, token)
-        file.chmod(0o600)
+        write_private(file, token)
     return files
 
 
 def write_token(file: Path) -> None:
     """Write a new token into a new file of mode 600."""
-    _write(file, secrets.token_hex(32).encode())
+    write_private(file, secrets.token_hex(32).encode())
 
 
 def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
@@ -260,16 +259,6 @@ def _made(folder: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(beside)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a new file that other users can never read."""
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(opened, "wb") as file:
-        os.fchmod(opened, 0o600)
-        file.write(data)
-        file.flush()
-        os.fsync(opened)
 
 
 def _cryptography() -> tuple[Any, Any, Any]:

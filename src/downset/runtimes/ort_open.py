@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from downset.errors import LoadError, UsageError
+from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.isolation import machine_bytes
-from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.runtimes.ort_settings import open_session
 from downset.sessions import DEFAULT, FITTED, SessionSettings
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
     """A session of the fitted .onnx file at `path`, with the settings that its metadata name. `fit --session` writes a
     program that does the same. The session runs on one thread and shares its arena with no other.
 
-    Sets the environment variable ORT_DISABLE_TELEMETRY where it is not set. Raises UsageError for a file that was not
+    Raises UsageError for a file that was not
     fitted for ONNX Runtime, LoadError for one that cannot be read or whose settings are unknown, UnsupportedError where
     ONNX Runtime is missing or refuses the file.
     """

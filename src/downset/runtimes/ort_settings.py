@@ -9,17 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.extras import optional_library
 from downset.sessions import SessionSettings
 from downset.text import brief
 
-__all__ = ["onnxruntime_library", "open_session", "session_code"]
-
-
-def onnxruntime_library(what: str = "running .onnx files") -> Any:
-    """The onnxruntime module, with its telemetry switched off. Raises UnsupportedError that names the missing extra."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    return optional_library("onnxruntime", what=what, extra="ort")
+__all__ = ["open_session", "session_code"]
 
 
 def open_session(

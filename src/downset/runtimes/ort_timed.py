@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
+from downset.extras import onnxruntime_library
 from downset.isolation import isolated, reusing
 from downset.runtimes.feeds import saved, unpacked
-from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.runtimes.ort_settings import open_session
 from downset.sessions import SessionSettings
 from downset.text import brief
 

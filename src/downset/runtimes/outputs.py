@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
-from downset.extras import optional_library
+from downset.extras import onnxruntime_library, optional_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.isolation import isolated
 from downset.runtimes.feeds import Feeds, saved, unpacked
-from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.runtimes.ort_settings import open_session
 from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.sessions import DEFAULT, FILE_ORDER
 from downset.text import brief

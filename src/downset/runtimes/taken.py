@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.extras import optional_library
+from downset.extras import onnxruntime_library, optional_library
 from downset.formats.onnx.bodies import subgraphs
 from downset.isolation import isolated
 from downset.runtimes.feeds import Feeds, saved, unpacked
-from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.runtimes.ort_settings import open_session
 from downset.runtimes.outputs import run_session, with_outputs
 from downset.sessions import FILE_ORDER
 

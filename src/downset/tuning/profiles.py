@@ -1,13 +1,17 @@
 """Keeps measured latencies of stages for later runs, in a SQLite file in the user's cache folder.
 
-Several processes may read and write it at once. A damaged file is moved aside and a new one is begun.
+Several processes may read and write it at once. A damaged file is moved aside and a new one is begun. Every row has a
+checksum: a timing is used only as it was kept. A file that other users could have written is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,20 +19,22 @@ from typing import NamedTuple, TypeVar
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import optional_library
+from downset.whole_files import make_private_folder
 
-__all__ = ["Key", "Profiles", "cache_folder", "default_path"]
+__all__ = ["Key", "Profiles", "cache_folder", "default_path", "row_checksum"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS timings (
     device TEXT NOT NULL, versions TEXT NOT NULL, dtype TEXT NOT NULL, batch INTEGER NOT NULL, signature TEXT NOT NULL,
-    seconds REAL NOT NULL CHECK (seconds >= 0), taken_at REAL NOT NULL,
+    seconds REAL NOT NULL CHECK (seconds >= 0), taken_at REAL NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (device, versions, dtype, batch, signature)
 ) WITHOUT ROWID
 """
-_ODD = """
+_SOUND = "checksum = row_checksum(device, versions, dtype, batch, signature, seconds, taken_at)"
+_ODD = f"""
 SELECT 1 FROM timings WHERE typeof(device) != 'text' OR typeof(versions) != 'text' OR typeof(dtype) != 'text' OR
     typeof(batch) != 'integer' OR typeof(signature) != 'text' OR typeof(seconds) != 'real' OR seconds > 1e9 OR
-    typeof(taken_at) != 'real' OR taken_at NOT BETWEEN 0 AND 1e11 LIMIT 1
+    typeof(taken_at) != 'real' OR taken_at NOT BETWEEN 0 AND 1e11 OR NOT {_SOUND} LIMIT 1
 """
 """Finds damaged rows: SQLite stores values of any type in a column, and times may be out of range."""
 _FOREIGN = "SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR tbl_name != 'timings' LIMIT 1"
@@ -68,6 +74,30 @@ def default_path() -> Path:
     return cache_folder("keeping measurements", extra="torch") / "profiles.sqlite"
 
 
+def row_checksum(*row: object) -> int:
+    """The checksum of a row: of its values, and of their types. SQLite has none of its own."""
+    return zlib.crc32(repr(row).encode())
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """A connection to the file, which is made where there is none, for its user alone."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    connection = sqlite3.connect(path, timeout=_WAIT_S)
+    connection.create_function("row_checksum", 7, row_checksum, deterministic=True)
+    return connection
+
+
+def _check_owner(path: Path) -> None:
+    """Raise PermissionError if users other than this one could have written the file."""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        if status.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user")
+        if status.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "other users can write it (chmod go-w)")
+
+
 def _is_damage(error: Exception) -> bool:
     """Whether the error means that the file is damaged. A file that is locked or read-only is not damaged."""
     if isinstance(error, UnicodeDecodeError):  # names in the file are not UTF-8
@@ -87,8 +117,9 @@ class Profiles:
         self.path = default_path() if path is None else Path(path)
         self.notes: list[str] = []
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
+            make_private_folder(self.path.parent)
+            _check_owner(self.path)
+            with closing(_opened(self.path)) as connection:
                 connection.execute(_SCHEMA)
                 if connection.execute(_FOREIGN).fetchone():
                     raise sqlite3.OperationalError("views or triggers that no measurement has")
@@ -116,7 +147,7 @@ class Profiles:
             for suffix in ("-journal", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
             self.path.replace(aside)
-            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
+            with closing(_opened(self.path)) as connection:
                 connection.execute(_SCHEMA)
         except FileNotFoundError:  # another process moved it first, and begins a new one
             return
@@ -128,31 +159,36 @@ class Profiles:
         """The answer of the file. If the file turns out to be damaged, it is moved aside and a new one is asked."""
         for again in (False, True):
             try:
-                with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
+                with closing(_opened(self.path)) as connection, connection:
                     connection.execute(_SCHEMA)
                     return question(connection)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 if again or not _is_damage(error):
                     raise self._unusable(error) from None
                 self._move_aside(str(error))
+            except OSError as error:
+                raise self._unusable(error) from None
         raise AssertionError("asked twice, and neither answered nor refused")
 
     def get(self, key: Key) -> float | None:
         """The seconds kept for a key, or None."""
-        text = "SELECT seconds FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
+        key_is = "(device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
+        text = f"SELECT seconds FROM timings WHERE {key_is} AND {_SOUND}"
         row = self._ask(lambda connection: connection.execute(text, key).fetchone())
         return None if row is None else float(row[0])
 
     def matching(self, device: str, versions: str, dtype: str, batch: int) -> dict[str, float]:
         """The seconds of every stage under these conditions, by signature."""
-        text = "SELECT signature, seconds FROM timings WHERE (device, versions, dtype, batch) = (?, ?, ?, ?)"
+        conditions = "(device, versions, dtype, batch) = (?, ?, ?, ?)"
+        text = f"SELECT signature, seconds FROM timings WHERE {conditions} AND {_SOUND}"
         rows = self._ask(lambda connection: connection.execute(text, (device, versions, dtype, batch)).fetchall())
         return {str(signature): float(seconds) for signature, seconds in rows}
 
     def put(self, timings: Sequence[tuple[Key, float]]) -> None:
         """Keep these timings; a timing of the same key is replaced."""
-        rows = [(*key, seconds, time.time()) for key, seconds in timings]
-        text = "INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)"
+        values = [(*key, float(seconds), time.time()) for key, seconds in timings]
+        rows = [(*row, row_checksum(*row)) for row in values]
+        text = "INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         self._ask(lambda connection: connection.executemany(text, rows))
 
     def forget(self, keys: Sequence[Key]) -> int:

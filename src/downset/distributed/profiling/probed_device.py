@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from downset.extras import optional_library
+from downset.extras import onnxruntime_library
 
 __all__ = ["ProbedDevice"]
 
@@ -70,7 +70,7 @@ class ProbedDevice:
 
     def _opened(self, model: bytes) -> Callable[[], Any]:
         """A function that runs the model once; it has been run once before."""
-        library = optional_library("onnxruntime", what="running probes", extra="cluster")
+        library = onnxruntime_library("running probes", extra="cluster")
         options = library.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -49,6 +49,10 @@ class Carrier:
         self._placing.pop(device, None)
         self._next_s.pop(device, None)
 
+    def lost(self, device: str, shards: Iterable[str]) -> None:
+        """Note that a device does not have these shards any more."""
+        self._shards_of.setdefault(device, set()).difference_update(shards)
+
     def bring(
         self, device: str, shards: Iterable[str], *, then: Callable[[int], None], wanted: Callable[[], bool]
     ) -> None:  # fmt: skip

@@ -14,6 +14,7 @@ from downset.distributed.serving.nodes import (
     LOCAL_ADDRESS,
     NodeOptions,
     NodeProcess,
+    check_stores,
     free_port,
     head_address,
     start_node,
@@ -39,8 +40,9 @@ def cluster(
     issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
     made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
-    Raises UsageError if the port is in use or one of Ray's own, there is no memory for an object store of
-    `store_bytes`, or a head has no keys or those of another address; LoadError for keys that `open_keys` refuses."""
+    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores of
+    `store_bytes`, this process is in a cluster already, or a head has no keys or those of another address; LoadError
+    for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
         raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
@@ -49,12 +51,14 @@ def cluster(
             f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
             "are started here; with --head more can join"
         )
+    check_stores(store_bytes * (1 + len(devices) if local else 1))
     address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         environment = _environment(folder, keys, address)
         port = free_port(address, port)
+        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
         node = start_node(
             NodeOptions(
                 address, folder, port=port, object_store_bytes=store_bytes, environment=environment, remove_folder=True
@@ -70,9 +74,8 @@ def cluster(
             )
             nodes.append(start_node(joins))
             stack.callback(nodes[-1].stop)
-        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads, local_nodes=nodes)
         stack.callback(fleet.close)
-        fleet.connect(node)
+        fleet.connect(node, nodes)
         yield fleet
 
 

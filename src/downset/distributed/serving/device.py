@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from downset.distributed.serving.device_program import DeviceProgram
 from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
-from downset.extras import optional_library
+from downset.extras import onnxruntime_library
 from downset.pipeline_plans import Rows
 from downset.text import brief
 
@@ -37,6 +37,8 @@ DRIVER_SILENCE_S = 8.0
 """A device that has not heard from its driver for this long ends itself, because no other process would stop it."""
 _SHARD = re.compile(r"[0-9a-f]{64}")
 Array = npt.NDArray[Any]
+_Step = tuple[int, int, str, int]
+"""A task of a frame: run, frame, method and task."""
 _RowsOf = Callable[[DeviceProgram], tuple[Rows, ...]]
 Fetch = Callable[[Any, Callable[[], bool]], Any]
 """A function (reference, whether it is still wanted) -> arrays; None once they are not wanted any more."""
@@ -51,7 +53,7 @@ def versions() -> dict[str, str]:
     another."""
     from importlib.metadata import version
 
-    runtime = optional_library("onnxruntime", what="running shards", extra="cluster")
+    runtime = onnxruntime_library("running shards", extra="cluster")
     return {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
 
 
@@ -59,12 +61,13 @@ def versions() -> dict[str, str]:
 class _DeviceFrame:
     """A frame of one run on the device. A run may end while one of its tasks computes. The task then ends in the frame
     that it began in, even if a frame of the next run has the same number. `left`: how many of the device's tasks are
-    not done."""
+    not done. `begun`: the tasks that have begun, each with its method, for a message that arrives twice."""
 
     number: int
     program: DeviceProgram
     store: RowStore
     left: int
+    begun: set[tuple[str, int]] = field(default_factory=set)
 
 
 class ServingDevice:
@@ -87,6 +90,11 @@ class ServingDevice:
         self._program: DeviceProgram | None = None
         self._readers: dict[int, int] = {}
         self._frames: dict[int, _DeviceFrame] = {}
+        self._over: set[int] = (
+            set()
+        )  # the frames whose tasks are done, and that number all frames before which are over
+        self._first = 0
+        """All frames before `_first`, and those in `_over`, have none of the device's tasks left."""
         self._heard = time.monotonic()
         if watched:
             threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
@@ -128,53 +136,62 @@ class ServingDevice:
         self._arriving = ("", bytearray())
         return self.keep(shard, bytes(held), ahead=True)
 
-    def begin(self, run: int, program: bytes) -> float:
-        """Open the sessions of a program and drop everything of earlier runs. Returns the seconds that this took."""
-        begun = time.monotonic()
-        self._heard = begun
+    def begin(self, run: int, program: bytes) -> list[str]:
+        """Open the sessions of a program and drop everything of earlier runs. Returns the shards that are not on the
+        disk as they came: the program begins when there are none of them. A run that has begun does not begin again."""
+        self._heard = time.monotonic()
+        if run < self._run or (run == self._run and self._program is not None):
+            return []
         decoded = msgspec.json.decode(program, type=DeviceProgram)
         wanted = decoded.shards()
+        for shard in wanted:
+            if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
+                raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is not the name of a shard")
         with self._lock:
             self._run, self._program, self._frames = run, None, {}
+            self._over, self._first = set(), 0
             self._sessions = {shard: session for shard, session in self._sessions.items() if shard in wanted}
         self._kept.use(wanted)
+        missing = []
         for shard in wanted:
             if shard not in self._sessions:
-                self._sessions[shard] = self._session(shard)
+                content = self._kept.content(shard)
+                if content is None:
+                    missing.append(shard)
+                else:
+                    self._sessions[shard] = self._session(content)
             self._heard = time.monotonic()
         with self._lock:
-            if self._run == run:
+            if self._run == run and not missing:
                 self._program, self._readers = decoded, decoded.readers()
-        return time.monotonic() - begun
+        return missing
 
-    def _session(self, shard: str) -> Any:
-        library = optional_library("onnxruntime", what="running shards", extra="cluster")
+    def _session(self, content: bytes) -> Any:
+        library = onnxruntime_library("running shards", extra="cluster")
         library.set_default_logger_severity(4)
         options = library.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
-            raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is not the name of a shard")
         try:
-            return library.InferenceSession(str(self._kept.path(shard)), options, providers=["CPUExecutionProvider"])
+            return library.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions have no common base class
             raise UnsupportedError(f"device {self._name!r}: ONNX Runtime cannot load a shard: {brief(error)}") from None
 
     def enter(self, run: int, frame: int, held: list[Any]) -> dict[str, float]:
         """Take a frame's inputs, which arrive at the entry."""
-        return self._take(run, frame, held, lambda program: program.enters)
+        return self._take((run, frame, "enter", 0), held, lambda program: program.enters)
 
     def receive(self, run: int, frame: int, task: int, held: list[Any]) -> dict[str, float]:
         """Take the rows of a transfer. `held`: a list of one reference to what `send` returned."""
-        return self._take(run, frame, held, lambda program: program.receives[task])
+        return self._take((run, frame, "receive", task), held, lambda program: program.receives[task])
 
-    def _take(self, run: int, frame: int, held: list[Any], rows_of: _RowsOf) -> dict[str, float]:
+    def _take(self, step: _Step, held: list[Any], rows_of: _RowsOf) -> dict[str, float]:
         """Store the arrays of the references. Raises InvalidPlan if their rows are not the program's."""
         self._heard = begun = time.monotonic()
-        arrays = self._fetch(held[0], lambda: run == self._run)
+        arrays = self._fetch(held[0], lambda: step[0] == self._run)
         seconds = time.monotonic() - begun
-        device_frame = self._at(run, frame)
+        device_frame = self._at(step)
         if device_frame is not None and arrays is not None:
             with self._lock:
                 for rows, array in zip(rows_of(device_frame.program), arrays, strict=True):
@@ -188,7 +205,7 @@ class ServingDevice:
 
     def _compute(self, run: int, frame: int, task: int) -> float:
         self._heard = begun = time.monotonic()
-        device_frame = self._at(run, frame)
+        device_frame = self._at((run, frame, "compute", task))
         if device_frame is not None:
             program, store = device_frame.program, device_frame.store
             work = program.computations[task]
@@ -207,15 +224,15 @@ class ServingDevice:
 
     def send(self, run: int, frame: int, task: int) -> list[Array]:
         """The rows of a transfer as one object: contiguous arrays in the order of the plan's rows."""
-        return self._give(run, frame, lambda program: program.sends[task])
+        return self._give((run, frame, "send", task), lambda program: program.sends[task])
 
     def result(self, run: int, frame: int) -> list[Array]:
         """The network's outputs of a frame."""
-        return self._give(run, frame, lambda program: program.results)
+        return self._give((run, frame, "result", 0), lambda program: program.results)
 
-    def _give(self, run: int, frame: int, rows_of: _RowsOf) -> list[Array]:
+    def _give(self, step: _Step, rows_of: _RowsOf) -> list[Array]:
         self._heard = time.monotonic()
-        device_frame = self._at(run, frame)
+        device_frame = self._at(step)
         if device_frame is None:
             return []
         wanted = rows_of(device_frame.program)
@@ -230,18 +247,28 @@ class ServingDevice:
         frame.left -= 1
         if not frame.left and self._frames.get(frame.number) is frame:
             del self._frames[frame.number]
+            self._over.add(frame.number)
+            while self._first in self._over:
+                self._over.remove(self._first)
+                self._first += 1
 
-    def _at(self, run: int, frame: int) -> _DeviceFrame | None:
-        """The frame in this run; None if the run is over, since tasks of it may still arrive."""
+    def _at(self, step: _Step) -> _DeviceFrame | None:
+        """The frame of a step that begins. None if its run is over, since tasks of it may still arrive, and for a step
+        that has begun before: a message that arrives twice counts once."""
+        run, frame, method, task = step
         with self._lock:
-            if run != self._run or self._program is None:
+            if run != self._run or self._program is None or frame < self._first or frame in self._over:
                 return None
             if frame not in self._frames:
                 program = self._program
                 self._frames[frame] = _DeviceFrame(
                     frame, program, RowStore(program.forms, self._readers), program.tasks()
                 )
-            return self._frames[frame]
+            device_frame = self._frames[frame]
+            if (method, task) in device_frame.begun:
+                return None
+            device_frame.begun.add((method, task))
+            return device_frame
 
     def _watch(self) -> None:
         """End this process if the driver was silent too long. The limit leaves time for opening sessions and receiving

@@ -10,9 +10,9 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -37,6 +37,8 @@ __all__ = ["Driver", "Outlet", "ServingSettings"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
+_MOST_RESENT = 3
+"""How often a device is sent again what its disk did not keep, for one plan."""
 _BUSY_S = 2.0
 """An event that takes the driver longer than this is listed among the things that the pipeline waits for."""
 
@@ -56,18 +58,19 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServingSettings:
-    """`gather_s`: how long devices may take to join at first. `prepares`: whether to plan ahead for the loss of each
+    """`gather_s`: how long devices may take to join at first. `ahead`: whether to plan ahead for the loss of each
     device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's frame window
     (`spare_frames_of`)."""
 
     gather_s: float = 60.0
-    prepares: bool = True
+    ahead: bool = True
     spare_frames: int | None = None
 
 
 @dataclass(slots=True)
 class _Move:
-    """A change to another plan. It `waits` until these devices have their shards and programs."""
+    """A change to another plan. It `waits` until these devices have their shards and programs. `resent`: by device, how
+    often shards were sent again that its disk did not keep."""
 
     number: int
     deployment: Deployment
@@ -76,6 +79,7 @@ class _Move:
     begun_s: float
     bytes: int = 0
     over: bool = False
+    resent: Counter[str] = field(default_factory=Counter)
 
 
 class Driver:
@@ -109,7 +113,7 @@ class Driver:
         self._waiting: deque[SubmittedFrame] = deque()
         self._held: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
-        self._ended = False
+        self._is_ready = self._ended = False
         self._event_s: float | None = None  # when the driver began with the present event
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
         self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
@@ -296,7 +300,7 @@ class Driver:
             self._carrier.place(device, shards, first=advice.better)
 
     def _prepare(self) -> None:
-        if self._settings.prepares:
+        if self._settings.ahead:
             self._advisor.prepare(self._deployment(), self._members.alive, self._factors())
 
     def _move_to(self, deployment: Deployment, event: ServeEvent | None) -> None:
@@ -324,10 +328,23 @@ class Driver:
             move.bytes += nbytes
             self._calls.call(
                 device, "begin", move.number, move.deployment.programs[device], wanted=lambda: not move.over,
-                then=lambda _: self._equipped(move, device),
+                then=lambda missing: self._opened(move, device, missing),
             )  # fmt: skip
 
         self._carrier.bring(device, move.deployment.shards[device], then=carried, wanted=lambda: not move.over)
+
+    def _opened(self, move: _Move, device: str, missing: Sequence[str]) -> None:
+        """Send a device again what its disk has not kept as it came; without such shards it is equipped."""
+        if not missing:
+            self._equipped(move, device)
+            return
+        self._carrier.lost(device, missing)
+        move.resent[device] += 1
+        if move.resent[device] > _MOST_RESENT:
+            self._lose(device, "its disk does not keep shards as they were sent")
+            return
+        _log.warning("device %s: %d shards on its disk are damaged or gone; they are sent again", device, len(missing))
+        self._equip(move, device)
 
     def _equipped(self, move: _Move, device: str) -> None:
         move.waits.discard(device)
@@ -339,10 +356,11 @@ class Driver:
             spare_frames=self._settings.spare_frames,
         )  # fmt: skip
         self._move = None
-        if move.event is None:
+        if not self._is_ready:
+            self._is_ready = True
             self.record.start(now)
             self._outlet.ready()
-        else:
+        if move.event is not None:
             event = replace(
                 move.event, at_s=self.record.since_start_s(now), move_s=now - move.begun_s, moved_bytes=move.bytes
             )

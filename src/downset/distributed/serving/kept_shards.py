@@ -1,5 +1,6 @@
 """The shards on a device's disk, named by the hash of their content, in a folder whose size is limited.
 
+A file is used only if its content has the hash of its name, each time that it is read: it may be damaged, or another's.
 The shards of the program in use, and those that came for the next one, are kept whatever the limit. If room is needed,
 the other shards are removed, the longest unused first. Shards for plans that may come do not displace each other.
 """
@@ -7,15 +8,19 @@ the other shards are removed, the longest unused first. Shards for plans that ma
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Collection
 from pathlib import Path
 
 from downset.errors import UnsupportedError
+from downset.leftovers import remove_leftovers
 from downset.text import format_bytes
+from downset.whole_files import make_private_folder, write_private
 
 __all__ = ["LIMIT_BYTES", "KeptShards"]
 
@@ -32,14 +37,33 @@ class KeptShards:
         self._needed: set[str] = set()
         self._ahead: set[str] = set()
         self._lock = threading.Lock()
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make_private_folder(folder)
+            remove_leftovers(folder)
+        except OSError as error:
+            raise UnsupportedError(f"cannot keep shards in {folder}: {error.strerror or error}") from None
         self._make_room(0, self._needed)
 
     def names(self) -> list[str]:
         return sorted(path.stem for path in self._folder.glob("*.onnx"))
 
-    def path(self, shard: str) -> Path:
+    def _path(self, shard: str) -> Path:
         return self._folder / f"{shard}.onnx"
+
+    def content(self, shard: str) -> bytes | None:
+        """The content of a shard. None if it is not there, or not as it came: then its file is removed."""
+        path = self._path(shard)
+        try:
+            data = _regular_file(path)
+            if hashlib.sha256(data).hexdigest() == shard:
+                return data
+        except FileNotFoundError:
+            return None
+        except OSError:  # a disk that cannot read it, or something that is not a file
+            pass
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
 
     def use(self, shards: Collection[str]) -> None:
         """Note that a program begins that needs these shards and no others."""
@@ -47,7 +71,7 @@ class KeptShards:
             self._needed, self._ahead = set(shards), set()
             for shard in shards:
                 with contextlib.suppress(OSError):
-                    os.utime(self.path(shard))
+                    os.utime(self._path(shard), follow_symlinks=False)
 
     def keep(self, shard: str, data: bytes, *, ahead: bool = False) -> list[str]:
         """Write a shard; returns the shards that were removed to make room for it. `ahead`: it is for a plan that may
@@ -59,8 +83,9 @@ class KeptShards:
             raise UnsupportedError("a shard arrived damaged")
         with self._lock:
             stays = self._needed | (self._ahead if ahead else set())
-            removed = [] if self.path(shard).exists() else self._make_room(len(data), stays)
-            if not self.path(shard).exists():
+            removed = list[str]()
+            if self.content(shard) is None:
+                removed = self._make_room(len(data), stays)
                 if ahead and self._taken() + len(data) > self._limit_bytes:
                     raise UnsupportedError(f"no room for another shard within {format_bytes(self._limit_bytes)} bytes")
                 self._write(shard, data)
@@ -68,16 +93,16 @@ class KeptShards:
             return removed
 
     def _taken(self) -> int:
-        return sum(path.stat().st_size for path in self._folder.glob("*.onnx"))
+        return sum(path.lstat().st_size for path in self._folder.glob("*.onnx"))
 
     def _make_room(self, nbytes: int, stays: Collection[str]) -> list[str]:
         """Remove the longest unused shards until `nbytes` fit or none may be removed; returns the removed ones."""
         others = (path for path in self._folder.glob("*.onnx") if path.stem not in stays)
         taken, removed = self._taken(), []
-        for path in sorted(others, key=lambda path: (path.stat().st_mtime_ns, path.stem)):
+        for path in sorted(others, key=lambda path: (path.lstat().st_mtime_ns, path.stem)):
             if taken + nbytes <= self._limit_bytes:
                 break
-            taken -= path.stat().st_size
+            taken -= path.lstat().st_size
             path.unlink()
             removed.append(path.stem)
         return removed
@@ -89,11 +114,16 @@ class KeptShards:
                 f"the disk of {self._folder} is full: a shard takes {format_bytes(len(data))} bytes and "
                 f"{format_bytes(free)} are left"
             )
-        part = self.path(shard).with_suffix(f".part{os.getpid()}")
         try:
-            part.write_bytes(data)
-            part.replace(self.path(shard))
+            write_private(self._path(shard), data)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink()
             raise UnsupportedError(f"cannot keep a shard: {error.strerror or error}") from None
+
+
+def _regular_file(path: Path) -> bytes:
+    """The content of a file that is neither a link, whose target may be anything, nor a pipe, which may have no end."""
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(opened, "rb") as file:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise OSError(errno.EINVAL, "not a file")
+        return file.read()

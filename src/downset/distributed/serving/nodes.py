@@ -1,12 +1,14 @@
 """Ray's nodes as child processes: started, waited for, and stopped with all their processes.
 
-A node is `ray start --block` under `node_guard`. A device's node has the custom resource `downset:NAME`, which pins the
-device's actor to it. Nodes have no dashboard, no log monitor and no prestarted worker, and every node needs a token.
+A node is `ray start --block` (`ray_node`) under `node_guard`. A device's node has the custom resource `downset:NAME`,
+which pins the device's actor to it. Nodes have no dashboard, no log monitor and no prestarted worker, and every node
+needs a token.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -20,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from downset.distributed.serving import ray_node
 from downset.errors import UsageError
 from downset.extras import optional_library
 from downset.text import format_bytes
@@ -30,6 +33,7 @@ __all__ = [
     "NodeOptions",
     "NodeProcess",
     "answers",
+    "check_stores",
     "common_environment",
     "device_resource",
     "free_port",
@@ -41,8 +45,8 @@ __all__ = [
     "working_folder",
 ]  # fmt: skip
 
-LOCAL_ADDRESS = "127.0.0.2"
-"""The name of loopback: Ray replaces the address 127.0.0.1 by the machine's address, and hangs."""
+LOCAL_ADDRESS = "127.0.0.1"
+"""The one address at which Ray's processes listen on loopback alone; at every other they listen on all interfaces."""
 LEAST_STORE_BYTES = 80 << 20
 """The least bytes of an object store: Ray refuses stores below 75 MiB."""
 _LOG_HEAD = re.compile(r"^\[[^\]]*\] (?:\(\w+\) )?\S+:\d+: ")
@@ -50,7 +54,8 @@ _RAYS_PORTS = range(10_002, 20_000)
 """The ports that Ray gives to its workers; it refuses a head on one of them."""
 _PORTS_TRIED = 100
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""The names of loopback that Ray replaces."""
+"""The names of loopback that are one node's address to Ray."""
+_SHARED_MEMORY = Path("/dev/shm")
 _SOCKET_ROOM = 16
 """The most characters of a folder for temporary files: longer names leave no room for Ray's sockets, limited to 107."""
 
@@ -122,7 +127,7 @@ def device_resource(name: str) -> str:
 
 
 def common_environment() -> dict[str, str]:
-    """The environment of every process of a cluster, also the driver's. It must be set before Ray is imported."""
+    """The environment of every process of a cluster; the driver's has it while Ray reads it."""
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_max_direct_call_object_size": "4096",  # larger results stay where they were made until they are read
@@ -183,7 +188,7 @@ def head_address(text: str) -> tuple[str, int]:
 
 
 def ray_host(host: str) -> str:
-    """The host, or for the names of loopback that Ray replaces by the machine's address, another one."""
+    """The host; of the names of loopback the one at which Ray listens on loopback alone."""
     return LOCAL_ADDRESS if host.strip("[]").lower() in _LOOPBACK else host
 
 
@@ -208,9 +213,9 @@ def start_node(options: NodeOptions) -> NodeProcess:
     optional_library("ray", what="running pipelines on devices", extra="cluster")
     if options.environment.get("RAY_AUTH_MODE") != "token":
         raise UsageError("a node without a token would take orders from everybody: give --keys, or run with --local")
-    _check_store(options.object_store_bytes)
+    check_stores(options.object_store_bytes)
     options.folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    command = [sys.executable, "-m", ray_node.__name__, "start", "--block", "--disable-usage-stats"]
     command += ["--node-ip-address", options.address, "--num-cpus", "0", "--num-gpus", "0", "--log-style", "record"]
     command += ["--object-store-memory", str(options.object_store_bytes), "--include-log-monitor", "false"]
     command += ["--resources", json.dumps({device_resource(options.device): 1} if options.device else {})]
@@ -234,13 +239,22 @@ def start_node(options: NodeOptions) -> NodeProcess:
     return NodeProcess(process, options, log)
 
 
-def _check_store(wanted_bytes: int) -> None:
-    """Raise UsageError if shared memory has no room for the object store. Ray would use the disk, which is slower than
-    most networks."""
-    with contextlib.suppress(OSError):
-        free = shutil.disk_usage("/dev/shm").free
-        if free < wanted_bytes:
-            raise UsageError(
-                f"no memory for the object store: it takes {format_bytes(wanted_bytes)} bytes and /dev/shm has "
-                f"{format_bytes(free)} left; make room there, or plan with a smaller frame window"
-            )
+def check_stores(wanted_bytes: int) -> None:
+    """Raise UsageError if shared memory has no room for object stores of this size together. Ray takes it as it is
+    used, and would end then, or use the disk, which is slower than most networks."""
+    if sys.platform != "linux":  # Ray has no shared memory there
+        return
+    place, wanted = _SHARED_MEMORY, format_bytes(wanted_bytes)
+    try:
+        free = shutil.disk_usage(place).free
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "this user cannot write there")
+    except OSError as error:
+        raise UsageError(
+            f"no memory for the object store: it takes {wanted} bytes in {place}: {error.strerror}; mount a tmpfs there"
+        ) from None
+    if free < wanted_bytes:
+        raise UsageError(
+            f"no memory for the object store: it takes {wanted} bytes and {place} has {format_bytes(free)} left; make "
+            "room there, or plan with a smaller frame window"
+        )

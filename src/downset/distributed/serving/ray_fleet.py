@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,8 +13,9 @@ from downset.distributed.fetching import fetched
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
 from downset.distributed.serving.nodes import NodeProcess, answers, common_environment, device_resource, host_and_port
+from downset.distributed.serving.ray_node import addresses_kept
 from downset.errors import DownsetError, UnsupportedError, UsageError
-from downset.extras import optional_library
+from downset.extras import environment_with, optional_library
 from downset.supervisor import tell
 from downset.text import brief, printable
 
@@ -71,20 +71,16 @@ class RayFleet:
     """The driver's connection to a cluster. A process can have one at a time, because Ray's connection is global."""
 
     def __init__(
-        self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0,
-        local_nodes: Sequence[NodeProcess] = (),
+        self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0
     ) -> None:  # fmt: skip
-        self.local_nodes = tuple(local_nodes)
+        self.local_nodes: tuple[NodeProcess, ...] = ()
         """The nodes of devices that were started on this machine."""
-        self._changed = {**common_environment(), **environment}
-        self._before = {name: os.environ.get(name) for name in self._changed}
-        os.environ.update(self._changed)
+        self._environment = {**common_environment(), **environment}
         self._ray: Any = optional_library("ray", what="running pipelines on devices", extra="cluster")
-        self._read_settings()
-        self._threads = threads
-        self._actors: dict[str, Any] = {}
         if self._ray.is_initialized():
             raise UsageError("Ray is in use in this process already; end that pipeline first")
+        self._threads = threads
+        self._actors: dict[str, Any] = {}
         self._head, self._address = head, address
         self._node: NodeProcess | None = None
         self._own_node = ""
@@ -92,7 +88,7 @@ class RayFleet:
     @staticmethod
     def _read_settings() -> None:
         """Make Ray read its environment again: it does so once, when it is imported, which may have been with another
-        cluster's token."""
+        cluster's token, or with none."""
         core = optional_library("ray._raylet", what="running pipelines on devices", extra="cluster")
         core.Config.initialize("")
         core.AuthenticationTokenLoader.instance().reset_cache()
@@ -109,10 +105,11 @@ class RayFleet:
         job._py_driver_sys_path = _NoPaths()
         return job
 
-    def connect(self, node: NodeProcess | None = None) -> None:
-        """Connect to the head. Raises UnsupportedError if the head does not answer, or if `node`, the head's node, has
-        ended."""
+    def connect(self, node: NodeProcess | None = None, local_nodes: Sequence[NodeProcess] = ()) -> None:
+        """Connect to the head. `local_nodes`: of the devices that were started on this machine. Raises UnsupportedError
+        if the head does not answer, or if `node`, the head's node, has ended."""
         self._node, until = node, time.monotonic() + _CONNECTS_S
+        self.local_nodes = tuple(local_nodes)
         tell(
             "ending",
             f"Ray ended this process, as it does where its head node at {self._head} has ended or cannot be reached; "
@@ -125,10 +122,7 @@ class RayFleet:
             time.sleep(0.1)
         while True:
             try:
-                self._ray.init(
-                    address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
-                    configure_logging=False, logging_level=logging.ERROR, job_config=self._without_paths(),
-                )  # fmt: skip
+                self._join()
                 self._own_node = self._ray.get_runtime_context().get_node_id()
                 self._quieten()
                 return
@@ -137,6 +131,16 @@ class RayFleet:
                     self._ray.shutdown()
                 self._check_head(node, until, brief(error))
                 time.sleep(0.2)
+
+    def _join(self) -> None:
+        """Join the cluster as its driver. Ray reads its settings from the environment, which is the caller's: they are
+        there only as long as that takes."""
+        with environment_with(self._environment), addresses_kept():
+            self._read_settings()
+            self._ray.init(
+                address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
+                configure_logging=False, logging_level=logging.ERROR, job_config=self._without_paths(),
+            )  # fmt: skip
 
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
         """Raise UnsupportedError if the head's node has ended, or the time is over."""
@@ -149,12 +153,8 @@ class RayFleet:
         """Disconnect; the actors of this driver end with it."""
         with contextlib.suppress(Exception):  # the head may be gone
             self._ray.shutdown()
+            self._read_settings()  # those of the caller, who may use Ray too
         tell("ending")
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
     def nodes(self) -> list[dict[str, Any]]:
         """Ray's nodes that are alive."""

@@ -74,7 +74,7 @@ class RunningPipeline:
         self.capacity = 2 * window + spare_frames_of(plan, spare_frames) + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken. It bounds memory."""
         self._submitted = self._taken = 0
-        self._reader: int | None = None
+        self._reader: threading.Thread | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -102,8 +102,7 @@ class RunningPipeline:
         with inbox.changed:
             while self._submitted - self._taken >= self.capacity:
                 self._check()
-                alone = self._reader in (None, threading.get_ident())
-                if alone and len(inbox.results) == self._submitted - self._taken:
+                if not self._is_read_elsewhere() and len(inbox.results) == self._submitted - self._taken:
                     raise UsageError(
                         f"{self.capacity} results wait to be taken: take them from the iterator between two calls of "
                         "submit, or hand an iterable of frames to `run`"
@@ -115,12 +114,17 @@ class RunningPipeline:
         self._driver.submit(inputs)
         return number
 
+    def _is_read_elsewhere(self) -> bool:
+        """Whether another thread takes results, or may go on to do so."""
+        reader = self._reader
+        return reader not in (None, threading.current_thread()) and reader.is_alive()
+
     def results(self) -> Iterator[dict[str, Array]]:
         """The outputs of the frames by name, in the order of the frames. The iterator ends when the results of all
         submitted frames were taken.
 
         Raises the error that ended the pipeline, after all results that were finished before it."""
-        self._reader = threading.get_ident()
+        self._reader = threading.current_thread()
         while True:
             with self._inbox.changed:
                 while not self._inbox.results:
@@ -129,11 +133,15 @@ class RunningPipeline:
                     self._check()
                     self._inbox.changed.wait(0.5)
                 result = self._take()
-            yield result
+            try:
+                yield result
+            except GeneratorExit:  # nobody takes the next one
+                self._reader = None
+                raise
 
     def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
         """The outputs of these frames, in their order. Frames are taken from the iterable as they are needed."""
-        self._reader = threading.get_ident()
+        self._reader = threading.current_thread()
         for frame in frames:
             with self._inbox.changed:
                 while self._submitted - self._taken >= self.capacity and not self._inbox.results:
@@ -193,21 +201,25 @@ def serve(
     keys: str | os.PathLike[str] | None = None,
     threads: int = 0,
     gather_s: float = 60.0,
-    prepares: bool = True,
+    ahead: bool = True,
     spare_frames: int | None = None,
+    prepares: None = None,
 ) -> RunningPipeline:
     """Run a model on the devices of a plan. Use the result as a context, so that everything ends with it.
 
     `head`: HOST:PORT that Ray's head listens on, which is started here. `downset worker` must run on every device of
     the plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node on this machine, on
     loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores, or one if all are on this machine).
-    `prepares`: plan ahead for the loss of each device and place the shards of these plans. `spare_frames`: the most
+    `ahead`: plan for the loss of each device in advance and place the shards of these plans. `spare_frames`: the most
     frames inside beyond the plan's frame window, if memory has room; None: as many as the frame window has, and at
-    least 3. They keep the plan's period when times vary; each of them lengthens latencies.
+    least 3. They keep the plan's period when times vary; each of them lengthens latencies. `prepares`: the old name of
+    `ahead`, which is refused.
 
     Raises UsageError if a device of the plan does not join within `gather_s` seconds, a port is in use or there is no
     memory for the object store; InvalidPlan for a plan of another model; UnsupportedError for plans and models that
     shards cannot hold."""
+    if prepares is not None:
+        raise UsageError("serve: prepares= is called ahead= now, as --ahead of the command")
     graph = model if isinstance(model, Graph) else load(model)
     verify(graph, plan)
     with ExitStack() as stack:
@@ -216,7 +228,7 @@ def serve(
         stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
-        settings = ServingSettings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        settings = ServingSettings(gather_s=gather_s, ahead=ahead, spare_frames=spare_frames)
         pipeline = run_on(fleet, graph, plan, shards, settings)
         try:
             if head is not None:

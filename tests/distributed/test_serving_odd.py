@@ -1,0 +1,158 @@
+"""Messages that arrive twice, frames of odd numbers, consumers that stop and clocks that jump."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from downset.errors import UsageError
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
+from tests.distributed.test_serving_faults import NAMES, THREE, wait_for
+from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
+from tests.models import branchy_model
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return branchy_model(tmp_path_factory.mktemp("model") / "branchy.onnx")
+
+
+class ReplayingFleet(ThreadFleet):
+    """Every message of a frame arrives twice, and with it an earlier one of any frame and device."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.random, self.earlier, self.replayed = random.Random(0), [], 0
+
+    def _method(self, device, method, arguments):
+        found = super()._method(device, method, arguments)
+        if method in ("begin", "enter", "receive", "compute", "result"):
+            self.earlier.append((device, method, arguments))
+            for name, again, given in (self.earlier[-1], self.random.choice(self.earlier)):
+                getattr(self.processes[name].device, again)(*given)
+                self.replayed += 1
+        return found
+
+
+def test_a_message_that_arrives_twice_counts_once(model, tmp_path):
+    """No result changes, no frame is lost, and none of a frame is left on a device."""
+    graph = load(model)
+    given, fleet = frames_of(graph, 40), ReplayingFleet(NAMES, tmp_path / "devices")
+    with running(graph, plan_pipeline(graph, THREE), tmp_path, fleet=fleet) as pipeline:
+        found = list(pipeline.run(given))
+        assert not pipeline.report().events
+        devices = [process.device for process in fleet.processes.values()]
+        assert all(not device._frames and not device._over and device._first == 40 for device in devices)
+    assert_same(found, unsplit(model, given))
+    assert fleet.replayed > 400
+
+
+def test_frames_of_odd_numbers_give_what_the_unsplit_model_gives(model, tmp_path):
+    """NaN and infinity at single places reach the outputs that they reach in the unsplit model, and no others."""
+    graph, drawn = load(model), np.random.default_rng(0)
+    given = frames_of(graph, 30)
+    for number, frame in enumerate(given[:24]):
+        for value in frame.values():
+            odd = (np.nan, np.inf, -np.inf, -0.0, 1e-42, 3e38)[number % 6]
+            value.reshape(-1)[drawn.integers(0, value.size, 1 + 20 * (number > 12))] = odd
+    given[24] = {name: np.full_like(value, np.nan) for name, value in given[24].items()}
+    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+        found, report = list(pipeline.run(given)), pipeline.report()
+    expected = unsplit(model, given)
+    assert_same(found, expected)
+    assert not report.events
+    some = [np.isnan(value).mean() for outputs in expected for value in outputs.values()]
+    assert any(0 < share < 1 for share in some)
+
+
+def in_thread(work):
+    """The exception with which `work` ends on a thread of its own, or None."""
+    ended = []
+
+    def run():
+        try:
+            work()
+        except BaseException as error:
+            ended.append(error)
+        else:
+            ended.append(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60.0)
+    assert ended, "it waits for ever"
+    return ended[0]
+
+
+def submit_all(pipeline, frames):
+    for frame in frames:
+        pipeline.submit(frame)
+
+
+@pytest.mark.parametrize("how", ["breaks", "ends"])
+def test_a_consumer_that_stops_is_not_waited_for(how, model, tmp_path):
+    """One that leaves its loop, and one whose thread ends; frames are handed in on another thread."""
+    graph = load(model)
+    given = frames_of(graph, 200)
+    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+        submit_all(pipeline, given[:5])
+        taken, kept, stopped, ended = [], [], threading.Event(), threading.Event()
+
+        def consume():
+            kept.extend([pipeline.results()] if how == "ends" else [])
+            for outputs in kept[0] if kept else pipeline.results():
+                taken.append(outputs)
+                if len(taken) == 3:
+                    break
+
+            stopped.set()
+            if how == "breaks":
+                ended.wait(60.0)  # the thread goes on with something else
+
+        consumer = threading.Thread(target=consume, daemon=True)
+        consumer.start()
+        assert stopped.wait(60.0)
+        error = in_thread(lambda: submit_all(pipeline, given[5:]))
+        assert isinstance(error, UsageError) and "results wait to be taken" in str(error)
+        assert pipeline._submitted - pipeline._taken == pipeline.capacity, "memory is bounded"
+        ended.set()
+        taken += list(pipeline)
+    assert_same(taken, unsplit(model, given[: len(taken)]))
+
+
+def test_a_consumer_that_rests_holds_the_pipeline_back_and_loses_nothing(model, tmp_path):
+    graph = load(model)
+    given, inside = frames_of(graph, 40), []
+    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+        found = []
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            if len(found) in (1, 20):
+                wait_for(lambda: pipeline.report().completed == pipeline._submitted)
+                time.sleep(0.2)  # nothing more is let in meanwhile
+                inside.append(pipeline._submitted - pipeline._taken)
+        assert max(inside) <= pipeline.capacity and not pipeline.report().events
+    assert_same(found, unsplit(model, given))
+
+
+def test_a_clock_that_jumps_changes_nothing(model, tmp_path, monkeypatch):
+    """By days, back and forth, at every look at it."""
+    graph, real, looks = load(model), time.time, []
+
+    def jumping():
+        looks.append(1)
+        return real() + 86400 * (-1) ** len(looks) * len(looks)
+
+    monkeypatch.setattr(time, "time", jumping)
+    given = frames_of(graph, 30)
+    with running(graph, plan_pipeline(graph, THREE), tmp_path, ahead=True) as pipeline:
+        found, report = list(pipeline.run(given)), pipeline.report()
+    assert_same(found, unsplit(model, given))
+    assert not report.events and 0 < report.latency_s[2] < 60
