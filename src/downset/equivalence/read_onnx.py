@@ -71,7 +71,6 @@ class _OnnxNetworkReader:
         self._path, self._form = path, OnnxForm(onnx, path)
         self._values: list[FileValue] = []
         self._nodes: list[FileNode | None] = []
-        self._domains: set[str] = set()
         self._functions: dict[Key, Any] = {}
         self._draws: dict[Key, bool] = {}
         self._inside = ""
@@ -97,7 +96,7 @@ class _OnnxNetworkReader:
             further = self._form.stated(entry, frozenset({"domain", "version"}))
             versions[_domain(entry.domain)] += (entry.version, *further)
         settings: dict[tuple[str, ...], Hashable] = {
-            ("version of operator set", name): versions.get(name, ()) for name in sorted(self._domains)
+            ("version of operator set", name): version for name, version in sorted(versions.items())
         }
         settings["version of the format",] = model.ir_version
         settings["functions",] = tuple(sorted(self._functions))
@@ -239,7 +238,6 @@ class _OnnxNetworkReader:
         further = self._form.stated(node, read)
         if further:  # it may refer to the node's values by name
             settings["further fields",] = (further, tuple(node.input), tuple(node.output))
-        self._domains.add(_domain(node.domain))
         label = (node.name or next((name for name in node.output if name), f"node {index}")) + self._inside
         effects: tuple[Effect, ...] = (("random numbers", True),) if self._may_draw(node) else ()
         self._nodes[index] = FileNode(
