@@ -193,15 +193,20 @@ def test_stated_shapes_that_a_runtime_believes_are_compared(tmp_path):
 
 
 def test_an_operator_that_no_output_needs_hides_no_difference(tmp_path):
-    def file(name, threshold, dead=(), last=()):
-        nodes = [helper.make_node("Greater", ["x", "t"], ["g"], name="above"), helper.make_node("Not", ["g"], ["n"])]
+    def file(name, threshold, dead=(), last=(), first=()):
+        nodes = [
+            *first,
+            helper.make_node("Greater", ["x", "t"], ["g"], name="above"),
+            helper.make_node("Not", ["g"], ["n"]),
+        ]
         nodes += [*dead, helper.make_node("Cast", ["n"], ["y"], to=1), *last]
         return saved(model(nodes, [constant("t", threshold)]), tmp_path / name)
 
     dead = [helper.make_node("Abs", ["x"], ["d"], name="dead")]
     one = file("one.onnx", 1.0)
     bit = np.nextafter(np.float32(1.0), np.float32(2.0))
-    for other in (file("a.onnx", bit, dead), file("b.onnx", bit, (), dead), file("c.onnx", bit)):
+    more = [file("a.onnx", bit, dead), file("b.onnx", bit, (), dead), file("first.onnx", bit, first=dead)]
+    for other in (*more, file("c.onnx", bit)):
         for reason in (prove(one, other).reason, prove(other, one).reason):
             assert "Greater 'above'" in reason and "other values" in reason
     for other in (file("d.onnx", 1.0, dead), file("e.onnx", 1.0, (), dead)):

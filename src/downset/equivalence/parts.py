@@ -66,6 +66,8 @@ class _PartsProof:
         for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
             if self.claims.get(other) != self._all_of(one):
                 raise Unproven(f"the output {first.values[one].label!r} is not made as a whole")
+            if first.values[one].form != second.values[other].form:
+                raise Unproven(f"the output {first.values[one].label!r} has another type, shape or quantization")
         named = [(name, value, second.named[name]) for name, value in first.named.items()]
         named += [(name, value, second.bodies[0].named[name]) for name, value in first.bodies[0].named.items()]
         for name, value, other in named:
@@ -126,6 +128,8 @@ class _PartsProof:
                 if value != ABSENT:
                     self._claim(value, self._all_of(target))
             return
+        if any(isinstance(key, tuple) for key in node.settings):
+            raise Unproven("it states more than an operator of its kind has")
         if node.effects or len(stated) != 1 or stated[0] is None:
             raise Unproven("it is new, and has effects or several results")
         self._claim(node.outputs[0], self._proven(place, stated[0]))
@@ -169,6 +173,8 @@ class _PartsProof:
         mine, original = self.second.values[value], self.first.values[claim.of]
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
+        if mine.shape is None and mine.form and mine.form != original.form:
+            raise Unproven(f"the sizes that the file states of {mine.label!r} are not all known")
         if self._reaches_out(claim) and not claim.padding and claim.valid is None:
             raise Unproven(
                 f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"
