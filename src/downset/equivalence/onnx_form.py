@@ -63,9 +63,9 @@ class OnnxForm:
         if kind == "TensorProto" and not without:
             return ("tensor", message.name, *self.tensor(message), self.content(message))
         skipped = without | {field for holder, field in WITHOUT_MEANING if holder == kind}
-        known = tuple((name, self._plain(message, name, value)) for name, value in set_fields(message, skipped))
+        fields = tuple((name, self._plain(message, name, value)) for name, value in set_fields(message, skipped))
         unknown = unknown_fields(message)
-        return (*known, ("unknown fields", unknown)) if unknown else known
+        return (*fields, ("unknown fields", unknown)) if unknown else fields
 
     def _plain(self, message: Any, name: str, value: Any) -> Hashable:
         field = message.DESCRIPTOR.fields_by_name[name]
@@ -79,10 +79,10 @@ class OnnxForm:
 
     def tensor(self, tensor: Any) -> tuple[int, tuple[int, ...], Hashable]:
         """(element type, sizes, what a well-formed tensor does not state besides its bytes)."""
-        known = {"name", "dims", "data_type"}
+        expected = {"name", "dims", "data_type"}
         odd: tuple[Hashable, ...] = ()
         if tensor.data_location == tensor.EXTERNAL:
-            known |= {"external_data", "data_location"}
+            expected |= {"external_data", "data_location"}
             keys = [entry.key for entry in tensor.external_data]
             odd = tuple(
                 self.stated(entry)
@@ -90,12 +90,12 @@ class OnnxForm:
                 if entry.key not in _PLACE or keys.count(entry.key) > 1 or unknown_fields(entry)
             )
         elif tensor.HasField("raw_data"):
-            known.add("raw_data")
+            expected.add("raw_data")
         else:
-            known.add(self._typed_field(tensor))
+            expected.add(self._typed_field(tensor))
         if tensor.data_location == tensor.DEFAULT:
-            known.add("data_location")
-        return tensor.data_type, tuple(tensor.dims), self.stated(tensor, frozenset(known)) + odd
+            expected.add("data_location")
+        return tensor.data_type, tuple(tensor.dims), self.stated(tensor, frozenset(expected)) + odd
 
     def _typed_field(self, tensor: Any) -> str:
         try:
@@ -128,7 +128,7 @@ class OnnxForm:
                 raise LoadError(f"{self._path}: an element of the tensor {tensor.name!r} is outside its type")
 
     def attribute(self, attribute: Any) -> dict[Any, Hashable]:
-        """What an attribute states: (its type, its value) under its name, and all else under another key."""
+        """The settings that an attribute states: (its type, its value) under its name, all else under another key."""
         held = _VALUE.get(attribute.type, "")
         settings: dict[Any, Hashable] = {attribute.name: (attribute.type, self._value(attribute, held))}
         further = self.stated(attribute, frozenset({"name", "type", held}))

@@ -173,7 +173,7 @@ class _OnnxNetworkReader:
     def _settings(
         self, graph: Any, scope: Mapping[str, int], types: Mapping[str, Hashable]
     ) -> tuple[dict[tuple[str, ...], Hashable], dict[tuple[str, str], int]]:
-        """What a graph or a function states besides values and nodes, and the values to which that refers by name.
+        """The settings of a graph or a function, and the values to which they refer by name.
         `types`: what it states about names that are not its own."""
         read = {"node", "input", "output", "value_info", "initializer", "sparse_initializer", "quantization_annotation"}
         settings: dict[tuple[str, ...], Hashable] = {("type of", name): stated for name, stated in types.items()}
