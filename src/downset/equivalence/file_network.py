@@ -29,8 +29,8 @@ value of the network that keeps its content from run to run; a string is the nam
 class FileValue:
     """A tensor. `label`: its name, for messages. `form`: element type, shape and quantization, as far as the file
     states them and they affect results. `content`: the bytes of a constant, read when they are compared. `default`: the
-    bytes that an input holds where the caller does not give it; such an input is not a constant. `keeps`: whether it is a
-    state.
+    bytes that an input holds where the caller does not give it; such an input is not a constant. `keeps`: whether it is
+    a state.
 
     `equivalence.parts` uses three more fields, as far as they are known: `shape`, `dtype` (numpy's name), and `scales`:
     the scales of a quantization as bytes, the zero points and their axis. `stored`: the place of the bytes in another
