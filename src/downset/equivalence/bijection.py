@@ -2,8 +2,10 @@
 found first, and then checked as a whole by code that does not rely on how it was found.
 
 Every value has one producer, and inputs and outputs have positions. So for all operators that the outputs need, the
-correspondence follows backwards from the outputs without a choice. Operators that no output needs are paired by digests
-of what they compute. Constants correspond by content: one file may store twice a constant that the other stores once.
+correspondence follows backwards from the outputs without a choice. Operators that no output needs are paired last, by
+digests of what they compute, and their differences are reported last. Constants correspond by content: one file may
+store twice a constant that the other stores once. An input corresponds by its name and place, even where it has a
+default value.
 Complexity: linear in operators, tensors and bytes of constants.
 """
 
@@ -11,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork
@@ -33,6 +36,7 @@ def find_bijection(first: FileNetwork, second: FileNetwork) -> Bijection:
     pairing = _Pairing(first, second)
     for one, other in zip(first.bodies, second.bodies, strict=False):
         pairing.bodies(one, other)
+    pairing.names(first.named, second.named)
     pairing.follow()
     pairing.unread()
     return Bijection(pairing.nodes, pairing.values)
@@ -50,6 +54,10 @@ class _Pairing:
     def bodies(self, one: Body, other: Body) -> None:
         self.left.extend(zip(one.inputs, other.inputs, strict=False))
         self.left.extend(zip(one.outputs, other.outputs, strict=False))
+        self.names(one.named, other.named)
+
+    def names(self, ours: Mapping[Any, int], theirs: Mapping[Any, int]) -> None:
+        self.left.extend((value, theirs[name]) for name, value in ours.items() if name in theirs)
 
     def follow(self) -> None:
         """Pair all operators and values that must correspond, given the pairs found so far."""
@@ -91,6 +99,21 @@ def _producers(network: FileNetwork) -> dict[int, int]:
     return {value: index for index, node in enumerate(network.nodes) for value in node.outputs if value != ABSENT}
 
 
+def _needed(network: FileNetwork) -> set[int]:
+    """The operators that outputs need, and values that the file names."""
+    made_by = _producers(network)
+    ends = [*network.named.values(), *(end for body in network.bodies for end in (*body.outputs, *body.named.values()))]
+    needed: set[int] = set()
+    while ends:
+        maker = made_by.get(ends.pop())
+        if maker is not None and maker not in needed:
+            needed.add(maker)
+            node = network.nodes[maker]
+            ends += (*node.inputs, *node.captured)
+            ends += (end for body in node.bodies for end in (*body.outputs, *body.named.values()))
+    return needed
+
+
 def _sinks(network: FileNetwork, consumed: set[int]) -> list[int]:
     read = {value for node in network.nodes for value in (*node.inputs, *node.captured)}
     return [index for index, node in enumerate(network.nodes) if index not in consumed and not read & set(node.outputs)]
@@ -120,7 +143,7 @@ class _Colours:
 
     def _digest(self, index: int) -> bytes:
         node = self._network.nodes[index]
-        parts = [node.kind, repr(sorted(node.settings.items()))]
+        parts = [repr(node.kind), repr(sorted(node.settings.items(), key=repr))]
         return _digest([*(part.encode() for part in parts), *map(self._of_value, node.inputs)])
 
     def _of_value(self, value: int) -> bytes:
@@ -164,7 +187,7 @@ def graphs_difference(
     rounding of constants."""
     check = _Check(first, second, bijection, rounding=True)
     ours, theirs = first.nodes[one], second.nodes[other]
-    return check.graphs(ours.bodies, theirs.bodies, _named(first, one))
+    return check.graphs(ours.bodies, theirs.bodies, ours.called)
 
 
 class _Check:
@@ -177,54 +200,79 @@ class _Check:
         self.alike: set[tuple[int, int]] = set()
 
     def whole(self) -> str | None:
-        first, second, nodes = self.first, self.second, self.found.nodes
+        first, second = self.first, self.second
         if first.settings != second.settings:
             return f"they differ in {_first_key(first.settings, second.settings)}"
         if first.named.keys() != second.named.keys():
-            return f"they differ in the name {_first_key(first.named, second.named)!r}"
-        if len(first.nodes) != len(second.nodes):
-            return f"one has {len(first.nodes)} operators, the other {len(second.nodes)}"
-        for index in range(len(first.nodes)):
-            if index not in nodes:
-                return f"{_named(first, index)} has no counterpart"
+            return f"they differ in the {_first_key(first.named, second.named)}"
+        needed = _needed(first), _needed(second)
+        return (
+            self._named(first.named, second.named)
+            or self._bodies(first.bodies, second.bodies, "the file")
+            or self._nodes(*(sorted(indices) for indices in needed))
+            or order_difference(first, second, self.found.nodes, self.found.values, only=needed)
+            or self._nodes(range(len(first.nodes)), range(len(second.nodes)))
+            or self._one_to_one()
+            or order_difference(first, second, self.found.nodes, self.found.values)
+        )
+
+    def _nodes(self, ours: Sequence[int], theirs: Sequence[int]) -> str | None:
+        """The first difference of these operators, among which each must have its counterpart."""
+        there, paired = set(theirs), set()
+        for index in ours:
+            other = self.found.nodes.get(index)
+            if other not in there:
+                return f"{self.first.nodes[index].called} has no counterpart"
+            said = self._node(index)
+            if said:
+                return said
+            paired.add(other)
+        left = next((index for index in theirs if index not in paired), None)
+        return None if left is None else f"{self.second.nodes[left].called} of the other has no counterpart"
+
+    def _one_to_one(self) -> str | None:
+        first, second, nodes = self.first, self.second, self.found.nodes
         if sorted(nodes.values()) != list(range(len(second.nodes))):
             return "operators do not correspond one to one"
         counterparts = list(self.found.values.items())
         varying = [other for one, other in counterparts if first.values[one].content is None]
         if len(set(varying)) != len(varying):
             return "tensors do not correspond one to one"
-        return (
-            self._named()
-            or self._bodies(first.bodies, second.bodies, "the file")
-            or next((said for index in range(len(first.nodes)) if (said := self._node(index))), None)
-        )
+        return None
 
     def graphs(self, ours: tuple[Body, ...], theirs: tuple[Body, ...], where: str) -> str | None:
         """The first difference of graphs, and of the graphs that their operators hold."""
         inside = [index for body in ours for index in body.nodes]
         lost = next((index for index in inside if index not in self.found.nodes), None)
         if lost is not None:
-            return f"{_named(self.first, lost)} has no counterpart"
+            return f"{self.first.nodes[lost].called} has no counterpart"
+        if any(len(one.nodes) != len(other.nodes) for one, other in zip(ours, theirs, strict=False)):
+            return f"{where} holds graphs of other sizes"
         said = self._bodies(ours, theirs, where) or next((said for each in inside if (said := self._node(each))), None)
         if said:
             return said
         pairs = ((self.first.nodes[each], self.second.nodes[self.found.nodes[each]], each) for each in inside)
-        deeper = (self.graphs(one.bodies, other.bodies, _named(self.first, each)) for one, other, each in pairs)
+        deeper = (self.graphs(one.bodies, other.bodies, self.first.nodes[each].called) for one, other, each in pairs)
         return next((said for said in deeper if said), None)
 
-    def _named(self) -> str | None:
-        for name, value in self.first.named.items():
-            said = self._value(value, self.second.named[name], name)
-            if said:
-                return said
-        return None
+    def _named(self, ours: Mapping[Any, int], theirs: Mapping[Any, int]) -> str | None:
+        said = (self._value(value, theirs[name], _said(name)) for name, value in ours.items())
+        return next((difference for difference in said if difference), None)
 
     def _bodies(self, ours: tuple[Body, ...], theirs: tuple[Body, ...], where: str) -> str | None:
+        """The first difference of graphs, except for their operators. All operators must be paired elsewhere."""
         if len(ours) != len(theirs):
             return f"{where} holds {len(ours)} graphs, in the other {len(theirs)}"
         for one, other in zip(ours, theirs, strict=True):
-            if {self.found.nodes[index] for index in one.nodes} != set(other.nodes):
+            if not {self.found.nodes.get(index) for index in one.nodes} <= {None, *other.nodes}:
                 return f"operators of the graph {one.label!r} belong to another one in the other file"
+            if one.settings != other.settings:
+                return f"{one.label} has other {_first_key(one.settings, other.settings)}"
+            if one.named.keys() != other.named.keys():
+                return f"{one.label} has no {_first_key(one.named, other.named)} in both files"
+            said = self._named(one.named, other.named)
+            if said:
+                return said
             for what, mine, its in (("inputs", one.inputs, other.inputs), ("outputs", one.outputs, other.outputs)):
                 said = self._values(mine, its, f"the {what} of {one.label!r}")
                 if said:
@@ -233,9 +281,9 @@ class _Check:
 
     def _node(self, index: int) -> str | None:
         one, other = self.first.nodes[index], self.second.nodes[self.found.nodes[index]]
-        where = _named(self.first, index)
+        where = self.first.nodes[index].called
         if one.kind != other.kind:
-            return f"{where} is {other.kind} {other.label!r} in the other"
+            return f"{where} is {other.called} in the other"
         if one.settings != other.settings:
             return f"{where} has another {_first_key(one.settings, other.settings)}"
         return (
@@ -260,6 +308,8 @@ class _Check:
         if ours.form != theirs.form:
             return f"{where}: {ours.label!r} has another type, shape or quantization"
         if ours.content is None or theirs.content is None:
+            if not ours.same_default(theirs):
+                return f"{where}: {ours.label!r} has another default value"
             if self.found.values.get(one) != other:
                 return f"{where}: in the other file {theirs.label!r} takes the place of {ours.label!r}"
         elif not ours.same_content(theirs) and not (self.rounding and ours.rounds_to(theirs)):
@@ -268,11 +318,12 @@ class _Check:
         return None
 
 
-def _named(network: FileNetwork, index: int) -> str:
-    return f"{network.nodes[index].kind} {network.nodes[index].label!r}"
-
-
-def _first_key(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+def _first_key(one: Mapping[Any, object], other: Mapping[Any, object]) -> str:
     missing = object()
     keys = [*one, *(key for key in other if key not in one)]
-    return next(key for key in keys if one.get(key, missing) != other.get(key, missing))
+    return _said(next(key for key in keys if one.get(key, missing) != other.get(key, missing)))
+
+
+def _said(key: str | tuple[str, ...]) -> str:
+    """A key of settings or names in messages: what it is, then the names in it."""
+    return key if isinstance(key, str) else " ".join((key[0], *(repr(part) for part in key[1:])))

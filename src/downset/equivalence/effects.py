@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode
 
@@ -13,22 +13,30 @@ EVERYTHING = "*"
 
 
 def order_difference(
-    first: FileNetwork, second: FileNetwork, nodes: Mapping[int, int], values: Mapping[int, int]
+    first: FileNetwork,
+    second: FileNetwork,
+    nodes: Mapping[int, int],
+    values: Mapping[int, int],
+    *,
+    only: tuple[Container[int], Container[int]] | None = None,
 ) -> str | None:
     """A message about the first fault of the two orders, or None. `nodes` and `values` are the correspondence;
-    operators of the first network without a counterpart must have no effects."""
-    for network in (first, second):
-        said = _too_early(network)
+    operators of the first network without a counterpart must have no effects. `only`: the operators of each network
+    that are looked at."""
+    seen: tuple[Container[int], Container[int]] = only or (range(len(first.nodes)), range(len(second.nodes)))
+    for network, among in zip((first, second), seen, strict=True):
+        said = _too_early(network, among)
         if said:
             return said
-    ours, theirs = _histories(first, nodes, values), _histories(second, None, None)
+    ours = _histories(first, seen[0], nodes, values)
+    theirs = _histories(second, seen[1], None, None)
     for resource in ours.keys() | theirs.keys():
         if ours.get(resource) != theirs.get(resource):
             return f"operators that keep or use {resource} run in another order"
     return None
 
 
-def _too_early(network: FileNetwork) -> str | None:
+def _too_early(network: FileNetwork, among: Container[int]) -> str | None:
     """A message about an operator that runs before one that makes its input, or None."""
     results = {value for node in network.nodes for value in node.outputs} - {ABSENT}
     for _, body in _bodies(network, None):
@@ -36,8 +44,10 @@ def _too_early(network: FileNetwork) -> str | None:
         there = (results - own) | set(body.inputs)
         for index in body.nodes:
             node = network.nodes[index]
-            if any(value in results and value not in there for value in (*node.inputs, *node.captured)):
-                return f"in {network.label} {node.kind} {node.label!r} runs before what makes its input"
+            if index in among and any(
+                value in results and value not in there for value in (*node.inputs, *node.captured)
+            ):
+                return f"in {network.label} {node.called} runs before what makes its input"
             there.update(node.outputs)
     return None
 
@@ -51,13 +61,15 @@ def _bodies(network: FileNetwork, nodes: Mapping[int, int] | None) -> Iterator[t
 
 
 def _histories(
-    network: FileNetwork, nodes: Mapping[int, int] | None, values: Mapping[int, int] | None
+    network: FileNetwork, among: Container[int], nodes: Mapping[int, int] | None, values: Mapping[int, int] | None
 ) -> dict[object, list[object]]:
     """By graph and resource: the operators that write it, in their order, and between these the set of operators that
     read it. Numbers are those of the second network."""
     histories: dict[object, list[object]] = {}
     for graph, body in _bodies(network, nodes):
         for index in body.nodes:
+            if index not in among:
+                continue
             who = index if nodes is None else nodes.get(index)
             for resource, writes in _effects(network.nodes[index]):
                 name = resource if values is None or isinstance(resource, str) else values.get(resource)

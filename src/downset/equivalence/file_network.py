@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,9 @@ value of the network that keeps its content from run to run; a string is the nam
 @dataclass(frozen=True, slots=True)
 class FileValue:
     """A tensor. `label`: its name, for messages. `form`: element type, shape and quantization, as far as the file
-    states them and they affect results. `content`: the bytes of a constant, read when they are compared. `keeps`:
-    whether it is a state.
+    states them and they affect results. `content`: the bytes of a constant, read when they are compared. `default`: the
+    bytes that an input holds where the caller does not give it; such an input is not a constant. `keeps`: whether it is
+    a state.
 
     `equivalence.parts` uses three more fields, as far as they are known: `shape`, `dtype` (numpy's name), and `scales`:
     the scales of a quantization as bytes, the zero points and their axis. `stored`: the place of the bytes in another
@@ -42,12 +44,19 @@ class FileValue:
     dtype: str = ""
     scales: tuple[tuple[bytes, ...], tuple[int, ...], int] | None = None
     stored: Hashable = None
+    default: Callable[[], bytes] | None = None
 
     def same_content(self, other: FileValue) -> bool:
         """Whether two constants have the same bytes. They are not read if both lie in the same place of one file."""
         if self.stored is not None and self.stored == other.stored:
             return True
         return self.content is not None and other.content is not None and self.content() == other.content()
+
+    def same_default(self, other: FileValue) -> bool:
+        """Whether two inputs hold the same bytes where the caller does not give them, or have both to be given."""
+        if self.default is None or other.default is None:
+            return self.default is other.default
+        return (self.stored is not None and self.stored == other.stored) or self.default() == other.default()
 
     def rounds_to(self, other: FileValue) -> bool:
         """Whether two constants of one form are floats that differ by no more than rounding."""
@@ -70,37 +79,47 @@ def round_alike(one: bytes, other: bytes, dtype: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileNode:
-    """An operator. `kind`: its name, with domain. `settings`: all that the file states about it besides its tensors.
-    `bodies`: the graphs that it holds. `captured`: values that these read from the graphs around them."""
+    """An operator. `kind`: the name of an operator with a known meaning; of any other, a tuple of all that identifies
+    it. `settings`: all that the file states about it besides its tensors. `bodies`: the graphs that it holds.
+    `captured`: values that these read from the graphs around them."""
 
     label: str
-    kind: str
-    settings: Mapping[str, Hashable]
+    kind: Any
+    settings: Mapping[Any, Hashable]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     bodies: tuple[Body, ...] = ()
     captured: tuple[int, ...] = ()
     effects: tuple[Effect, ...] = ()
 
+    @property
+    def called(self) -> str:
+        """The operator in messages."""
+        kind = self.kind if isinstance(self.kind, str) else "::".join(part for part in self.kind if part)
+        return f"{kind} {self.label!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A graph: its interface, and its operators in the order of the file."""
+    """A graph: its interface, and its operators in the order of the file. `settings`: what else the file states about
+    it. `named`: values to which these settings refer by a name."""
 
     label: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     nodes: tuple[int, ...]
+    settings: Mapping[Any, Hashable] = field(default_factory=dict)
+    named: Mapping[Any, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FileNetwork:
     """The network of a file. `bodies`: the graphs that no operator holds, the main one first. `settings`: those of the
-    whole file (versions of operator sets, functions). `named`: values that callers know by a name."""
+    whole file (versions of operator sets). `named`: values that callers know by a name."""
 
     label: str
     values: tuple[FileValue, ...]
     nodes: tuple[FileNode, ...]
     bodies: tuple[Body, ...]
-    settings: Mapping[str, Hashable] = field(default_factory=dict)
-    named: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[Any, Hashable] = field(default_factory=dict)
+    named: Mapping[Any, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ the bytes of constants that are cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from downset.equivalence import identities, rows, sums
@@ -66,9 +66,13 @@ class _PartsProof:
         for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
             if self.claims.get(other) != self._all_of(one):
                 raise Unproven(f"the output {first.values[one].label!r} is not made as a whole")
-        for name, value in first.named.items():
-            if first.values[value].content is not None or self.claims.get(second.named[name]) != self._all_of(value):
-                raise Unproven(f"{name} is another tensor, or a constant")
+            if first.values[one].form != second.values[other].form:
+                raise Unproven(f"the output {first.values[one].label!r} has another type, shape or quantization")
+        named = [(name, value, second.named[name]) for name, value in first.named.items()]
+        named += [(name, value, second.bodies[0].named[name]) for name, value in first.bodies[0].named.items()]
+        for name, value, other in named:
+            if first.values[value].content is not None or self.claims.get(other) != self._all_of(value):
+                raise Unproven(f"{name if isinstance(name, str) else name[-1]!r} is another tensor, or a constant")
         values = {claim.of: value for value, claim in self.claims.items()} | self.states
         said = order_difference(first, second, self.kept, values)
         if said:
@@ -76,12 +80,13 @@ class _PartsProof:
 
     def _same_world(self) -> None:
         first, second = self.first, self.second
-        for key, value in first.settings.items():
-            if second.settings.get(key) != value:
-                raise Unproven(f"they differ in {key}")
-        for key, value in second.settings.items():
-            if key not in first.settings and (key, value) != ("version of operator set 'com.microsoft'", 1):
-                raise Unproven(f"they differ in {key}")
+        for key in (*first.settings, *(key for key in second.settings if key not in first.settings)):
+            ours, theirs = first.settings.get(key), second.settings.get(key)
+            if ours != theirs and not _lawful(key, ours, theirs):
+                raise Unproven(f"they differ in {key if isinstance(key, str) else key[0]}")
+        main, other = first.bodies[0], second.bodies[0]
+        if main.settings != other.settings or main.named.keys() != other.named.keys():
+            raise Unproven("their main graphs state something else")
         if first.named.keys() != second.named.keys():
             raise Unproven("they differ in the names of inputs or outputs")
         for ours, theirs in zip(_ends(first), _ends(second), strict=True):
@@ -98,7 +103,7 @@ class _PartsProof:
     def _inputs(self) -> None:
         for one, other in zip(self.first.bodies[0].inputs, self.second.bodies[0].inputs, strict=True):
             ours, theirs = self.first.values[one], self.second.values[other]
-            if ours.form != theirs.form:
+            if ours.form != theirs.form or not ours.same_default(theirs):
                 raise Unproven(f"the input {ours.label!r} has another type, shape or quantization")
             self.claims[other] = self._all_of(one)
         nodes = (self.second.nodes[index] for index in self.second.bodies[0].nodes)
@@ -123,6 +128,8 @@ class _PartsProof:
                 if value != ABSENT:
                     self._claim(value, self._all_of(target))
             return
+        if any(isinstance(key, tuple) for key in node.settings):
+            raise Unproven("it states more than an operator of its kind has")
         if node.effects or len(stated) != 1 or stated[0] is None:
             raise Unproven("it is new, and has effects or several results")
         self._claim(node.outputs[0], self._proven(place, stated[0]))
@@ -166,6 +173,8 @@ class _PartsProof:
         mine, original = self.second.values[value], self.first.values[claim.of]
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
+        if mine.shape is None and mine.form and mine.form != original.form:
+            raise Unproven(f"the sizes that the file states of {mine.label!r} are not all known")
         if self._reaches_out(claim) and not claim.padding and claim.valid is None:
             raise Unproven(
                 f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"
@@ -232,6 +241,14 @@ _IDENTITIES = {
     "PADV2": identities.padded,
     "SPLIT": identities.undivided,
 }
+
+
+def _lawful(key: object, ours: Hashable, theirs: Hashable) -> bool:
+    """Whether a rewrite may make this change: it may use ONNX Runtime's operators, and writes version 4 of the format
+    for older files, in which every initializer must be an input."""
+    if key == ("version of the format",):
+        return isinstance(ours, int) and ours < 4 and theirs == 4
+    return key == ("version of operator set", "com.microsoft") and ours is None and theirs == (1,)
 
 
 def _ends(network: FileNetwork) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -51,6 +51,7 @@ from downset.fitting.strips import (
 )
 from downset.fitting.summary import check_ram, early_verdict, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
+from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import load
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
@@ -366,8 +367,8 @@ def _executed_file(job: Job) -> tuple[Path, list[str]]:
 
 def _load(job: Job, executed: Path) -> Graph:
     if executed == job.path:
-        return load(job.path, shapes=job.shapes, trust=job.trust)
+        return without_defaults(load(job.path, shapes=job.shapes, trust=job.trust))
     try:
-        return load(executed, shapes=job.shapes)
+        return without_defaults(load(executed, shapes=job.shapes))
     except LoadError as error:  # the message names the user's file, not the one made from it
         raise LoadError(str(error).replace(str(executed), str(job.path))) from None

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
+from downset.formats.onnx.bodies import overridable
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.isolation import isolated
@@ -120,8 +121,8 @@ def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
-    """Write a copy into `folder` with these input sizes, in which no weights are listed as inputs. External weights are
-    linked beside it."""
+    """Write a copy into `folder` with these input sizes, in which the only weights listed as inputs are those that a
+    caller may override. External weights are linked beside it."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -134,6 +135,8 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
             del value.type.tensor_type.shape.dim[:]
             for extent in shapes[value.name]:
                 value.type.tensor_type.shape.dim.add().dim_value = extent
+    kept = overridable(model)
+    inputs = [value for value in model.graph.input if value.name not in weights or value.name in kept]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["captures", "is_fixed", "subgraphs"]
+__all__ = ["captures", "is_fixed", "overridable", "subgraphs"]
 
 
 def is_fixed(dim: Any) -> bool:
     return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
+
+
+def overridable(model: Any) -> frozenset[str]:
+    """The inputs with a default value: initializers that are inputs, too. A caller may give other values, so that none
+    is a constant. Before version 4 of the format every initializer had to be an input, and ONNX Runtime takes no other
+    values for them."""
+    if model.ir_version < 4:
+        return frozenset()
+    graph = model.graph
+    weights = {weight.name for weight in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))}
+    return frozenset(weights & {value.name for value in graph.input})
 
 
 def subgraphs(node: Any) -> Iterator[Any]:

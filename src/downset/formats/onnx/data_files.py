@@ -34,13 +34,13 @@ def external_files(path: Named) -> list[str]:
     """The files that hold weights of an .onnx file, each once, as it names them: relative to its folder."""
     import onnx
 
-    graph = onnx.load(os.fspath(path), load_external_data=False).graph
-    return list(dict.fromkeys(external_locations(graph)))
+    model = onnx.load(os.fspath(path), load_external_data=False)
+    return list(dict.fromkeys(external_locations(model)))
 
 
-def external_locations(graph: Any) -> Iterator[str]:
-    """The files of the weights of a graph and its bodies that lie outside the model file."""
-    for tensor in tensors_of(graph):
+def external_locations(model: Any) -> Iterator[str]:
+    """The files of the weights of a model that lie outside the model file."""
+    for tensor in tensors_of(model):
         yield from (entry.value for entry in tensor.external_data if entry.key == "location")
 
 

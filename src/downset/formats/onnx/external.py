@@ -17,8 +17,19 @@ from downset.errors import LoadError
 __all__ = ["check_external", "external_path", "tensors_of"]
 
 
-def tensors_of(graph: Any) -> Iterator[Any]:
-    """Every tensor that is stored in a graph or in the bodies of its nodes, as an initializer or an attribute."""
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Every tensor that is stored in a model: in its graph, its functions, and the graphs and functions inside, as an
+    initializer or an attribute."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_attributes(function.attribute_proto)
+        yield from _of_nodes(function.node)
+    for training in model.training_info:
+        yield from _of_graph(training.initialization)
+        yield from _of_graph(training.algorithm)
+
+
+def _of_graph(graph: Any) -> Iterator[Any]:
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -27,20 +38,23 @@ def tensors_of(graph: Any) -> Iterator[Any]:
 
 def _of_nodes(nodes: Any) -> Iterator[Any]:
     for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
-                yield from (sparse.values, sparse.indices)
-            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from tensors_of(graph)
+        yield from _of_attributes(node.attribute)
+
+
+def _of_attributes(attributes: Any) -> Iterator[Any]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
+            yield from (sparse.values, sparse.indices)
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            yield from _of_graph(graph)
 
 
 def check_external(path: Path, model: Any) -> None:
     """Raise LoadError, as `external_path` does, if the data of any tensor of the model lie where they may not."""
-    in_functions = (tensor for function in model.functions for tensor in _of_nodes(function.node))
-    for tensor in (*tensors_of(model.graph), *in_functions):
+    for tensor in tensors_of(model):
         for entry in tensor.external_data:
             if entry.key == "location":
                 external_path(path, entry.value, tensor.name)

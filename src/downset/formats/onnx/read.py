@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
-from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.bodies import captures, is_fixed, overridable
 from downset.formats.onnx.data_files import stored_value
-from downset.formats.onnx.model_file import infer, onnx_library, read_model
+from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 
-__all__ = ["load_onnx"]
+__all__ = ["load_onnx", "without_defaults"]
 
 ELEMENT_TYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
@@ -42,6 +43,16 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
         return _OnnxGraphReader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
+
+
+def without_defaults(graph: Graph) -> Graph:
+    """The graph of an .onnx file without the values of inputs that a caller may override, so that no rewrite takes them
+    for constants. Any other graph is returned as it is."""
+    if graph.source.format != "onnx":
+        return graph
+    names = overridable(read_unfixed(onnx_library(), Path(graph.source.path)))
+    kept = {index: value for index, value in graph.constants.items() if graph.tensors[index].name not in names}
+    return replace(graph, constants=kept) if names else graph
 
 
 class _OnnxGraphReader:

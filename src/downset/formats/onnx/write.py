@@ -15,7 +15,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
-from downset.formats.onnx.bodies import subgraphs
+from downset.formats.onnx.bodies import overridable, subgraphs
 from downset.graph.core import ABSENT, Graph, Op
 from downset.whole_files import write_whole
 
@@ -46,6 +46,7 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
     ):
         raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
     names = _names(graph, model) if rewritten else {}
+    inputs = overridable(model)
     written = [
         _copy(nodes[position]) if position >= 0 else _node(onnx, graph.ops[operator], names)
         for operator, position in zip(steps, positions, strict=True)
@@ -54,7 +55,7 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
     model.graph.node.extend(written)
     if rewritten:
         _write_weights(onnx, model, graph, names)
-        _drop_unused(model)
+        _drop_unused(model, inputs)
         _import_domains(onnx, model)
         _certify(model, graph, names)
     try:
@@ -135,8 +136,9 @@ def _write_weights(onnx: Any, model: Any, graph: Graph, names: dict[int, str]) -
     model.ir_version = max(model.ir_version, 4)
 
 
-def _drop_unused(model: Any) -> None:
-    """Remove the weights that only replaced nodes read, and the types and annotations of values that are gone."""
+def _drop_unused(model: Any, inputs: frozenset[str]) -> None:
+    """Remove the weights that only replaced nodes read, and the types and annotations of values that are gone. Inputs
+    stay, also those with a default value."""
     graph = model.graph
     read = {value.name for value in graph.output}
     for node in graph.node:
@@ -144,7 +146,7 @@ def _drop_unused(model: Any) -> None:
         for inner in subgraphs(node):
             read.update(_all_names(inner))
     computed = {name for node in graph.node for name in node.output}
-    dropped = {value.name for value in graph.initializer if value.name not in read}
+    dropped = {value.name for value in graph.initializer if value.name not in read} - inputs
     _keep(graph.initializer, [value.name not in dropped for value in graph.initializer])
     _keep(graph.input, [value.name not in dropped for value in graph.input])
     _keep(graph.value_info, [value.name in computed for value in graph.value_info])
