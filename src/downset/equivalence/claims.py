@@ -59,14 +59,15 @@ def array_of(value: FileValue) -> npt.NDArray[np.generic]:
 
 
 def scales_of(value: FileValue, box: Box) -> object:
-    """The quantization of a box: where there is a scale for each channel, those of the channels in it."""
+    """The quantization of a box: where there is a scale for each channel, those of the channels in it, and the axis of
+    the channels where there are several."""
     if value.scales is None:
         return None
     scales, zeros, axis = value.scales
-    if len(scales) == 1:
-        return scales, zeros
-    start, stop = box[axis]
-    return scales[start:stop], zeros[start:stop]
+    if len(scales) > 1:
+        start, stop = box[axis]
+        scales, zeros = scales[start:stop], zeros[start:stop]
+    return scales, zeros, axis if len(scales) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
