@@ -100,6 +100,10 @@ def subgraph(number, entry, *tensors):
     )  # fmt: skip
 
 
+def body(number):
+    return subgraph(number, operator(opcodeIndex=1, customOptions=[1, 2]))
+
+
 def base(first="WhileOptions", second="StablehloWhileOptions", details="BlockwiseQuantization", indices="Int32Vector"):
     """The file with both tables of options in the first operator, and details and sparse indices in its operands."""
     main = operator(
@@ -127,9 +131,9 @@ def base(first="WhileOptions", second="StablehloWhileOptions", details="Blockwis
     )  # fmt: skip
     return made(
         schema.ModelT, version=3, operatorCodes=codes, buffers=buffers, description=b"text", metadataBuffer=i32(1),
-        subgraphs=[subgraph(0, main, fed, stored, outside), *(subgraph(at, operator(opcodeIndex=1, customOptions=[1, 2])) for at in (1, 2))],
+        subgraphs=[subgraph(0, main, fed, stored, outside), *map(body, (1, 2))],
         metadata=[made(schema.MetadataT, name=b"anything", buffer=1)], signatureDefs=[signature],
-        externalBufferGroups=[made(schema.ExternalBufferGroupT, name=b"a"), made(schema.ExternalBufferGroupT, name=b"b")],
+        externalBufferGroups=[made(schema.ExternalBufferGroupT, name=name) for name in (b"a", b"b")],
         externalBuffers=[made(schema.ExternalBufferT, id=1, group=0, offset=2, length=3, packing=b"p")],
     )  # fmt: skip
 

@@ -66,7 +66,8 @@ def scales_of(value: FileValue, box: Box) -> object:
     scales, zeros, axis = value.scales
     if len(scales) > 1:
         start, stop = box[axis]
-        scales, zeros = scales[start:stop], zeros[start:stop]
+        zeros = zeros[start:stop] if len(zeros) == len(scales) else zeros
+        scales = scales[start:stop]
     return scales, zeros, axis if len(scales) > 1 else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.equivalence.tflite_file import StoredFile, listed, plain
+from downset.equivalence.tflite_file import StoredFile, listed, plain, text
 from downset.formats.certificates import KERNELS_KEY
 
 __all__ = ["OFFLINE_KEY", "Offline", "read_offline"]
@@ -61,7 +61,12 @@ def _fault(stored: StoredFile, plans: list[bytes | None], offsets: npt.NDArray[n
         return f"offsets for {min(len(offsets) - 3, stated)} tensors, but the file has {expected}"
     if (offsets[3:] < -1).any():
         return f"the offset {offsets[3:].min()} lies before the arena"
-    return ""
+    main = listed(stored.model.subgraphs[0].tensors)
+    if (offsets[3 + len(main) :] != -1).any():
+        return "they place tensors of other graphs than the main one, which cannot be checked"
+    placed = zip(main, offsets[3:], strict=False)
+    variable = next((tensor for tensor, offset in placed if tensor.isVariable and offset >= 0), None)
+    return "" if variable is None else f"the variable {text(variable.name)!r} has one, but the runtime places variables"
 
 
 def _nbytes(tensor: Any) -> int:

@@ -115,6 +115,10 @@ class _Reader:
                     raise LoadError(f"{self.stored.path}: tensor {name!r} is made twice, or made and fed")
                 if self.stored.tensor_or_none(number, tensor) != ABSENT:
                     made.add(int(tensor))
+        for index in made:
+            buffer = subgraph.tensors[index].buffer
+            if buffer and self.stored.content(buffer):
+                raise LoadError(f"{self.stored.path}: an operator makes tensor {index}, which has bytes in the file")
         labels = _labels(subgraph.tensors)
         for index, tensor in enumerate(listed(subgraph.tensors)):
             self.values.append(self._value(number, tensor, labels[index], index in made or index in fed))
@@ -129,10 +133,11 @@ class _Reader:
         form["shape"], form["signature"] = (plain(listed(one)) or () for one in (tensor.shape, tensor.shapeSignature))
         form["quantization"] = self._quantization(number, tensor.quantization)
         form["start"] = content if constant is None else None
-        form["in the empty buffer"] = tensor.buffer == 0 and content is not None
+        # LiteRT takes the first buffer to be empty; TFLite Micro reads it.
+        form["in the first buffer"] = first = tensor.buffer == 0 and content is not None
         return FileValue(
             label, tuple(sorted(form.items())), None if constant is None else (lambda: constant), keeps,
-            tuple(int(extent) for extent in listed(tensor.shape)), _dtype(tensor), _scales(tensor.quantization),
+            tuple(int(extent) for extent in listed(tensor.shape)), _dtype(tensor, first), _scales(tensor.quantization),
         )  # fmt: skip
 
     def _quantization(self, number: int, entry: Any) -> Hashable:
@@ -160,7 +165,8 @@ class _Reader:
         nested = tensor.quantization is not None and tensor.quantization.details is not None
         if content is None or tensor.isVariable or nested:
             raise LoadError(f"{self.stored.path}: the quantization parameters in tensor {index} are no constant")
-        return plain(tensor.type), plain(listed(tensor.shape)), plain(tensor.sparsity), content
+        form = fields(tensor, "name", "buffer", "quantization")
+        return tuple(form.items()), self._quantization(number, tensor.quantization), content
 
     def _body(self, number: int, subgraph: Any) -> Body:
         first = len(self.nodes)
@@ -228,12 +234,13 @@ class _Reader:
         return ABSENT if self.stored.tensor_or_none(number, tensor) == ABSENT else self._at(number, tensor)
 
 
-def _dtype(tensor: Any) -> str:
-    """numpy's name of the type, or a name that no array has: where elements are of another type, or packed."""
+def _dtype(tensor: Any, first: bool) -> str:
+    """numpy's name of the type, or a name that no array has: where elements are of another type, packed, or not those
+    of the tensor's buffer. `first`: whether they are in the first buffer."""
     packed = (tensor.sparsity, tensor.variantTensors, tensor.quantization and tensor.quantization.details)
     name = _TYPES.get(tensor.type, f"type {tensor.type}")
-    if tensor.externalBuffer or any(part is not None for part in packed):
-        return f"{name} in the form {plain(packed)!r} of {tensor.externalBuffer}"
+    if first or tensor.externalBuffer or any(part is not None for part in packed):
+        return f"{name} in the form {(plain(packed), tensor.externalBuffer, first)!r}"
     return name
 
 

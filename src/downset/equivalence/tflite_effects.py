@@ -12,6 +12,7 @@ from typing import Any
 from downset.equivalence.effects import EVERYTHING
 from downset.equivalence.file_network import Effect
 from downset.equivalence.tflite_file import subgraphs_of
+from downset.formats.tflite.kinds import PURE_CUSTOM
 
 __all__ = ["LAST_KNOWN", "Effects"]
 
@@ -19,17 +20,11 @@ LAST_KNOWN = 209
 """The greatest number of a builtin operator whose effects are known here."""
 _EVERYTHING = frozenset(
     {
-        "CALL", "CALL_ONCE", "CUSTOM", "DELEGATE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
+        "CALL", "CALL_ONCE", "DELEGATE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
         "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "STABLEHLO_CUSTOM_CALL", "STABLEHLO_WHILE", "WHILE",
     }
 )  # fmt: skip
-_PURE_CUSTOM = frozenset(
-    {
-        "Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D", "TFLite_Detection_PostProcess",
-        "TransformLandmarks", "TransformTensorBilinear", "ethos-u",
-    }
-)  # fmt: skip
-"""Custom operators of LiteRT, MediaPipe and TFLite Micro whose results follow from their inputs and options."""
+_CUSTOM = 32
 _DRAWS = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _EVERY: tuple[Effect, ...] = ((EVERYTHING, True),)
 
@@ -46,6 +41,8 @@ class Effects:
         """The effects of the builtin operator `number`, in the order of the file. `kind`: its name in the schema, or
         that of a custom operator. Variables are identified by their shared name, as LiteRT and TFLite Micro do: both
         end it at the first zero, and take a missing name for an empty one."""
+        if number == _CUSTOM:
+            return () if kind in PURE_CUSTOM else _EVERY
         if kind == "VAR_HANDLE":
             options = operator.builtinOptions
             names = (getattr(options, name, None) or b"" for name in ("container", "sharedName"))
@@ -56,6 +53,6 @@ class Effects:
             return ((variable, kind == "ASSIGN_VARIABLE" or variable == EVERYTHING),)
         if kind in _DRAWS:
             return (("random numbers", True),)
-        pure = kind in _PURE_CUSTOM or (kind not in _EVERYTHING and number <= LAST_KNOWN)
+        pure = kind not in _EVERYTHING and number <= LAST_KNOWN
         calls = subgraphs_of(operator.builtinOptions) or subgraphs_of(operator.builtinOptions2)
         return () if pure and not calls else _EVERY

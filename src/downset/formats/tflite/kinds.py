@@ -27,6 +27,15 @@ class Translated:
     inputs: tuple[int, ...] | None = None
 
 
+PURE_CUSTOM = frozenset(
+    {
+        "Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D", "TFLite_Detection_PostProcess",
+        "TransformLandmarks", "TransformTensorBilinear", "ethos-u",
+    }
+)  # fmt: skip
+"""Custom operators of LiteRT, MediaPipe and TFLite Micro whose results follow from their inputs and options. Others may
+keep something that no tensor holds."""
+
 RENAMED: Mapping[str, str] = {
     "ABS": "Abs", "ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin", "BROADCAST_TO": "Expand", "CAST": "Cast", "CEIL": "Ceil",
     "COS": "Cos", "DEQUANTIZE": "DequantizeLinear", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp", "FLOOR": "Floor",
