@@ -53,6 +53,8 @@ def array_of(value: FileValue) -> npt.NDArray[np.generic]:
     """A constant as an array. Raises Unproven for packed, sparse and unknown types."""
     content = value.content() if value.content is not None else b""
     try:
+        if min(value.shape or (0,)) < 0:
+            raise ValueError
         return np.frombuffer(content, np.dtype(value.dtype)).reshape(value.shape or ())
     except (TypeError, ValueError):
         raise Unproven(f"the constant {value.label!r} is of a type or form that cannot be cut") from None

@@ -166,6 +166,8 @@ class _PartsProof:
         mine, original = self.second.values[value], self.first.values[claim.of]
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
+        if claim == self._all_of(claim.of) and mine.form != original.form:
+            raise Unproven(f"{mine.label!r} has another type, shape or quantization")
         if self._reaches_out(claim) and not claim.padding and claim.valid is None:
             raise Unproven(
                 f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"
