@@ -107,21 +107,21 @@ class _Reader:
         fed = [self.stored.tensor_at(number, tensor) for tensor in listed(subgraph.inputs)]
         for tensor in listed(subgraph.outputs):
             self.stored.tensor_at(number, tensor)
-        made: set[int] = set()
+        results: set[int] = set()
         for operator in listed(subgraph.operators):
             for tensor in listed(operator.outputs):
-                if tensor in made or tensor in fed:
+                if tensor in results or tensor in fed:
                     name = text(subgraph.tensors[tensor].name)
                     raise LoadError(f"{self.stored.path}: tensor {name!r} is made twice, or made and fed")
                 if self.stored.tensor_or_none(number, tensor) != ABSENT:
-                    made.add(int(tensor))
-        for index in made:
+                    results.add(int(tensor))
+        for index in results:
             buffer = subgraph.tensors[index].buffer
             if buffer and self.stored.content(buffer):
                 raise LoadError(f"{self.stored.path}: an operator makes tensor {index}, which has bytes in the file")
         labels = _labels(subgraph.tensors)
         for index, tensor in enumerate(listed(subgraph.tensors)):
-            self.values.append(self._value(number, tensor, labels[index], index in made or index in fed))
+            self.values.append(self._value(number, tensor, labels[index], index in results or index in fed))
 
     def _value(self, number: int, tensor: Any, label: str, varies: bool) -> FileValue:
         """`varies`: whether the subgraph's caller or an operator sets it. Its bytes in the file then only belong to its
@@ -164,7 +164,7 @@ class _Reader:
         content = self.stored.content(tensor.buffer)
         nested = tensor.quantization is not None and tensor.quantization.details is not None
         if content is None or tensor.isVariable or nested:
-            raise LoadError(f"{self.stored.path}: the quantization parameters in tensor {index} are no constant")
+            raise LoadError(f"{self.stored.path}: the quantization parameters in tensor {index} are not constant")
         form = fields(tensor, "name", "buffer", "quantization")
         return tuple(form.items()), self._quantization(number, tensor.quantization), content
 
