@@ -225,6 +225,22 @@ def test_what_is_proven_of_a_changed_tflite_file_computes_the_same(tmp_path, dty
         assert [what for what, known, _ in found if known] == []
 
 
+@pytest.mark.parametrize("field", ["quantizedDimension", "scale", "detailsType", "shape"])
+def test_the_form_of_parts_is_that_of_the_original(field, tmp_path):
+    """LiteRT's fast kernels read the axis of a single scale; a scale for each channel stands where one does."""
+    path, other = striped_tflite(tmp_path, "int8")
+    tensors = flatbuffer_utils.read_model(str(other)).subgraphs[0].tensors
+    parts = [place for place, tensor in enumerate(tensors) if b"/strip" in tensor.name]
+    assert parts
+    for place in parts:
+        model = flatbuffer_utils.read_model(str(other))
+        tensor = model.subgraphs[0].tensors[place]
+        scale = np.repeat(tensor.quantization.scale, 2)
+        held = tensor if field == "shape" else tensor.quantization
+        setattr(held, field, {"scale": scale, "shape": [-1, *tensor.shape[1:]]}.get(field, 1))
+        assert not proven(path, Mutant(field, model).save(tmp_path / "changed.tflite")), tensor.name
+
+
 def tried(path, mutants, folder):
     """(mutant, whether it is proven, whether it is proven and computes something else) of all that can be written."""
     for mutant in mutants:

@@ -61,16 +61,15 @@ def array_of(value: FileValue) -> npt.NDArray[np.generic]:
 
 
 def scales_of(value: FileValue, box: Box) -> object:
-    """The quantization of a box: where there is a scale for each channel, those of the channels in it, and the axis of
-    the channels where there are several."""
+    """The quantization of a box, with its axis, as kernels read it also for a single scale: where there is a scale for
+    each channel, those of the channels in the box."""
     if value.scales is None:
         return None
     scales, zeros, axis = value.scales
-    if len(scales) > 1:
+    if len(scales) > 1 and value.shape is not None and value.shape[axis] == len(scales) == len(zeros):
         start, stop = box[axis]
-        zeros = zeros[start:stop] if len(zeros) == len(scales) else zeros
-        scales = scales[start:stop]
-    return scales, zeros, axis if len(scales) > 1 else None
+        scales, zeros = scales[start:stop], zeros[start:stop]
+    return scales, zeros, axis
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,8 @@ class _Reader:
 def _dtype(tensor: Any, first: bool) -> str:
     """numpy's name of the type, or a name that no array has: where elements are of another type, packed, or not those
     of the tensor's buffer. `first`: whether they are in the first buffer."""
-    packed = (tensor.sparsity, tensor.variantTensors, tensor.quantization and tensor.quantization.details)
+    stated = tensor.quantization
+    packed = (tensor.sparsity, tensor.variantTensors, stated and (stated.details or stated.detailsType or None))
     name = _TYPES.get(tensor.type, f"type {tensor.type}")
     if first or tensor.externalBuffer or any(part is not None for part in packed):
         return f"{name} in the form {(plain(packed), tensor.externalBuffer, first)!r}"

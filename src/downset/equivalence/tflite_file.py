@@ -84,8 +84,9 @@ class StoredFile:
             yield plain(entry.name), self.content(entry.buffer)
 
     def _check_buffers(self) -> None:
-        for index in range(len(listed(self.model.buffers))):
-            self.content(index)
+        for index, buffer in enumerate(listed(self.model.buffers)):
+            if buffer.data is None:
+                self.content(index)
         for index in listed(self.model.metadataBuffer):
             self.at(index, len(listed(self.model.buffers)), "buffer")
 
