@@ -29,12 +29,15 @@ class Translated:
 
 PURE_CUSTOM = frozenset(
     {
-        "Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D", "TFLite_Detection_PostProcess",
+        "Convolution2DTransposeBias", "Landmarks2TransformMatrix", "MaxPoolingWithArgmax2D", "MaxUnpooling2D",
+        "SignalDelay", "SignalEnergy", "SignalFftAutoScale", "SignalFilterBank", "SignalFilterBankLog",
+        "SignalFilterBankSpectralSubtraction", "SignalFilterBankSquareRoot", "SignalFramer", "SignalIrfft",
+        "SignalOverlapAdd", "SignalPCAN", "SignalRfft", "SignalStacker", "SignalWindow", "TFLite_Detection_PostProcess",
         "TransformLandmarks", "TransformTensorBilinear", "ethos-u",
     }
 )  # fmt: skip
-"""Custom operators of LiteRT, MediaPipe and TFLite Micro whose results follow from their inputs and options. Others may
-keep something that no tensor holds."""
+"""Custom operators of LiteRT, MediaPipe and TFLite Micro that share nothing with other operators but tensors. Those that
+are not listed may."""
 
 RENAMED: Mapping[str, str] = {
     "ABS": "Abs", "ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin", "BROADCAST_TO": "Expand", "CAST": "Cast", "CEIL": "Ceil",
