@@ -36,8 +36,8 @@ PURE_CUSTOM = frozenset(
         "TransformLandmarks", "TransformTensorBilinear", "ethos-u",
     }
 )  # fmt: skip
-"""Custom operators of LiteRT, MediaPipe and TFLite Micro that share nothing with other operators but tensors. Those that
-are not listed may."""
+"""Custom operators of LiteRT, MediaPipe and TFLite Micro that share nothing with other operators but tensors. Others
+may."""
 
 RENAMED: Mapping[str, str] = {
     "ABS": "Abs", "ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin", "BROADCAST_TO": "Expand", "CAST": "Cast", "CEIL": "Ceil",
