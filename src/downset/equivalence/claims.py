@@ -53,20 +53,23 @@ def array_of(value: FileValue) -> npt.NDArray[np.generic]:
     """A constant as an array. Raises Unproven for packed, sparse and unknown types."""
     content = value.content() if value.content is not None else b""
     try:
+        if min(value.shape or (0,)) < 0:
+            raise ValueError
         return np.frombuffer(content, np.dtype(value.dtype)).reshape(value.shape or ())
     except (TypeError, ValueError):
         raise Unproven(f"the constant {value.label!r} is of a type or form that cannot be cut") from None
 
 
 def scales_of(value: FileValue, box: Box) -> object:
-    """The quantization of a box: where there is a scale for each channel, those of the channels in it."""
+    """The quantization of a box, with its axis, as kernels read it also for a single scale: where there is a scale for
+    each channel, those of the channels in the box."""
     if value.scales is None:
         return None
     scales, zeros, axis = value.scales
-    if len(scales) == 1:
-        return scales, zeros
-    start, stop = box[axis]
-    return scales[start:stop], zeros[start:stop]
+    if len(scales) > 1 and value.shape is not None and value.shape[axis] == len(scales) == len(zeros):
+        start, stop = box[axis]
+        scales, zeros = scales[start:stop], zeros[start:stop]
+    return scales, zeros, axis
 
 
 @dataclass(frozen=True, slots=True)

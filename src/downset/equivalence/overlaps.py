@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from downset.arenas.check_overlaps import reads_before_it_writes
+from downset.equivalence.offline import Offline
 from downset.equivalence.placement import May, nothing
-from downset.equivalence.read_tflite import Offline
 from downset.formats.tflite.read import load_tflite
 from downset.graph.core import ABSENT
 from downset.memory.overlaps import ELEMENTWISE, TABLE

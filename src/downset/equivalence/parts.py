@@ -175,6 +175,9 @@ class _PartsProof:
         identities.same_type(mine, original, claim.box)
         if mine.shape is None and mine.form and mine.form != original.form:
             raise Unproven(f"the sizes that the file states of {mine.label!r} are not all known")
+        stated = bool(mine.form and original.form)
+        if stated and claim == self._all_of(claim.of) and mine.form != original.form:
+            raise Unproven(f"{mine.label!r} has another type, shape or quantization")
         if self._reaches_out(claim) and not claim.padding and claim.valid is None:
             raise Unproven(
                 f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"

@@ -11,7 +11,7 @@ import numpy as np
 
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.meaning import fused, number
-from downset.equivalence.read_tflite import Offline
+from downset.equivalence.offline import Offline
 
 __all__ = ["May", "check_placement", "nothing"]
 
@@ -33,8 +33,8 @@ def nothing(output: int, offset: int, read: int, read_offset: int) -> bool:
 def check_placement(network: FileNetwork, offline: Offline, may: May = nothing) -> str | None:
     """A message about the first fault of the offsets, or None. Inputs are live from the start, outputs to the end, and
     all other tensors from the operator that makes them to the last that reads them."""
-    if offline.tensors != offline.expected:
-        return f"offsets for {offline.tensors} tensors, but the file has {offline.expected}"
+    if offline.fault:
+        return offline.fault
     main = network.bodies[0]
     first = dict.fromkeys(main.inputs, -1)
     last = dict.fromkeys(main.inputs, -1)

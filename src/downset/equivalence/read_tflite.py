@@ -1,279 +1,268 @@
 """`.tflite` -> FileNetwork: every field of the file that affects what is computed.
 
-Options, quantization and sparsity are read field by field from the objects of the schema, so that fields that a later
-version of the format adds are compared too. Left out are names, descriptions, debugging records and metadata.
+Tables are read field by field from the objects of the schema, so that fields that a later version of the format adds
+are compared too. Left out are names of tensors and graphs, the description, debugging records, the range that training
+saw, and metadata that no runtime reads.
+
+Settings of an operator are named by the schema: its first table of options by the fields alone, as proofs about parts
+read them, and all else by table and field. No key holds text of the file.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import struct
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from downset.equivalence.effects import EVERYTHING
-from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
+from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode, FileValue
+from downset.equivalence.offline import OFFLINE_KEY, Offline, read_offline
+from downset.equivalence.tflite_effects import Effects
+from downset.equivalence.tflite_file import StoredFile, fields, listed, plain, subgraphs_of, text
+from downset.equivalence.tflite_order import subgraph_order
 from downset.errors import LoadError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY
-from downset.formats.tflite.flatbuffer import read_flatbuffer
 
-__all__ = ["Offline", "read_tflite"]
+__all__ = ["WITHOUT_MEANING", "Offline", "read_tflite"]
 
-_OFFLINE = "OfflineMemoryAllocation"
-_CALLS = frozenset({"CALL_ONCE", "IF", "WHILE", "CALL"})
-_DRAWS = frozenset({"RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"})
+WITHOUT_MEANING = frozenset(
+    {OFFLINE_KEY, METADATA_KEY, KERNELS_KEY, "min_runtime_version", "CONVERSION_METADATA"},
+)
+"""Metadata that states nothing about the network: offsets and certificates, which are proven by themselves, and what
+the converter notes about itself."""
+_CONTROL_KEY = b"model_control_dependencies"
+"""Metadata that names operators by their places, so that these have a meaning."""
 _TYPES = {
-    0: "float32",
-    1: "float16",
-    2: "int32",
-    3: "uint8",
-    4: "int64",
-    6: "bool",
-    7: "int16",
-    9: "int8",
-    10: "float64",
-}
-_BITS = {
-    2: 32,
-    0: 32,
-    1: 16,
-    3: 8,
-    4: 64,
-    6: 8,
-    7: 16,
-    8: 64,
-    9: 8,
-    10: 64,
-    11: 128,
-    12: 64,
-    15: 32,
-    16: 16,
-    17: 4,
-    18: 16,
-}
-"""Bits of an element by the number of its type; those of other types are not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offline:
-    """The offsets in a file for TFLite Micro. By tensor of the main graph: its offset (-1: none) and its bytes (-1: not
-    known). `tensors`: the number of tensors for which offsets were written. `expected`: the number in the file."""
-
-    offsets: tuple[int, ...]
-    nbytes: tuple[int, ...]
-    tensors: int
-    expected: int
-    kernels: str = ""
-    """The library whose kernels the offsets assume, where results overlap inputs; else ""."""
+    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8", 10: "float64",
+}  # fmt: skip
 
 
 def read_tflite(path: str | os.PathLike[str]) -> tuple[FileNetwork, Offline | None, bytes | None]:
     """(the network of the file, the offsets in it or None, the certificate in it or None). Raises LoadError for a
     damaged file, UnsupportedError without the extra `tflite`."""
-    model, _, schema = read_flatbuffer(path)
     try:
-        reader = _TfliteNetworkReader(Path(path), model, schema)
-        return reader.network(), reader.offline(), reader.metadata(METADATA_KEY)
-    except (IndexError, TypeError, AttributeError, ValueError, KeyError) as error:
+        stored = StoredFile.read(path)
+        certificates = [content for name, content in stored.metadata() if name == METADATA_KEY.encode()]
+        return _Reader(stored).network(), read_offline(stored), certificates[0] if certificates else None
+    except (IndexError, TypeError, AttributeError, ValueError, KeyError, OverflowError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
 
-class _TfliteNetworkReader:
-    def __init__(self, path: Path, model: Any, schema: Any) -> None:
-        self._path, self._model = path, model
-        self._operators = {number: name for name, number in vars(schema.BuiltinOperator).items() if name[0] != "_"}
-        self._values: list[FileValue] = []
-        self._nodes: list[FileNode] = []
-        self._starts: list[int] = []
-        self._resource: dict[int, str] = {}
+@dataclass(slots=True)
+class _Reader:
+    stored: StoredFile
+    values: list[FileValue] = field(default_factory=list)
+    nodes: list[FileNode] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    order: tuple[int, ...] = ()
+    """The subgraphs in the sequence in which they are compared."""
+    effects: Effects = field(default_factory=Effects)
+    placed: bool = False
+    """Whether the places of operators have a meaning."""
 
     def network(self) -> FileNetwork:
-        model = self._model
-        for subgraph in model.subgraphs:
-            self._starts.append(len(self._values))
-            fed = {int(tensor) for tensor in _listed(subgraph.inputs)}
-            labels = _labels(subgraph.tensors)
-            for index, tensor in enumerate(_listed(subgraph.tensors)):
-                self._values.append(self._value(tensor, labels[index], index in fed))
-        bodies = tuple(self._body(number, subgraph) for number, subgraph in enumerate(model.subgraphs))
-        named = {
-            f"signature {_text(signature.signatureKey)}, {what} {_text(entry.name)}": self._starts[
-                signature.subgraphIndex
-            ]
-            + int(entry.tensorIndex)
-            for signature in _listed(model.signatureDefs)
-            for what, entries in (("input", signature.inputs), ("output", signature.outputs))
-            for entry in _listed(entries)
+        model = self.stored.model
+        if not listed(model.subgraphs):
+            raise LoadError(f"{self.stored.path} has no subgraph: nothing to compare")
+        self.order = subgraph_order(self.stored)
+        metadata = [entry for entry in self.stored.metadata() if text(entry[0]) not in WITHOUT_MEANING]
+        self.placed = any(name == _CONTROL_KEY for name, _ in metadata)
+        for number, subgraph in enumerate(model.subgraphs):
+            self.starts.append(len(self.values))
+            self._tensors(number, subgraph)
+        bodies = {number: self._body(number, subgraph) for number, subgraph in enumerate(model.subgraphs)}
+        named, signatures = self._signatures()
+        compared = ("operatorCodes", "subgraphs", "buffers", "metadata", "signatureDefs")
+        settings: dict[str, Hashable] = {
+            f"Model.{key}": value for key, value in fields(model, *compared, "description", "metadataBuffer").items()
         }
-        external = plain([_listed(model.externalBufferGroups), _listed(model.externalBuffers)])
-        settings = {"version": model.version, "external buffers": external}
-        return FileNetwork(str(self._path), tuple(self._values), tuple(self._nodes), bodies, settings, named)
+        interface = ("tensors", "inputs", "outputs", "operators", "name", "debugMetadataIndex")
+        settings["subgraphs"] = tuple(tuple(fields(model.subgraphs[n], *interface).items()) for n in self.order)
+        settings |= {"signatures": signatures, "metadata": tuple(metadata)}
+        if listed(model.externalBuffers):  # their files are found from the folder of the model
+            settings["folder of external buffers"] = str(self.stored.path.resolve().parent)
+        ordered = tuple(bodies[number] for number in self.order)
+        return FileNetwork(str(self.stored.path), tuple(self.values), tuple(self.nodes), ordered, settings, named)
 
-    def _value(self, tensor: Any, label: str, fed: bool) -> FileValue:
-        content = self._content(tensor.buffer)
+    def _signatures(self) -> tuple[dict[str, int], Hashable]:
+        """(the tensors that callers know by name, the names with the subgraph of each signature)."""
+        named: dict[str, int] = {}
+        stated = []
+        for signature in listed(self.stored.model.signatureDefs):
+            number = self.stored.subgraph_at(signature.subgraphIndex)
+            names = []
+            for what, entries in (("input", signature.inputs), ("output", signature.outputs)):
+                for entry in listed(entries):
+                    key = f"signature {_quoted(signature.signatureKey)}, {what} {_quoted(entry.name)}"
+                    if key in named:
+                        raise LoadError(f"{self.stored.path} states the {key} twice")
+                    named[key] = self._at(number, entry.tensorIndex)
+                names.append(tuple(plain(entry.name) for entry in listed(entries)))
+            stated.append((plain(signature.signatureKey), self.order.index(number), *names))
+        return named, tuple(stated)
+
+    def _tensors(self, number: int, subgraph: Any) -> None:
+        fed = [self.stored.tensor_at(number, tensor) for tensor in listed(subgraph.inputs)]
+        for tensor in listed(subgraph.outputs):
+            self.stored.tensor_at(number, tensor)
+        results: set[int] = set()
+        for operator in listed(subgraph.operators):
+            for tensor in listed(operator.outputs):
+                if tensor in results or tensor in fed:
+                    name = text(subgraph.tensors[tensor].name)
+                    raise LoadError(f"{self.stored.path}: tensor {name!r} is made twice, or made and fed")
+                if self.stored.tensor_or_none(number, tensor) != ABSENT:
+                    results.add(int(tensor))
+        for index in results:
+            buffer = subgraph.tensors[index].buffer
+            if buffer and self.stored.content(buffer):
+                raise LoadError(f"{self.stored.path}: an operator makes tensor {index}, which has bytes in the file")
+        labels = _labels(subgraph.tensors)
+        for index, tensor in enumerate(listed(subgraph.tensors)):
+            self.values.append(self._value(number, tensor, labels[index], index in results or index in fed))
+
+    def _value(self, number: int, tensor: Any, label: str, varies: bool) -> FileValue:
+        """`varies`: whether the subgraph's caller or an operator sets it. Its bytes in the file then only belong to its
+        form."""
+        content = self.stored.content(tensor.buffer)
         keeps = bool(tensor.isVariable)
-        form = (
-            ("type", tensor.type),
-            ("shape", plain(_listed(tensor.shape))),
-            ("signature", plain(_listed(tensor.shapeSignature))),
-            ("quantization", _quantization(tensor.quantization)),
-            ("sparsity", plain(tensor.sparsity)),
-            ("variants", plain(tensor.variantTensors)),
-            ("external", tensor.externalBuffer),
-            ("start", content if keeps else b""),
-        )
-        constant = bool(content) and not fed and not keeps
+        constant = None if varies or keeps else content
+        form = fields(tensor, "name", "buffer", "shape", "shapeSignature", "quantization")
+        form["shape"], form["signature"] = (plain(listed(one)) or () for one in (tensor.shape, tensor.shapeSignature))
+        form["quantization"] = self._quantization(number, tensor.quantization)
+        form["start"] = content if constant is None else None
+        # LiteRT takes the first buffer to be empty; TFLite Micro reads it.
+        form["in the first buffer"] = first = tensor.buffer == 0 and content is not None
         return FileValue(
-            label, form, (lambda: content) if constant else None, keeps,
-            tuple(int(extent) for extent in _listed(tensor.shape)), _TYPES.get(tensor.type, ""),
-            _scales(tensor.quantization),
+            label, tuple(sorted(form.items())), None if constant is None else (lambda: constant), keeps,
+            tuple(int(extent) for extent in listed(tensor.shape)), _dtype(tensor, first), _scales(tensor.quantization),
         )  # fmt: skip
 
-    def _content(self, index: int) -> bytes:
-        buffer = self._model.buffers[index]
-        if buffer.data is not None and len(buffer.data):
-            return np.ascontiguousarray(buffer.data, np.uint8).tobytes()
-        if buffer.size > 1 and buffer.offset > 1:
-            with self._path.open("rb") as file:
-                file.seek(buffer.offset)
-                return file.read(buffer.size)
-        return b""
+    def _quantization(self, number: int, entry: Any) -> Hashable:
+        """The parameters without the range that training saw; None where there are none. Details name tensors by their
+        number; in place of it stands what the tensor holds."""
+        if entry is None or (entry.details is None and not len(listed(entry.scale))):
+            return None
+        form = fields(entry, "min", "max", "details")
+        form["details"] = plain(entry.details)
+        if entry.details is not None and hasattr(entry.details, "scales"):
+            held = fields(entry.details)
+            for key in ("scales", "zeroPoints"):
+                held[key] = self._parameter(number, getattr(entry.details, key))
+            form["details"] = (type(entry.details).__name__, *held.items())
+        return tuple(form.items())
+
+    def _parameter(self, number: int, index: int) -> Hashable:
+        if index == ABSENT:
+            return None
+        subgraph = self.stored.model.subgraphs[number]
+        tensor = subgraph.tensors[self.stored.tensor_at(number, index)]
+        if index in listed(subgraph.inputs):
+            return "input", [int(one) for one in subgraph.inputs].index(index)
+        content = self.stored.content(tensor.buffer)
+        nested = tensor.quantization is not None and tensor.quantization.details is not None
+        if content is None or tensor.isVariable or nested:
+            raise LoadError(f"{self.stored.path}: the quantization parameters in tensor {index} are not constant")
+        form = fields(tensor, "name", "buffer", "quantization")
+        return tuple(form.items()), self._quantization(number, tensor.quantization), content
 
     def _body(self, number: int, subgraph: Any) -> Body:
-        start = self._starts[number]
-        first = len(self._nodes)
-        for operator in _listed(subgraph.operators):
-            self._nodes.append(self._node(operator, start))
-        inputs, outputs = (tuple(start + int(t) for t in _listed(some)) for some in (subgraph.inputs, subgraph.outputs))
-        return Body(
-            _text(subgraph.name) or f"subgraph {number}", inputs, outputs, tuple(range(first, len(self._nodes)))
+        first = len(self.nodes)
+        for operator in listed(subgraph.operators):
+            self.nodes.append(self._node(number, operator, len(self.nodes) - first))
+        inputs, outputs = (tuple(self._at(number, t) for t in listed(s)) for s in (subgraph.inputs, subgraph.outputs))
+        return Body(text(subgraph.name) or f"subgraph {number}", inputs, outputs, tuple(range(first, len(self.nodes))))
+
+    def _node(self, number: int, operator: Any, place: int) -> FileNode:
+        model = self.stored.model
+        code = model.operatorCodes[
+            self.stored.at(operator.opcodeIndex, len(listed(model.operatorCodes)), "operator code")
+        ]
+        builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
+        kind = self.stored.operators.get(builtin, f"operator {builtin}")
+        name = text(code.customCode) if kind == "CUSTOM" else kind
+        intermediates = [self._operand(number, tensor) for tensor in listed(operator.intermediates)]
+        settings = self._settings(operator, len(intermediates))
+        settings |= {f"OperatorCode.{k}": v for k, v in fields(code, "builtinCode", "deprecatedBuiltinCode").items()}
+        if self.placed:
+            settings["place in the file"] = place
+        inputs, outputs = ([self._operand(number, t) for t in listed(s)] for s in (operator.inputs, operator.outputs))
+        label = self.values[outputs[0]].label if outputs and outputs[0] != ABSENT else f"operator {len(self.nodes)}"
+        kept = [value for value in (*inputs, *intermediates) if value != ABSENT and self.values[value].keeps]
+        effects = self.effects.of(builtin, name, operator, inputs, outputs)
+        effects = effects or tuple((value, True) for value in kept)
+        kind = f"custom {name}" if kind == "CUSTOM" else kind
+        return FileNode(label, kind, settings, (*inputs, *intermediates), tuple(outputs), effects=effects)
+
+    def _settings(self, operator: Any, intermediates: int) -> dict[str, Hashable]:
+        settings: dict[str, Hashable] = self._options(operator.builtinOptions)
+        settings |= {f"BuiltinOptions2.{k}": v for k, v in self._options(operator.builtinOptions2).items()}
+        for key, held in (("BuiltinOptions", operator.builtinOptions), ("BuiltinOptions2", operator.builtinOptions2)):
+            settings[key] = None if held is None else type(held).__name__
+        large = ("largeCustomOptionsOffset", "largeCustomOptionsSize")
+        elsewhere = ("opcodeIndex", "inputs", "outputs", "builtinOptions", "builtinOptions2", "debugMetadataIndex")
+        settings |= {f"Operator.{k}": v for k, v in fields(operator, *elsewhere, "customOptions", *large).items()}
+        settings["Operator.intermediates"] = None if operator.intermediates is None else intermediates
+        inline = None if operator.customOptions is None else np.asarray(operator.customOptions, np.uint8).tobytes()
+        outside = self.stored.outside(
+            operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize, "options of an operator"
         )
+        settings["Operator.customOptions"] = outside if inline is None else inline
+        settings["options behind the file besides those in it"] = None if inline is None else outside
+        return settings
 
-    def _node(self, operator: Any, start: int) -> FileNode:
-        code = self._model.operatorCodes[operator.opcodeIndex]
-        name = self._operators.get(max(code.builtinCode, code.deprecatedBuiltinCode), "?")
-        if name == "CUSTOM":
-            name = f"custom {_text(code.customCode)}"
-        fields = {
-            key: value
-            for key, value in vars(operator).items()
-            if key
-            not in ("opcodeIndex", "inputs", "outputs", "builtinOptions", "builtinOptions2", "debugMetadataIndex")
-            and not key.startswith("largeCustomOptions")
+    def _options(self, options: Any) -> dict[str, Hashable]:
+        """The fields of a table of options. Subgraphs stand in it by their place among those that are compared."""
+        if options is None:
+            return {}
+        called = {
+            key: tuple(map(self._compared, value)) if np.ndim(value) else self._compared(value)
+            for key, value in subgraphs_of(options).items()
+            if value is not None
         }
-        intermediates = tuple(self._at(start, tensor) for tensor in _listed(fields.pop("intermediates")))
-        settings = {"version": code.version, **{key: plain(value) for key, value in fields.items()}}
-        for options in (operator.builtinOptions, operator.builtinOptions2):
-            settings |= {key: plain(value) for key, value in (vars(options) if options is not None else {}).items()}
-        settings["options"] = tuple(type(o).__name__ for o in (operator.builtinOptions, operator.builtinOptions2))
-        settings["intermediates"] = len(intermediates)
-        inputs, outputs = (tuple(self._at(start, t) for t in _listed(s)) for s in (operator.inputs, operator.outputs))
-        label = self._values[outputs[0]].label if outputs and outputs[0] != ABSENT else f"operator {len(self._nodes)}"
-        effects = self._effects(name, settings, inputs, outputs)
-        return FileNode(label, name, settings, inputs + intermediates, outputs, effects=effects)
+        return fields(options) | called
 
-    def _at(self, start: int, tensor: int) -> int:
-        return start + int(tensor) if tensor >= 0 else ABSENT
+    def _compared(self, index: Any) -> int:
+        return self.order.index(self.stored.subgraph_at(index))
 
-    def _effects(
-        self, name: str, settings: Mapping[str, Hashable], inputs: Sequence[int], outputs: Sequence[int]
-    ) -> tuple[Effect, ...]:
-        """The effects of an operator. Variables are identified by their shared name; an operator that calls another
-        graph may touch any of them."""
-        if name == "VAR_HANDLE":
-            self._resource[outputs[0]] = f"variable {settings.get('container')!r} {settings.get('sharedName')!r}"
-            return ()
-        if name in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
-            return (
-                (
-                    self._resource.get(inputs[0], EVERYTHING),
-                    name == "ASSIGN_VARIABLE" or inputs[0] not in self._resource,
-                ),
-            )
-        if name in _CALLS or name.startswith("STABLEHLO_WHILE"):
-            return ((EVERYTHING, True),)
-        if name in _DRAWS:
-            return (("random numbers", True),)
-        return tuple((value, True) for value in inputs if value != ABSENT and self._values[value].keeps)
+    def _at(self, number: int, tensor: int) -> int:
+        return self.starts[number] + self.stored.tensor_at(number, tensor)
 
-    def metadata(self, name: str) -> bytes | None:
-        entries = [entry for entry in _listed(self._model.metadata) if _text(entry.name) == name]
-        return self._content(entries[0].buffer) if entries else None
-
-    def offline(self) -> Offline | None:
-        """The offsets in the file's metadata, or None."""
-        data = self.metadata(_OFFLINE)
-        if data is None:
-            return None
-        plan = np.frombuffer(data, np.int32)
-        tensors = _listed(self._model.subgraphs[0].tensors)
-        nbytes = tuple(_nbytes(tensor) for tensor in tensors)
-        offsets = tuple(int(offset) for offset in plan[3 : 3 + len(tensors)])
-        expected = sum(len(_listed(subgraph.tensors)) for subgraph in self._model.subgraphs)
-        kernels = (self.metadata(KERNELS_KEY) or b"").decode(errors="replace")
-        return Offline(offsets, nbytes, len(plan) - 3, expected, kernels)
+    def _operand(self, number: int, tensor: int) -> int:
+        return ABSENT if self.stored.tensor_or_none(number, tensor) == ABSENT else self._at(number, tensor)
 
 
-def plain(value: Any) -> Hashable:
-    """A field of the schema as a hashable value that is equal for equal contents."""
-    if value is None or isinstance(value, (bool, int, bytes)):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, float):
-        return ("float", struct.pack("<d", value))
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, np.ndarray):
-        return (value.dtype.str, value.shape, value.tobytes()) if value.size else ()
-    if isinstance(value, (list, tuple)):
-        return tuple(plain(item) for item in value)
-    return (type(value).__name__, *((key, plain(item)) for key, item in vars(value).items()))
-
-
-def _quantization(entry: Any) -> Hashable:
-    """Scales, zero points and their axis. The range seen in training (min, max) is left out, as it has no effect."""
-    scales, zeros = (np.asarray(_listed(v)) for v in ((entry.scale, entry.zeroPoint) if entry else (None, None)))
-    if not len(scales) and not (entry and entry.details):
-        return None
-    numbers = tuple(int(zero) for zero in zeros) or (0,) * len(scales)
-    axis = int(entry.quantizedDimension) if len(scales) > 1 else 0
-    return scales.astype(np.float32).tobytes(), numbers, axis, plain(entry.details)
+def _dtype(tensor: Any, first: bool) -> str:
+    """numpy's name of the type, or a name that no array has: where elements are of another type, packed, or not those
+    of the tensor's buffer. `first`: whether they are in the first buffer."""
+    stated = tensor.quantization
+    packed = (tensor.sparsity, tensor.variantTensors, stated and (stated.details or stated.detailsType or None))
+    name = _TYPES.get(tensor.type, f"type {tensor.type}")
+    if first or tensor.externalBuffer or any(part is not None for part in packed):
+        return f"{name} in the form {(plain(packed), tensor.externalBuffer, first)!r}"
+    return name
 
 
 def _scales(entry: Any) -> tuple[tuple[bytes, ...], tuple[int, ...], int] | None:
     """Scales one by one, so that a part of them can be taken."""
-    if entry is None or not len(_listed(entry.scale)):
+    if entry is None or not len(listed(entry.scale)):
         return None
     scales = tuple(np.float32(scale).tobytes() for scale in entry.scale)
-    zeros = tuple(int(zero) for zero in _listed(entry.zeroPoint)) or (0,) * len(scales)
-    return scales, zeros, int(entry.quantizedDimension) if len(scales) > 1 else 0
+    return scales, tuple(int(zero) for zero in listed(entry.zeroPoint)), int(entry.quantizedDimension)
+
+
+def _quoted(name: Any) -> str:
+    return repr(name.decode(errors="surrogateescape")) if isinstance(name, bytes) else repr(name)
 
 
 def _labels(tensors: Any) -> list[str]:
     """The names of the tensors; a tensor whose name an earlier one has gets its number as a suffix."""
     seen: set[str] = set()
     labels = []
-    for index, tensor in enumerate(_listed(tensors)):
-        name = _text(tensor.name) or f"tensor_{index}"
+    for index, tensor in enumerate(listed(tensors)):
+        name = text(tensor.name) or f"tensor_{index}"
         labels.append(f"{name}#{index}" if name in seen else name)
         seen.add(name)
     return labels
-
-
-def _nbytes(tensor: Any) -> int:
-    bits = _BITS.get(tensor.type, -1)
-    return -1 if bits < 0 else (math.prod(int(extent) for extent in _listed(tensor.shape)) * bits + 7) // 8
-
-
-def _listed(values: Any) -> Any:
-    return () if values is None else values
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else (value or "")

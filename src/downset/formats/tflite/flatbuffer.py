@@ -15,7 +15,7 @@ from downset.extras import optional_library
 from downset.isolation import parsed
 from downset.text import brief
 
-__all__ = ["read_flatbuffer"]
+__all__ = ["read_flatbuffer", "stored_flatbuffer"]
 
 
 def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
@@ -23,12 +23,26 @@ def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
     any table of the file is damaged. The parsing process tests this first, because a small damaged file can unfold to
     any size; so the errors of `parsed` are raised as well."""
     utilities, schema = _libraries()
+    _verified(path)
+    return _model(utilities, path), utilities, schema
+
+
+def stored_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, bytes, Any]:
+    """(the root table, the bytes, the library's module `schema_py_generated`) of a file that `read_flatbuffer` takes;
+    raises its errors. The library's own reader is not used, because it resolves bytes outside the flatbuffer, cut short
+    where the file ends, in place of those that a runtime takes."""
+    _, schema = _libraries()
+    _verified(path)
+    data = Path(path).read_bytes()
+    return schema.Model.GetRootAs(data, 0), data, schema
+
+
+def _verified(path: str | os.PathLike[str]) -> None:
     held = Path(path).stat()
     try:
         _verify(str(Path(path).absolute()), held.st_size, held.st_mtime_ns)
     except LoadError as error:
         raise LoadError(f"{path} {error}") from None
-    return _model(utilities, path), utilities, schema
 
 
 def _libraries() -> tuple[Any, Any]:

@@ -27,6 +27,18 @@ class Translated:
     inputs: tuple[int, ...] | None = None
 
 
+PURE_CUSTOM = frozenset(
+    {
+        "Convolution2DTransposeBias", "Landmarks2TransformMatrix", "MaxPoolingWithArgmax2D", "MaxUnpooling2D",
+        "SignalDelay", "SignalEnergy", "SignalFftAutoScale", "SignalFilterBank", "SignalFilterBankLog",
+        "SignalFilterBankSpectralSubtraction", "SignalFilterBankSquareRoot", "SignalFramer", "SignalIrfft",
+        "SignalOverlapAdd", "SignalPCAN", "SignalRfft", "SignalStacker", "SignalWindow", "TFLite_Detection_PostProcess",
+        "TransformLandmarks", "TransformTensorBilinear", "ethos-u",
+    }
+)  # fmt: skip
+"""Custom operators of LiteRT, MediaPipe and TFLite Micro that share nothing with other operators but tensors. Others
+may."""
+
 RENAMED: Mapping[str, str] = {
     "ABS": "Abs", "ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin", "BROADCAST_TO": "Expand", "CAST": "Cast", "CEIL": "Ceil",
     "COS": "Cos", "DEQUANTIZE": "DequantizeLinear", "ELU": "Elu", "EQUAL": "Equal", "EXP": "Exp", "FLOOR": "Floor",

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.open_sizes import sizes_wanted
-from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
+from downset.formats.tflite.kinds import PURE_CUSTOM, RENAMED, TRANSLATED, Translated
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import printable, shell_word
 
@@ -30,7 +30,13 @@ DTYPES = {
     9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
     17: "int4", 18: "bfloat16", 19: "int2", 20: "uint4", 21: "float8e4m3fn", 22: "float8e5m2",
 }  # fmt: skip
-_CALLS = frozenset({"CALL_ONCE", "IF", "WHILE", "CALL"})
+_BARRIERS = frozenset(
+    {
+        "CALL", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "IF",
+        "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "STABLEHLO_CUSTOM_CALL", "STABLEHLO_WHILE", "WHILE",
+    }
+)  # fmt: skip
+"""Operators that may read and write what no tensor holds."""
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
 _DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
@@ -322,7 +328,8 @@ def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, 
 class _SideEffects:
     """Dependencies without a tensor: a variable is read after it was last written, and written after it was read.
 
-    Variables of one shared name are one variable. An operator that calls a subgraph may read and write all variables.
+    Variables of one shared name are one variable. An operator that calls a subgraph, and a custom operator that is not
+    known, may read and write all variables.
     """
 
     def __init__(self) -> None:
@@ -346,7 +353,7 @@ class _SideEffects:
             variable = self._variable(inputs)
             waits = {self._written.get(variable, -1), self._barrier, *self._read.pop(variable, ())}
             self._written[variable] = position
-        elif name in _CALLS:
+        elif name in _BARRIERS or (name.startswith("custom.") and name[7:] not in PURE_CUSTOM):
             waits = {
                 self._barrier,
                 *self._written.values(),
