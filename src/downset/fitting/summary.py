@@ -8,6 +8,7 @@ from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, PlannedGraph
+from downset.fitting.loads import other_loads
 from downset.fitting.strips import StripSearch, remedies
 from downset.formats.kernel_scratch import kernel_scratch
 from downset.graph.core import Graph
@@ -182,6 +183,8 @@ def _beyond(result: Fit) -> str:
     """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that it needs."""
     if result.not_measured:
         return f" for its tensors alone; {result.target} takes more, which is not known"
+    if others := other_loads(result):
+        return f" as measured; {others}"
     # TFLite Micro gives the tensors of all bodies their places before it runs anything.
     if result.target != "tflm" and (bodies := _running_bodies(result.graph)):
         runs = "the inputs that were run" if result.measured else "what runs in every case"
