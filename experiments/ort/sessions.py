@@ -5,7 +5,7 @@ written program reproduces the claim in a fresh process.
 
 For every model and way of fitting: the four rows of `downset fit` (original and fitted file, each by default and by the
 settings), the front of memory against time, and what `fit --session open.py` prints when it is run by itself: bytes in
-use and held must be those of the claim. Where ONNX Runtime orders nodes by itself, which it does anew at every load,
+use and held must be those of the claim. Where ONNX Runtime orders nodes by itself, which it does again at every load,
 nothing is claimed: the row has the range that `fit` saw. By how much the process grew is shown beside it.
 Milliseconds: medians of interleaved rounds on one thread, with the ratio to the original by default and its confidence
 interval; `load` is the machine's load average then, over its processors. Real models come from installed packages and

@@ -129,7 +129,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Loads:
+class LoadsHeld:
     """The program that opens the shipped file, run in `processes` fresh processes. `least_bytes` and `most_bytes`: what
     the session's arena held in one of them or in the measurement. `at_every_load`: every load holds the same bytes: the
     settings fix the order of the nodes, and no process held more than was measured."""
@@ -160,7 +160,7 @@ class Measured:
     details: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     rows: tuple[SessionTaken, ...] = ()
     front: tuple[SessionTaken, ...] = ()
-    loads: Loads | None = None
+    loads: LoadsHeld | None = None
     before_s: float | None = None
     latency: Latency | None = None
 

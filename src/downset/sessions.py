@@ -117,7 +117,7 @@ _OPTIMISED = SessionSettings(
     _SPLIT_TO_THE_BYTE,
 )
 """ONNX Runtime optimises the file for this processor when it loads it (blocked layouts), and runs it in an order
-that it chooses anew at every load; no byte is held longer than needed."""
+that it chooses again at every load; no byte is held longer than needed."""
 
 FITTED = (FILE_ORDER, _OPTIMISED)
 """The settings with which a fitted file may be opened. Memory and time of each are measured."""

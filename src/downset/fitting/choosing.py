@@ -18,17 +18,17 @@ Narrowed = Callable[[Candidate], Candidate]
 
 def narrowing(job: Job) -> Narrowed:
     """A function that gives a candidate the settings by which its arena holds least; each is asked for once."""
-    found: dict[tuple[str, int], Candidate] = {}
+    narrow_files: dict[tuple[str, int], Candidate] = {}
 
     def narrowed(item: Candidate) -> Candidate:
         sessions = job.target.sessions
         if sessions is None or item.settings is None or not item.settings.arena:
             return item
         key = (item.label, id(item.plan))  # what is kept refers to the plan, so that no other gets its number
-        if key not in found:
+        if key not in narrow_files:
             settings, taken = sessions.narrow(item.path, item.settings, shapes=job.shapes, seed=job.seed)
-            found[key] = replace(item, settings=settings, measured=taken.nbytes)
-        narrower = found[key]
+            narrow_files[key] = replace(item, settings=settings, measured=taken.nbytes)
+        narrower = narrow_files[key]
         return replace(item, settings=narrower.settings, measured=narrower.measured)
 
     return narrowed

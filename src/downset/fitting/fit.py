@@ -326,11 +326,11 @@ def _within(
     try:
         searches = _searches(job, plans, limits)
         fits = partial(stays_within, narrowed=narrowed)
-        files, found, notes = strips_within(job, searches, original, ram_bytes, beside, fits)
+        files, one_fits, notes = strips_within(job, searches, original, ram_bytes, beside, fits)
     except UnsupportedError as error:
         return candidates, [f"not computed in strips: {error}"], None
     notes += [arithmetic(plans[0].graph, file.plan.graph) for file in files[:1] if file.plan is not None]
-    return [original, *files] if found else [*candidates, *files], notes, searches[0]
+    return [original, *files] if one_fits else [*candidates, *files], notes, searches[0]
 
 
 def _with_front(

@@ -1,9 +1,9 @@
-"""What the arena of an ONNX Runtime session holds at every load, which the verdict about a memory limit rests on.
+"""Tells candidates whose session holds the same bytes at every load, and tries that in fresh processes. The verdict
+about a memory limit rests on this.
 
 A session that runs the nodes in the file's order asks its arena for the same bytes in the same sequence at every load.
 So a first region that was large enough is always large enough. Where ONNX Runtime orders nodes by itself, nothing that
-was measured holds at another load, and a bound over all orders (room for all tensors side by side) is above what the
-defaults hold. Runs of the written program never supply the number; they can refute it.
+was measured holds at another load. Runs of the written program never supply the number; they can refute it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from downset.fitting.choosing import Narrowed
 from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
 from downset.fitting.strips import taken_bytes
-from downset.results import Fit, Loads
+from downset.results import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.text import format_bytes
 
@@ -46,12 +46,12 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
     program = job.scratch / "opened.py"
     program.write_text(program_code(result, taken_of(chosen), chosen.path, program))
     try:
-        found = ort.program_bytes(program, PROCESSES)
+        printed = ort.program_bytes(program, PROCESSES)
     except DownsetError as error:
         return replace(result, notes=(*result.notes, f"the program that opens the file did not run: {error}"))
-    most_in_use = max(in_use for in_use, _ in found)
-    held = [measured.after, *(held for _, held in found)]
-    loads = Loads(PROCESSES, min(held), max(held), chosen.settings.follows_file and max(held) == measured.after)
+    most_in_use = max(in_use for in_use, _ in printed)
+    held = [measured.after, *(nbytes for _, nbytes in printed)]
+    loads = LoadsHeld(PROCESSES, min(held), max(held), chosen.settings.follows_file and max(held) == measured.after)
     rows = tuple(
         replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held))
         if (row.file, row.settings) == (chosen.name, chosen.settings)
@@ -74,4 +74,4 @@ def other_loads(result: Fit) -> str:
     said = f"{loads.processes} fresh processes that opened the file held up to {format_bytes(loads.most_bytes)} B"
     if result.session.follows_file:
         return f"{said}, others {format_bytes(loads.least_bytes)}"
-    return f"{said}, and by the settings {result.session.name!r} ONNX Runtime orders nodes anew at every load"
+    return f"{said}, and by the settings {result.session.name!r} ONNX Runtime orders nodes again at every load"

@@ -152,7 +152,7 @@ def _run_times(result: Fit) -> str | None:
 
 
 def _loads(result: Fit) -> list[str]:
-    """What the arena holds in loads other than the measured one."""
+    """A line about the bytes that the arena holds in loads other than the measured one."""
     loads = result.measured.loads if result.measured is not None else None
     if loads is None or result.session is None:
         return []
@@ -163,7 +163,7 @@ def _loads(result: Fit) -> list[str]:
         ]
     why = "though its settings fix the order of the nodes"
     if not result.session.follows_file:
-        why = f"since by the settings {result.session.name!r} ONNX Runtime orders the nodes anew at every load"
+        why = f"since by the settings {result.session.name!r} ONNX Runtime orders the nodes again at every load"
     return [
         f"loads differ: {format_bytes(loads.least_bytes)} to {format_bytes(loads.most_bytes)} B were held in "
         f"{loads.processes} fresh processes, and others may hold more, {why}"

@@ -204,7 +204,7 @@ def least_region(
     measurement with it.
 
     Tries the peak of a run and some sizes above it, since the arena's best-fit placement leaves holes. Where the order
-    differs from load to load, this is no promise for another load.
+    differs from load to load, another load may hold more.
     """
     usual = measure_peak(path, shapes=shapes, seed=seed, settings=settings)
     growths = _GROWTH if settings.follows_file else _SPARE

@@ -51,7 +51,7 @@ def _indented(lines: Sequence[str]) -> str:
 
 
 _SAME = "The nodes run in the order of the file, so that every load holds the same."
-_ANEW = "ONNX Runtime orders the nodes anew at every load: the next one may hold less or more."
+_ANEW = "ONNX Runtime orders the nodes again at every load: the next one may hold less or more."
 _PROGRAM = '''\
 """Opens {shown} in ONNX Runtime by the settings under which it was measured by downset {version}.
 

@@ -181,7 +181,7 @@ def _number(name: str, before: int, after: int, bound: int, *, proven: bool) -> 
 
 
 def _arrow(before: int, after: int, shown: str = "") -> str:
-    """Bytes before and after. `shown`: how those after are written, where they are no single number."""
+    """Bytes before and after. `shown`: how those after are written, such as a range."""
     shown = shown or format_bytes(after)
     if before == after:
         return f"{shown} B"
