@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -13,8 +14,10 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
+from downset.fitting.loads import within_in_some_loads
+from downset.results import Measured
 from downset.runtimes.targets import TARGETS
-from downset.sessions import DEFAULT, FILE_ORDER, FITTED
+from downset.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
 from tests.effort import LONG
 from tests.models import branchy_model, constant, installed_model
 from zoo import ZOO
@@ -169,6 +172,16 @@ def test_more_memory_never_turns_a_fit_into_none(tmp_path):
             fits.append(False)
     assert fits == sorted(fits)
     assert fits[1:] == [True] * 3
+
+
+def test_what_some_loads_held_within_the_limit_is_told():
+    """Only of settings by which loads differ; what file order holds is in the verdict."""
+    front = [SessionTaken(name, settings, 1, held) for name, settings, held in (
+        ("a", OPTIMISED, 300), ("b", OPTIMISED, 200), ("c", FILE_ORDER, 100), ("d", DEFAULT, 400),
+    )]  # fmt: skip
+    result = SimpleNamespace(measured=Measured("ort", 400, 500, front=front))
+    for limit_bytes, told in ((199, []), (200, ["b, optimised, held 200 B"]), (350, ["b, optimised, held 200 B"])):
+        assert [line.partition(" where")[0] for line in within_in_some_loads(result, limit_bytes)] == told
 
 
 def test_defaults_fix_no_order():

@@ -20,7 +20,7 @@ from downset.results import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.text import format_bytes
 
-__all__ = ["PROCESSES", "other_loads", "run_program", "stays_within"]
+__all__ = ["PROCESSES", "other_loads", "run_program", "stays_within", "within_in_some_loads"]
 
 PROCESSES = 5
 """Fresh processes in which the written program is run."""
@@ -75,3 +75,17 @@ def other_loads(result: Fit) -> str:
     if result.session.follows_file:
         return f"{said}, others {format_bytes(loads.least_bytes)}"
     return f"{said}, and by the settings {result.session.name!r} ONNX Runtime orders nodes again at every load"
+
+
+def within_in_some_loads(result: Fit, limit_bytes: int) -> list[str]:
+    """A line for a session that held no more than the limit when it was measured, though other loads may hold more;
+    none where there is none."""
+    front = result.measured.front if result.measured is not None else ()
+    rows = [row for row in front if not row.settings.follows_file and row.held_bytes <= limit_bytes]
+    if not rows:
+        return []
+    row = min(rows, key=lambda row: row.held_bytes)
+    return [
+        f"{row.file}, {row.settings.name}, held {format_bytes(row.held_bytes)} B where measured, but other loads "
+        "may hold more"
+    ]

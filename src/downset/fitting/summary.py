@@ -8,7 +8,7 @@ from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, PlannedGraph
-from downset.fitting.loads import other_loads
+from downset.fitting.loads import other_loads, within_in_some_loads
 from downset.fitting.strips import StripSearch, remedies
 from downset.formats.kernel_scratch import kernel_scratch
 from downset.graph.core import Graph
@@ -164,6 +164,8 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         ways += remedies(searched, needed, ram_bytes)
     else:
         said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
+    if state == "not known":
+        said += within_in_some_loads(result, ram_bytes)
     message = "; ".join([*said, *_at_peak(result)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
