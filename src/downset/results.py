@@ -129,13 +129,26 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadsHeld:
+    """The program that opens the shipped file, run in `processes` fresh processes. `least_bytes` and `most_bytes`: what
+    the session's arena held in one of them or in the measurement. `at_every_load`: every load holds the same bytes: the
+    settings fix the order of the nodes, and no process held more than was measured."""
+
+    processes: int
+    least_bytes: int
+    most_bytes: int
+    at_every_load: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Bytes that the runtime reports: in TFLite Micro the arena's head and tail, in ONNX Runtime what the arena of a
     session holds. `details`: the runtime's figures by candidate.
 
     In ONNX Runtime only: `rows` separate the gain of the file from that of the session's settings (the original by
     default, the original with these settings, the shipped file by default, the shipped file with these settings).
-    `front`: the measured files and settings that no other beats in both bytes held and time.
+    `front`: the measured files and settings that no other beats in both bytes held and time. `loads`: what the written
+    program held, the most of which is `after`; None where it could not be run.
 
     In TFLite Micro only: `before_s` are the seconds of a run of the original, and `latency` is that of the shipped
     file with its ratio to the original: medians of interleaved rounds on this host with the wheel's reference kernels.
@@ -147,6 +160,7 @@ class Measured:
     details: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     rows: tuple[SessionTaken, ...] = ()
     front: tuple[SessionTaken, ...] = ()
+    loads: LoadsHeld | None = None
     before_s: float | None = None
     latency: Latency | None = None
 

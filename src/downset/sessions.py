@@ -30,14 +30,10 @@ class SessionSettings:
 
     @property
     def follows_file(self) -> bool:
-        """Whether the nodes of the file run without optimisation, in the file's order."""
-        return self.options.get("graph_optimization_level") == _AS_WRITTEN
-
-    @property
-    def orders_nodes(self) -> bool:
-        """Whether the settings fix the order of the nodes. Otherwise ONNX Runtime may order them differently each time
-        it loads the file."""
-        return "execution_order" in self.options
+        """Whether the nodes of the file run without optimisation, in the file's order: the same at every load.
+        Otherwise ONNX Runtime optimises the file when it loads it, and its blocking of layouts (NchwcTransformer) adds
+        nodes in a sequence that depends on addresses in memory: the order differs from load to load."""
+        return all(self.options.get(name) == FILE_ORDER.options[name] for name in _ORDERING)
 
     @property
     def region_bytes(self) -> int | None:
@@ -88,8 +84,8 @@ class SessionTaken:
     __repr__ = abridged
 
 
-_AS_WRITTEN = "GraphOptimizationLevel.ORT_DISABLE_ALL"
 _REGION = "initial_chunk_size_bytes"
+_ORDERING = ("graph_optimization_level", "execution_order")
 _ONE_THREAD: Mapping[str, Value] = {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
 _FREED_AT_ONCE: Mapping[str, Value] = {"enable_mem_pattern": False, "enable_mem_reuse": False}
 """Options that free buffers at once. By default a run takes one block for all tensors, and keeps a buffer for the next
@@ -97,25 +93,31 @@ tensor of its shape."""
 _SHARED = {"session.use_env_allocators": "1"}
 _SPLIT_TO_THE_BYTE = {"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
 """Arena settings that hand out no more bytes than requested; by default it may be up to twice as many."""
-_IN_ORDER: Mapping[str, Value] = {"execution_order": "ExecutionOrder.PRIORITY_BASED"}
-_ALL: Mapping[str, Value] = {"graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_ALL"}
 
 DEFAULT = SessionSettings("default", _ONE_THREAD)
 """ONNX Runtime's defaults, on one thread."""
 
 FILE_ORDER = SessionSettings(
     "file order",
-    {**_ONE_THREAD, "graph_optimization_level": _AS_WRITTEN, **_IN_ORDER, **_FREED_AT_ONCE},
+    {
+        **_ONE_THREAD,
+        "graph_optimization_level": "GraphOptimizationLevel.ORT_DISABLE_ALL",
+        "execution_order": "ExecutionOrder.PRIORITY_BASED",
+        **_FREED_AT_ONCE,
+    },
     _SHARED,
     _SPLIT_TO_THE_BYTE,
 )
 """The file's nodes in the file's order; no byte is held longer than needed."""
 
-_OPTIMISED = SessionSettings("optimised", {**_ONE_THREAD, **_ALL, **_FREED_AT_ONCE}, _SHARED, _SPLIT_TO_THE_BYTE)
-"""ONNX Runtime optimises the file for this processor when it loads it (blocked layouts), and runs it in an order of its
-own; no byte is held longer than needed."""
+_OPTIMISED = SessionSettings(
+    "optimised",
+    {**_ONE_THREAD, "graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_ALL", **_FREED_AT_ONCE},
+    _SHARED,
+    _SPLIT_TO_THE_BYTE,
+)
+"""ONNX Runtime optimises the file for this processor when it loads it (blocked layouts), and runs it in an order
+that it chooses again at every load; no byte is held longer than needed."""
 
-_OPTIMISED_IN_ORDER = replace(_OPTIMISED, name="optimised, in order", options={**_OPTIMISED.options, **_IN_ORDER})
-
-FITTED = (FILE_ORDER, _OPTIMISED, _OPTIMISED_IN_ORDER)
+FITTED = (FILE_ORDER, _OPTIMISED)
 """The settings with which a fitted file may be opened. Memory and time of each are measured."""

@@ -86,9 +86,12 @@ SESSIONS = {
 
 
 def sessions_row(row):
-    """The cells of a recorded row as the README shows them, without its name."""
+    """The cells of a recorded row as the README shows them, without its name; the shipped file is the last row."""
     first, alone, last = row["rows"][0], row["rows"][1], row["rows"][-1]
+    assert last["settings"] == row["settings"]
     held = " → ".join(f"{one['held_bytes']:,}" for one in (first, alone, last))
+    if row.get("loads") and row["loads"]["least_bytes"] < row["loads"]["most_bytes"]:
+        held = held.replace(f"→ {last['held_bytes']:,}", f"→ {row['loads']['least_bytes']:,} to {last['held_bytes']:,}")
     used = " → ".join(f"{one['in_use_bytes']:,}" for one in (first, last))
     grown = " → ".join(f"{one['process_bytes'] / (1 << 20):.1f}" for one in (first, last))
     spent = " → ".join(f"{1000 * one['median_s']:.1f}" for one in (first, last))
@@ -97,18 +100,19 @@ def sessions_row(row):
 
 
 def test_sessions_of_onnx_runtime():
-    """Five of them are real models, and the program that was written for each gave the bytes of its claim."""
+    """Five of them are real models, and the program that was written for each gave the bytes of its claim, where the
+    settings allow one."""
     recorded = {(row["model"], row["how"]): row for row in rows("ort_sessions")}
     _, lines = table("ONNX Runtime, one thread")
     assert [line[0] for line in lines] == list(SESSIONS)
     for name, *cells in lines:
         row = recorded[SESSIONS[name]]
         assert cells == sessions_row(row), name
+        if row["settings"] != "file order":
+            assert not row["loads"]["at_every_load"] and row["reproduced"] is None, name
+            continue
         assert row["reproduced"], name
-        allowed = 0.01 if row["settings"] == "optimised" else 0
-        for figure in ("in_use_bytes", "held_bytes"):
-            claim = row["rows"][-1][figure]
-            assert abs(row["printed"][figure] - claim) <= allowed * claim, name
+        assert all(row["printed"][figure] == row["rows"][-1][figure] for figure in ("in_use_bytes", "held_bytes")), name
     assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
 
 

@@ -37,7 +37,8 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fitted")
     (folder / "programs").mkdir()
     path = branchy_model(folder / "m.onnx")
-    result = ds.fit(path, output=folder / "f.onnx", session=folder / "programs" / "open.py", time_limit_s=2)
+    program = folder / "programs" / "open.py"
+    result = ds.fit(path, output=folder / "f.onnx", session=program, ram_bytes=1 << 30, time_limit_s=2)
     return folder, result
 
 
@@ -51,9 +52,7 @@ def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted,
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=True)
     told, claim = figures(done.stdout), result.taken
     assert claim.held_bytes == result.measured.after
-    allowed = 0 if claim.settings.orders_nodes else 0.01
-    assert told["in_use_bytes"] == pytest.approx(claim.in_use_bytes, rel=allowed, abs=0)
-    assert told["held_bytes"] == pytest.approx(claim.held_bytes, rel=allowed, abs=0)
+    assert (told["in_use_bytes"], told["held_bytes"]) == (claim.in_use_bytes, claim.held_bytes)
     assert told["process_bytes"] == pytest.approx(claim.process_bytes, rel=0.3, abs=4 << 20)
     assert told["median_ms"] > 0
     assert not re.search(r"import downset|\._|capi", program.read_text()), "public API of onnxruntime only"
@@ -147,10 +146,10 @@ def test_rows_tell_apart_what_the_file_gains_and_what_its_settings_gain(fitted):
     files = {"original": folder / "m.onnx", result.shipped: folder / "f.onnx"}
     for row in rows:
         taken = ort.measure_peak(files[row.file], settings=row.settings)
-        if row.settings.orders_nodes:
+        if row.settings.follows_file:
             assert (row.in_use_bytes, row.held_bytes) == (taken.peak_bytes, taken.held_bytes), row
         else:
-            assert taken.peak_bytes == pytest.approx(row.in_use_bytes, rel=0.01), row
+            assert taken.peak_bytes == pytest.approx(row.in_use_bytes, rel=0.25), "loads differ"
         assert row.held_bytes >= row.in_use_bytes
         assert row.latency.ratio_low <= row.latency.ratio <= row.latency.ratio_high
     assert rows[0].latency.ratio_low == rows[0].latency.ratio_high == 1.0
@@ -281,7 +280,8 @@ def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
     by_default = replace(timed("original", 100, None, 1.0), settings=DEFAULT)
     given = [by_default, timed("slim", 20, None, 2.0), replace(timed("copies", 10, None, 1.0), settings=FITTED[1])]
     assert least(job, given, narrowed).name == "slim"
-    given = [*given, replace(timed("slimmer", 15, None, 3.0), settings=FITTED[2])]
+    other = replace(FILE_ORDER, name="other")
+    given = [*given, replace(timed("slimmer", 15, None, 3.0), settings=other)]
     assert least(job, given, narrowed).name == "slimmer"
     held = timed("copies", 5, None, 1.0)  # least held by the settings of "slim", in a larger process
     for kind, name in (("kernel-wise", "slim"), ("row-wise", "copies")):  # strips were asked for
@@ -290,6 +290,22 @@ def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
     asked.clear()
     assert least(job, [timed("slimmer", 15, None, 1.0), timed("slim", 20, None, 1.0)], narrowed).name == "slimmer"
     assert asked == ["slimmer"], "what has more in use cannot hold less"
+
+
+def test_with_more_memory_the_file_is_chosen_by_its_process_among_those_that_fit():
+    """Once one fits, one that fits is chosen at every larger limit, however little the process of another grows."""
+    mib = 1 << 20
+    grown = {"large": 20 * mib, "middle": 30 * mib, "small": 60 * mib}
+    row = TARGETS["ort"]
+    sessions = replace(row.sessions, processes=lambda pairs, **_: [grown[path.name] for path, _ in pairs])
+    job = Job(Path("m.onnx"), replace(row, sessions=sessions), None, 0, Path())
+    given = [
+        replace(timed(name, held, None, 1.0), settings=replace(FILE_ORDER, name=name))
+        for name, held in (("large", 90), ("middle", 60), ("small", 40))
+    ]
+    chosen = [least(job, given, lambda item: item, limit).name for limit in range(30, 100, 10)]
+    assert chosen == ["small", "small", "small", "middle", "middle", "middle", "large"]
+    assert least(job, given, lambda item: item).name == "large"
 
 
 @pytest.mark.parametrize(("grown", "told"), [(33, []), (40, ["a process grows by 10,485,760 B more"]), (None, [])])

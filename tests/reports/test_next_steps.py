@@ -139,16 +139,21 @@ def test_a_method_that_does_not_search_is_told_the_one_that_does():
         assert plan(records, method="best").evidence.value == 8
 
 
-@pytest.mark.parametrize(("limit", "state", "offered"), [
-    (None, None, True), (300, "fits", True), (299, "fits", False), (1, "does not fit", False),
+@pytest.mark.parametrize(("limit", "state", "settings", "offered"), [
+    (None, None, DEFAULT, True), (None, None, FILE_ORDER, True), (300, "fits", FILE_ORDER, True),
+    (300, "fits", DEFAULT, False), (299, "fits", FILE_ORDER, False), (1, "does not fit", FILE_ORDER, False),
 ])  # fmt: skip
-def test_faster_settings_are_offered_only_within_the_limit(original_shipped, limit, state, offered):
+def test_faster_settings_are_offered_only_where_they_keep_the_limit_at_every_load(
+    original_shipped, limit, state, settings, offered
+):
     shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 5, 1.2, 1.1, 1.3, 0.01))
-    faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 5, 0.9, 0.8, 1.0, 0.01))
+    faster = SessionTaken("optimised", settings, 300, 300, latency=Latency(0.01, 5, 0.9, 0.8, 1.0, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     ram = None if limit is None else RamVerdict(state, limit, 200, 100)
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER, ram=ram)
-    assert any("Where time counts more" in step.text for step in next_steps(fitted)) == offered
+    told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
+    assert bool(told) == offered
+    assert all(("other loads may hold more" in text) == (settings == DEFAULT) for text in told)
 
 
 @pytest.mark.parametrize(("low", "offered"), [(1.1, True), (1.001, False), (0.99, False)])

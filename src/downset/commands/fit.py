@@ -36,7 +36,16 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading
-from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells, verdict_lines
+from downset.reports.fit import (
+    FRONT_COLUMNS,
+    SESSION_CAPTION,
+    SESSION_COLUMNS,
+    after_text,
+    fit_lines,
+    front_cells,
+    session_cells,
+    verdict_lines,
+)
 from downset.reports.json_forms.fit import fit_json
 from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
@@ -317,12 +326,10 @@ def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool)
     if result.measured is not None:
         measured = result.measured
         held = "held" if measured.rows else "measured"
-        table.add_row(
-            f"{held} in {measured.runtime}", format_bytes(measured.before), format_bytes(measured.after), "", "", ""
-        )
+        table.add_row(f"{held} in {measured.runtime}", format_bytes(measured.before), after_text(measured), "", "", "")
     print_table(out, table)
     if result.measured is not None and result.measured.rows:
-        title = "what the file gains, and what its session's settings gain (measured on one thread)"
+        title = f"what the file gains, and what its session's settings gain (measured; {SESSION_CAPTION})"
         print_table(out, _sessions_table(result.measured.rows, title))
         if len(result.measured.front) > 1:
             title = "memory against time on one thread: candidates that no other beats in both"

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,9 +26,10 @@ from downset.fitting.candidates import (
     list_candidates,
     write_planned,
 )
-from downset.fitting.choosing import choose, narrowing
+from downset.fitting.choosing import Narrowed, choose, narrowing
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, int8_note
+from downset.fitting.loads import PROCESSES, run_program, stays_within
 from downset.fitting.measuring import known_slower, measure, note_growth, run_times, runs_s, tell_apart
 from downset.fitting.offer import fit_command, offer_strips
 from downset.fitting.placing import without_overlaps
@@ -47,7 +49,6 @@ from downset.fitting.strips import (
     least_in_strips,
     search_strips,
     strips_within,
-    taken_bytes,
 )
 from downset.fitting.summary import check_ram, early_verdict, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
@@ -202,16 +203,14 @@ def fit(
             tell(f"running {counted(len(candidates), 'candidate')} in {job.target.name}")
         candidates, said = _measured(job, originals, candidates)
         said = [*refused, *said]
-        searched = None
-        if ram_bytes is not None:
-            candidates, more_said, searched = _within(
-                job, [plan, *others], limits, candidates, ram_bytes - kernel_needs(plan.graph, kernels).most_bytes
-            )
+        searched, narrowed = None, narrowing(job)
+        left_bytes = None if ram_bytes is None else ram_bytes - kernel_needs(plan.graph, kernels).most_bytes
+        if left_bytes is not None:
+            candidates, more_said, searched = _within(job, [plan, *others], limits, candidates, left_bytes, narrowed)
             said = [*said, *more_said]
-        narrowed = narrowing(job)
         too_slow: set[str] = set()
         while True:
-            chosen, outputs, considered, why = choose(job, candidates, narrowed, slower, too_slow)
+            chosen, outputs, considered, why = choose(job, candidates, narrowed, slower, too_slow, left_bytes)
             rows, faster, also = tell_apart(job, chosen, considered, narrowed)
             if not known_slower(rows, chosen, slower):
                 break
@@ -234,6 +233,9 @@ def fit(
             command = fit_command(model, given, shapes=shapes, time_limit_s=time_limit_s)
             tell("looking for segments in strips")
             result = replace(result, in_strips=offer_strips(job, searched or plan, candidates[0], result, command))
+        if result.session is not None:
+            tell(f"running the program that opens it in {PROCESSES} processes")
+            result = run_program(job, chosen, result)
         result = check_ram(result, ram_bytes, searched)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
@@ -308,22 +310,28 @@ def _measured(
 
 
 def _within(
-    job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
+    job: Job,
+    plans: Sequence[PlannedGraph],
+    limits: PartialLimits,
+    candidates: list[Candidate],
+    ram_bytes: int,
+    narrowed: Narrowed,
 ) -> tuple[list[Candidate], list[str], StripSearch | None]:
     """(candidates, notes, search). Where no candidate fits, files in strips are made; if one of them fits, only the
     original and these are candidates. `search`: the first search for strips, or None."""
     original = candidates[0]
     beside = original.measured["total_bytes"] - original.arena_bytes if original.measured else 0
     beside = max(beside, 0) if job.target.fixed_overhead else 0
-    if min(taken_bytes(item, beside) for item in candidates) <= ram_bytes:
+    if any(stays_within(item, ram_bytes, beside, narrowed) for item in candidates):
         return candidates, [], None
     try:
         searches = _searches(job, plans, limits)
-        files, fits, notes = strips_within(job, searches, original, ram_bytes, beside)
+        fits = partial(stays_within, narrowed=narrowed)
+        files, one_fits, notes = strips_within(job, searches, original, ram_bytes, beside, fits)
     except UnsupportedError as error:
         return candidates, [f"not computed in strips: {error}"], None
     notes += [arithmetic(plans[0].graph, file.plan.graph) for file in files[:1] if file.plan is not None]
-    return [original, *files] if fits else [*candidates, *files], notes, searches[0]
+    return [original, *files] if one_fits else [*candidates, *files], notes, searches[0]
 
 
 def _with_front(

@@ -18,7 +18,8 @@ from downset.sessions import Latency, SessionTaken
 from downset.text import format_bytes
 
 __all__ = [
-    "front_of", "known_slower", "least", "measure", "run_times", "runs_s", "tell_apart", "time", "without_slower",
+    "front_of", "known_slower", "least", "measure", "run_times", "runs_s", "taken_of", "tell_apart", "time",
+    "without_slower",
 ]  # fmt: skip
 
 PROCESS_NOISE = (1 << 20, 0.02)
@@ -30,11 +31,11 @@ DECIDING_S = 8.0
 
 def runs_s(job: Job, original_s: float, others: int, *, deciding: bool) -> float:
     """The seconds, about, that runs in the runtime take in all, from those in which the original was measured: its own,
-    those of `others` candidates, those that compare outputs, and the rounds that compare times, whose last one may end
-    late. `deciding`: as in `time`."""
+    those of `others` candidates and of the written program, those that compare outputs, and the rounds that compare
+    times, whose last one may end late. `deciding`: as in `time`."""
     sessions = job.target.sessions
     each_s = original_s if sessions is None else original_s * len(sessions.fitted) / 2
-    rounds_s = (DECIDING_S if deciding else TIMING_S) + (0.0 if sessions is None else TIMING_S)
+    rounds_s = (DECIDING_S if deciding else TIMING_S) + (0.0 if sessions is None else TIMING_S + original_s)
     return original_s + each_s * (others + 2) + rounds_s
 
 
@@ -147,12 +148,19 @@ def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float 
     return slower is not None and latency is not None and latency.ratio_low > slower
 
 
-def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
+def least(
+    job: Job,
+    candidates: Sequence[Candidate],
+    narrowed: Callable[[Candidate], Candidate],
+    ram_bytes: int | None = None,
+) -> Candidate:
     """The candidate that takes least; of equals the first. Where sessions were measured, first the candidate whose
     arena holds least is found for each of the settings, among files with concatenations taken apart and among the
     others. Of these, candidates are dropped whose process grows more than the smallest growth, beyond chance. The one
-    whose arena holds least is the result. `narrowed` gives a candidate its least arena. Files in strips are candidates
-    only where they were asked for, so that they stand among the others; `note_growth` tells what they cost."""
+    whose arena holds least is the result. With `ram_bytes` only candidates that hold no more count; where there are
+    none, the one that holds least is the result. `narrowed` gives a candidate its least arena. Files in strips are
+    candidates only where they were asked for, so that they stand among the others; `note_growth` tells what they
+    cost."""
     sessions = job.target.sessions
     if sessions is None or candidates[0].measured is None:
         return min(candidates, key=Candidate.cost)
@@ -161,7 +169,11 @@ def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candida
         assert item.settings is not None
         apart = any(rewrite.kind != "row-wise" for rewrite in item.rewrites)
         groups.setdefault((item.settings.name, apart), []).append(item)
-    best = _with_processes(job, sessions, [_least_held(group, narrowed) for group in groups.values()])
+    least_held = [_least_held(group, narrowed) for group in groups.values()]
+    if ram_bytes is not None:
+        within = [item for item in least_held if _held(item) <= ram_bytes]
+        least_held = within or [min(least_held, key=Candidate.cost)]
+    best = _with_processes(job, sessions, least_held)
     grown = [item.process_bytes for item in best if item.process_bytes is not None]
     most = _with_noise(min(grown)) if grown else 0
     return min((item for item in best if item.process_bytes is None or item.process_bytes <= most), key=Candidate.cost)
@@ -239,7 +251,7 @@ def tell_apart(
         return (), (), [f"the gains of the file and of its settings could not be measured separately: {error}"]
     ends = [timed[0]] if by_default else [timed[0], timed[len(rows) - 1]]
     front = front_of([*ends, *timed[len(rows) :]], _held)
-    return tuple(map(_taken, timed[: len(rows)])), tuple(map(_taken, front)), notes
+    return tuple(map(taken_of, timed[: len(rows)])), tuple(map(taken_of, front)), notes
 
 
 def note_growth(rows: Sequence[SessionTaken]) -> list[str]:
@@ -261,7 +273,8 @@ def _measured_anew(job: Job, sessions: Sessions, item: Candidate) -> Candidate:
     return replace(item, measured=measurement.nbytes)
 
 
-def _taken(candidate: Candidate) -> SessionTaken:
+def taken_of(candidate: Candidate) -> SessionTaken:
+    """The row of a candidate that was measured in a session."""
     assert candidate.measured is not None
     assert candidate.settings is not None
     return SessionTaken(

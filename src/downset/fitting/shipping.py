@@ -13,11 +13,11 @@ from downset.formats.onnx.metadata import foreign_operators, write_metadata
 from downset.formats.writing import WRITERS
 from downset.results import Fit
 from downset.runtimes.ort_script import session_program
-from downset.sessions import DEFAULT
+from downset.sessions import DEFAULT, SessionTaken
 from downset.text import format_bytes
 from downset.whole_files import copy_whole, write_whole
 
-__all__ = ["note_file_size", "note_operators", "ship"]
+__all__ = ["note_file_size", "note_operators", "program_code", "ship"]
 
 
 def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Path | None) -> Fit:
@@ -53,12 +53,17 @@ def _program(result: Fit, output: Path, session: Path) -> str:
     if result.taken is None:
         why = next((note for note in result.notes if note.startswith("not ")), "nothing was measured")
         raise UnsupportedError(f"no session is written: {why}")
+    return program_code(result, result.taken, output, session)
+
+
+def program_code(result: Fit, taken: SessionTaken, model: Path, program: Path) -> str:
+    """The program, to be written to the path `program`, that opens `model` with the settings in `taken`."""
     graph = result.graph
     inputs = {
         graph.tensors[tensor].name: (graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
         for tensor in graph.inputs
     }
-    return session_program(output, result.taken, inputs, program=session, version=__version__)
+    return session_program(model, taken, inputs, program=program, version=__version__)
 
 
 _LARGER = 1.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from downset.errors import UnsupportedError
@@ -164,18 +164,23 @@ def _least(job: Job, search: StripSearch) -> PartialPlan | None:
 
 
 def strips_within(
-    job: Job, searches: Sequence[StripSearch], original: Candidate, limit_bytes: int, beside_bytes: int
+    job: Job,
+    searches: Sequence[StripSearch],
+    original: Candidate,
+    limit_bytes: int,
+    beside_bytes: int,
+    fits: Callable[[Candidate, int, int], bool],
 ) -> tuple[list[Candidate], bool, list[str]]:
     """(measured files of the cheapest plan that fits, whether one fits, notes). Where none fits, the files are those of
     the plan that takes least. `beside_bytes`: bytes that the runtime takes outside the arena of the network without
-    strips."""
+    strips. `fits(file, limit, beside)`: whether a file is known to fit."""
     notes: list[str] = []
     least: list[Candidate] = []
     for search, plan in _promising(job, searches, limit_bytes - beside_bytes):
         files, said = measure(job, files_of(job, search, plan, "strips"), original=original)
         notes += [note for note in said if note not in notes]
         beside = beside_bytes + search.more_kept_bytes(plan)
-        fitting = [file for file in files if taken_bytes(file, beside) <= limit_bytes]
+        fitting = [file for file in files if fits(file, limit_bytes, beside)]
         if fitting:
             return fitting, True, notes
         least = _less(least, files)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, PlannedGraph
+from downset.fitting.loads import other_loads, within_in_some_loads
 from downset.fitting.strips import StripSearch, remedies
 from downset.formats.kernel_scratch import kernel_scratch
 from downset.graph.core import Graph
@@ -163,6 +164,8 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         ways += remedies(searched, needed, ram_bytes)
     else:
         said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
+    if state == "not known":
+        said += within_in_some_loads(result, ram_bytes)
     message = "; ".join([*said, *_at_peak(result)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
@@ -182,6 +185,8 @@ def _beyond(result: Fit) -> str:
     """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that it needs."""
     if result.not_measured:
         return f" for its tensors alone; {result.target} takes more, which is not known"
+    if others := other_loads(result):
+        return f" as measured; {others}"
     # TFLite Micro gives the tensors of all bodies their places before it runs anything.
     if result.target != "tflm" and (bodies := _running_bodies(result.graph)):
         runs = "the inputs that were run" if result.measured else "what runs in every case"

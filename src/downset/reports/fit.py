@@ -7,17 +7,19 @@ from downset.plans import StoppedBy
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results import Fit, FrontRow
+from downset.results import Fit, FrontRow, Measured
 from downset.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, operator_name, shortened
 
 __all__ = [
-    "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "peak_lines",
-    "ratio_text", "session_cells", "stopped_by", "verdict_lines",
+    "FRONT_COLUMNS", "SESSION_CAPTION", "SESSION_COLUMNS", "after_text", "fit_lines", "front_cells", "gain_line",
+    "overlap_line", "peak_lines", "ratio_text", "session_cells", "stopped_by", "verdict_lines",
 ]  # fmt: skip
 
 
 SESSION_COLUMNS = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
+SESSION_CAPTION = "one thread; by settings other than file order loads differ: the most of some loads"
+"""How the rows of sessions were measured."""
 
 
 def session_cells(row: SessionTaken) -> tuple[str, ...]:
@@ -30,6 +32,14 @@ def session_cells(row: SessionTaken) -> tuple[str, ...]:
         "?" if row.process_bytes is None else format_bytes(row.process_bytes),
         *_time_cells(row.latency),
     )
+
+
+def after_text(measured: Measured) -> str:
+    """The bytes that the shipped file took; a range where the loads of a session differ."""
+    loads = measured.loads
+    if loads is None or loads.least_bytes == loads.most_bytes:
+        return format_bytes(measured.after)
+    return f"{format_bytes(loads.least_bytes)} to {format_bytes(loads.most_bytes)}"
 
 
 def _time_cells(latency: Latency | None) -> tuple[str, str]:
@@ -106,7 +116,7 @@ def fit_lines(result: Fit, *, files: bool = True) -> list[str]:
         lines += comparison_lines(result.outputs)
     if (line := _run_times(result)) is not None:
         lines.append(line)
-    lines += _how_to_run(result)
+    lines += [*_loads(result), *_how_to_run(result)]
     if result.output_path and files:
         lines.append(f"written: {result.output_path} ({result.shipped})")
     return lines
@@ -139,6 +149,25 @@ def _run_times(result: Fit) -> str | None:
         f"one run in TFLite Micro on this host: {before} before, {format_seconds(measured.latency.run_s)} after, "
         f"{ratio_text(measured.latency)} (measured)"
     )
+
+
+def _loads(result: Fit) -> list[str]:
+    """A line about the bytes that the arena holds in loads other than the measured one."""
+    loads = result.measured.loads if result.measured is not None else None
+    if loads is None or result.session is None:
+        return []
+    if loads.at_every_load:
+        return [
+            f"every load holds {format_bytes(loads.most_bytes)} B: the settings fix the order of the nodes, and "
+            f"{loads.processes} fresh processes that opened the file held no more"
+        ]
+    why = "though its settings fix the order of the nodes"
+    if not result.session.follows_file:
+        why = f"since by the settings {result.session.name!r} ONNX Runtime orders the nodes again at every load"
+    return [
+        f"loads differ: {format_bytes(loads.least_bytes)} to {format_bytes(loads.most_bytes)} B were held in "
+        f"{loads.processes} fresh processes, and others may hold more, {why}"
+    ]
 
 
 def verdict_lines(result: Fit) -> list[str]:

@@ -320,9 +320,9 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
 
 
 def _other_sessions(fit: Fit) -> list[NextStep]:
-    """Steps to files and settings that were measured to be faster than what is shipped, for more bytes, within the
-    limit if there is one. Each names a `--slower` that leaves out every measured candidate that holds less, so that
-    the command ships the one that is named. None that holds about as much as a faster one."""
+    """Steps to files and settings that were measured to be faster than what is shipped, for more bytes; where there is
+    a limit, only to those that keep it at every load. Each names a `--slower` that leaves out every measured candidate
+    that holds less, so that the command ships the one that is named. None that holds about as much as a faster one."""
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
@@ -332,7 +332,7 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
     for row in front:
         if row.latency is None or _same(row, shipped) or row.latency.run_s >= shipped.latency.run_s:
             continue
-        if fit.ram is not None and row.held_bytes > fit.ram.limit_bytes:
+        if fit.ram is not None and (row.held_bytes > fit.ram.limit_bytes or not row.settings.follows_file):
             continue
         slower = max(math.ceil(100 * row.latency.ratio) / 100, 1.0)
         smaller = [shipped, *(one for one in front if one.held_bytes < row.held_bytes)]
@@ -344,12 +344,13 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
         gained = shipped.latency.run_s - row.latency.run_s
         more = row.held_bytes - shipped.held_bytes
         beside = f"{format_bytes(abs(more))} B {'more' if more > 0 else 'fewer'}" if more else "as much"
+        differ = "" if row.settings.follows_file else "; other loads may hold more"
         steps.append(
             NextStep(
                 f"Where time counts more, leave out what is slow (--slower {slower:.2f}x): "
                 f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.run_s)}, "
                 f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
-                f"{beside} (measured).",
+                f"{beside} (measured{differ}).",
                 gained_s=gained,
             )
         )

@@ -37,6 +37,7 @@ __all__ = [
     "optimise_offline",
     "outputs_apart",
     "process_growth",
+    "program_bytes",
     "run",
     "run_on",
     "session_seconds",
@@ -46,6 +47,9 @@ __all__ = [
 Shapes = Mapping[str, tuple[int, ...]]
 
 _GROWTH = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
+_SPARE = (1.25, 1.5, 2.0)
+"""`_GROWTH` where the order differs from load to load: a first region that is too small by a byte triples what is
+held."""
 _WORKER = "downset.runtimes.ort_session"
 _TIMING_S = 120.0
 """Seconds after which timing is ended, unless its budget is larger."""
@@ -202,10 +206,12 @@ def least_region(
     """The settings with the size of the arena's first region at which the arena holds the fewest bytes, and the
     measurement with it.
 
-    Tries the peak of a run and some sizes above it, since the arena's best-fit placement leaves holes.
+    Tries the peak of a run and some sizes above it, since the arena's best-fit placement leaves holes. Where the order
+    differs from load to load, another load may hold more.
     """
     usual = measure_peak(path, shapes=shapes, seed=seed, settings=settings)
-    regions = dict.fromkeys(-(-int(usual.run_bytes * growth) // 256) * 256 for growth in _GROWTH)
+    growths = _GROWTH if settings.follows_file else _SPARE
+    regions = dict.fromkeys(-(-int(usual.run_bytes * growth) // 256) * 256 for growth in growths)
     tried = [settings.with_region(region) for region in regions if region > 0]
     measured = measure_sessions(path, tried, shapes=shapes, seed=seed, first_that_fits=True) if tried else []
     choices = [(settings, usual), *zip(tried, measured, strict=False)]
@@ -219,6 +225,13 @@ def process_growth(
     each in a new process. None where the system does not report it or the run failed."""
     grown = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed))[0]["bytes"]
     return [None if growth < 0 else int(growth) for growth in grown]
+
+
+def program_bytes(program: Named, processes: int) -> list[tuple[int, int]]:
+    """(bytes in use at most, bytes held) that the program of `session_program` prints, for so many fresh processes, one
+    after another. Raises UnsupportedError where it fails, LimitReached where it takes too long."""
+    printed = (isolated(_WORKER, "program_here", {"path": os.fspath(program)})[0]["bytes"] for _ in range(processes))
+    return [(int(in_use), int(held)) for in_use, held in printed]
 
 
 def time_sessions(

@@ -1,7 +1,8 @@
 """A Python program that opens a fitted file's session. It needs onnxruntime and numpy, and does not import downset.
 
 Its function `open_session` is for the user's program. Run as a program it prints the memory and time of a session, by
-the same figures of the runtime that `fit` prints, so that the user can check them.
+the same figures of the runtime that `fit` prints, so that the user can check them; with the word `arena` behind it only
+what takes little time, the bytes of the arena.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def session_program(
         in_use=format_bytes(taken.in_use_bytes),
         held=format_bytes(taken.held_bytes),
         process="?" if taken.process_bytes is None else format_bytes(taken.process_bytes),
+        orders=_SAME if taken.settings.follows_file else _ANEW,
         path=(Path(folder) / Path(model).name).parts,
         inputs="".join(f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.items()),
         settings=_indented(session_code(taken.settings)),
@@ -48,17 +50,21 @@ def _indented(lines: Sequence[str]) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
+_SAME = "The nodes run in the order of the file, so that every load holds the same."
+_ANEW = "ONNX Runtime orders the nodes again at every load: the next one may hold less or more."
 _PROGRAM = '''\
 """Opens {shown} in ONNX Runtime by the settings under which it was measured by downset {version}.
 
 `open_session()` is for your program. `python` with this file prints what a session takes; when this file was written,
 {in_use} B in use in the arena at most, {held} B held by it, and a process that grew by {process} B.
+{orders}
 """
 
 import contextlib
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -91,13 +97,8 @@ def made_up_inputs():
     }}
 
 
-def arena_bytes(runs=3, loads=3):
-    """The most bytes in use in the session's arena, and the most that it held, in so many runs of so many sessions."""
-    found = [arena_bytes_of_one(runs) for _ in range(loads)]
-    return max(in_use for in_use, _ in found), max(held for _, held in found)
-
-
-def arena_bytes_of_one(runs):
+def arena_bytes(runs=3):
+    """The most bytes in use in the session's arena, and the most that it held, in so many runs."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(profile_prefix=str(Path(folder) / "profile"))
         for _ in range(runs):
@@ -136,9 +137,12 @@ def median_s(rounds=31):
 
 
 if __name__ == "__main__":
-    print(f"process_bytes {{process_bytes()}}")  # first: memory that was freed is used again
+    arena_alone = sys.argv[1:] == ["arena"]
+    if not arena_alone:
+        print(f"process_bytes {{process_bytes()}}")  # first: memory that was freed is used again
     in_use_bytes, held_bytes = arena_bytes()
     print(f"in_use_bytes {{in_use_bytes}}")
     print(f"held_bytes {{held_bytes}}")
-    print(f"median_ms {{1000 * median_s():.3f}}")
+    if not arena_alone:
+        print(f"median_ms {{1000 * median_s():.3f}}")
 '''

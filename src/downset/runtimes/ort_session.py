@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import runpy
+import sys
 import tempfile
 import time
 import zlib
@@ -26,7 +29,10 @@ from downset.runtimes.ort_settings import open_session
 from downset.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.text import brief
 
-__all__ = ["apart_here", "measure_here", "optimise_here", "process_here", "run_here", "run_on_here", "time_here"]
+__all__ = [
+    "apart_here", "measure_here", "optimise_here", "process_here", "program_here", "run_here", "run_on_here",
+    "time_here",
+]  # fmt: skip
 
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
@@ -129,7 +135,7 @@ def measure_here(
 def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> tuple[list[int], list[str]]:
     """`_measure`. ONNX Runtime may order nodes differently each time it loads a file; where it does, this is the
     largest measurement of several loads."""
-    loads = 1 if settings.orders_nodes else _LOADS
+    loads = 1 if settings.follows_file else _LOADS
     return max((_measure(library, path, shapes, seed, settings) for _ in range(loads)), key=lambda taken: taken[0][0])
 
 
@@ -157,6 +163,15 @@ def _measure(
     held = max(peak, *(figure["mem_arena_held"] for figure in figures))
     names = [event["name"].removesuffix("_kernel_time") for event in kernels[-(len(kernels) // _RUNS) :]]
     return [peak, persistent, live, held], names
+
+
+def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
+    """`program_bytes` inside the worker process."""
+    sys.argv = [path, "arena"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(path, run_name="__main__")
+    figures = dict(line.split() for line in printed.getvalue().splitlines())
+    return {"bytes": np.asarray([int(figures["in_use_bytes"]), int(figures["held_bytes"])], np.int64)}
 
 
 def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:

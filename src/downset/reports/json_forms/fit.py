@@ -32,6 +32,9 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             "latency": latency_json(measured.latency),
             "rows": [_session_taken(row) for row in measured.rows],
             "front": [_session_taken(row) for row in measured.front],
+            "loads": None
+            if measured.loads is None
+            else named(measured.loads, "processes", "least_bytes", "most_bytes", "at_every_load"),
         },
         "ram": None
         if fit.ram is None

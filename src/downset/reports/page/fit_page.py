@@ -10,7 +10,9 @@ from pathlib import PurePath
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.fit import (
     FRONT_COLUMNS,
+    SESSION_CAPTION,
     SESSION_COLUMNS,
+    after_text,
     fit_lines,
     front_cells,
     gain_line,
@@ -133,7 +135,7 @@ def _verdict(fit: Fit) -> Verdict:
         how = "held" if measured.rows else "measured"
         name = f"{how} in {_TARGETS.get(measured.runtime, measured.runtime)}"
         remark = f"by the settings {fit.session.name!r}" if fit.session is not None else "head, scratch and tail"
-        numbers.append((name, _arrow(measured.before, measured.after), remark))
+        numbers.append((name, _arrow(measured.before, measured.after, after_text(measured)), remark))
     if measured is not None and measured.before_s is not None and measured.latency is not None:
         times, remark = format_seconds(measured.before_s), "reference kernels; a microcontroller takes other times"
         if fit.shipped != "original":
@@ -178,10 +180,12 @@ def _number(name: str, before: int, after: int, bound: int, *, proven: bool) -> 
     return name, _arrow(before, after), remark
 
 
-def _arrow(before: int, after: int) -> str:
+def _arrow(before: int, after: int, shown: str = "") -> str:
+    """Bytes before and after. `shown`: how those after are written, such as a range."""
+    shown = shown or format_bytes(after)
     if before == after:
-        return f"{format_bytes(after)} B"
-    return f"{format_bytes(before)} → {format_bytes(after)} B"
+        return f"{shown} B"
+    return f"{format_bytes(before)} → {shown} B"
 
 
 def _already(fit: Fit) -> str:
@@ -205,7 +209,7 @@ def _figures(fit: Fit) -> Table:
     if fit.measured is not None:
         what = "held" if fit.measured.rows else "measured"
         rows.append((f"{what} in {fit.measured.runtime}", format_bytes(fit.measured.before),
-                     format_bytes(fit.measured.after), "", "", "", "measured"))  # fmt: skip
+                     after_text(fit.measured), "", "", "", "measured"))  # fmt: skip
     columns = ("bytes", "before", "after", "lower bound", "gap", "proven", "how it is known")
     return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))
 
@@ -213,7 +217,7 @@ def _figures(fit: Fit) -> Table:
 def _sessions(fit: Fit) -> list[Choice]:
     if fit.measured is None or not fit.measured.rows:
         return []
-    caption = "What the file gains, and what its session's settings gain (bytes; measured, one thread)"
+    caption = f"What the file gains, and what its session's settings gain (bytes; measured; {SESSION_CAPTION})"
     tables: list[Choice] = [_session_table(fit.measured.rows, caption)]
     if len(fit.measured.front) > 1:
         tables.append(_front(fit))

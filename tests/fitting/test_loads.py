@@ -1,0 +1,189 @@
+"""What `fit` says about the memory of an ONNX Runtime session holds at every load of the file, in every process."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import downset as ds
+from downset.errors import LimitReached, UnsupportedError
+from downset.fitting.loads import within_in_some_loads
+from downset.results import Measured
+from downset.runtimes.targets import TARGETS
+from downset.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
+from tests.effort import LONG
+from tests.models import branchy_model, constant, installed_model
+from zoo import ZOO
+
+OPTIMISED = FITTED[1]
+RUNS = 10
+SEEDS = range(20) if LONG else (2, 4)
+MODELS = [("swift-f0", "model.onnx", {"audio": (1, 16000)})]
+if LONG:
+    MODELS += [("onnx", "light_inception_v1.onnx", None), ("zoo", "swiftnet_hpd", None), ("zoo", "darts", None)]
+
+
+def random_network(path, seed):
+    """Convolutions in branches of random width and depth, which are concatenated, some behind other operators: many
+    orders are possible, and where a layout is blocked, nodes that convert it stand at many places."""
+    random = np.random.default_rng(seed)
+    nodes, weights = [], []
+
+    def convolved(source, inside, outside):
+        name = f"conv{len(weights)}"
+        weights.append(constant(f"{name}.w", (0.1 * random.standard_normal((outside, inside, 3, 3))).astype("f4")))
+        nodes.append(helper.make_node("Conv", [source, f"{name}.w"], [name], name=name, pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [name], [f"{name}.r"], name=f"{name}.r"))
+        return f"{name}.r", outside
+
+    last = convolved("x", 3, 8)
+    for block in range(3):
+        branches = []
+        for _ in range(random.integers(2, 4)):
+            branch = convolved(*last, int(random.choice([4, 8, 12, 16])))
+            if random.random() < 0.5:
+                branch = convolved(*branch, int(random.choice([4, 8, 16])))
+            if random.random() < 0.3:
+                nodes.append(helper.make_node("Sigmoid", [branch[0]], [f"{branch[0]}.s"], name=f"{branch[0]}.s"))
+                branch = f"{branch[0]}.s", branch[1]
+            branches.append(branch)
+        name = f"joined{block}"
+        nodes.append(helper.make_node("Concat", [branch[0] for branch in branches], [name], name=name, axis=1))
+        last = name, sum(branch[1] for branch in branches)
+    nodes.append(helper.make_node("GlobalAveragePool", [last[0]], ["y"], name="pool"))
+    ends = (("x", [1, 3, 20, 20]), ("y", [1, last[1], 1, 1]))
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in ends]
+    graph = helper.make_graph(nodes, "random", *ends, weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def held(program):
+    """What the program prints of its arena in fresh processes."""
+    command = [sys.executable, str(program), "arena"]
+    printed = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(RUNS)]
+    return [int(re.search(r"^held_bytes (\d+)$", one, re.MULTILINE)[1]) for one in printed]
+
+
+def with_settings(monkeypatch, fitted):
+    """Let `fit` try these settings alone; of the original also the defaults."""
+    row = TARGETS["ort"]
+    only = replace(row, sessions=replace(row.sessions, fitted=fitted))
+    monkeypatch.setattr("downset.fitting.request.targets_of", lambda suffix: (only,))
+
+
+def check(path, folder, shapes=None, **options):
+    """Fit a model with its program; ten runs of that hold what was said."""
+    program = folder / "open.py"
+    result = ds.fit(path, output=folder / "f.onnx", session=program, shapes=shapes, time_limit_s=1, **options)
+    loads, found = result.measured.loads, held(program)
+    assert loads.processes >= 5
+    assert loads.at_every_load == result.session.follows_file
+    if loads.at_every_load:
+        assert {*found} == {result.measured.after} == {loads.least_bytes, loads.most_bytes}
+    if result.ram is not None:
+        assert result.ram.state == "fits"
+        assert max(found) <= result.ram.needed_bytes <= result.ram.limit_bytes
+    return result
+
+
+@pytest.mark.parametrize("ram_bytes", [None, 1 << 20], ids=["least", "within"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ten_runs_of_the_program_hold_no_more_than_was_said(seed, ram_bytes, tmp_path):
+    check(random_network(tmp_path / "m.onnx", seed), tmp_path, ram_bytes=ram_bytes)
+
+
+@pytest.mark.parametrize(("package", "name", "shapes"), MODELS)
+def test_ten_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
+    if package == "zoo":
+        path = tmp_path / "m.onnx"
+        onnx.save(ZOO[name](), str(path))
+    else:
+        path = installed_model(package, name)
+    check(path, tmp_path, shapes, ram_bytes=1 << 30)
+
+
+@pytest.mark.parametrize("settings", [OPTIMISED, FILE_ORDER], ids=lambda settings: settings.name)
+def test_only_settings_that_fix_the_order_fit(settings, tmp_path, monkeypatch):
+    """By the others nothing that was measured is a promise, whatever the limit."""
+    with_settings(monkeypatch, (settings,))
+    path = random_network(tmp_path / "m.onnx", 3)
+    if settings.follows_file:
+        check(path, tmp_path, ram_bytes=1 << 30)
+        return
+    with pytest.raises(LimitReached, match="orders nodes again at every load") as refused:
+        ds.fit(path, output=tmp_path / "f.onnx", ram_bytes=1 << 30, time_limit_s=1)
+    assert refused.value.result.ram.state == "not known"
+    assert not (tmp_path / "f.onnx").exists()
+    result = check(path, tmp_path)
+    assert not result.measured.loads.at_every_load
+    assert result.measured.after == result.measured.loads.most_bytes
+
+
+def fit_json(run, *arguments):
+    status, out, _ = run("fit", *arguments, "--time-limit", "1s", "--json")
+    return status, json.loads(out)
+
+
+@pytest.mark.parametrize(("more", "says"), [(1, "held up to"), (None, "did not run")])
+def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeypatch, run):
+    """One process of five; and a program that does not run shows nothing."""
+    path = branchy_model(tmp_path / "m.onnx")
+    status, said = fit_json(run, path, "--ram", "1MB")
+    assert (status, said["ram"]["state"], said["measured"]["loads"]["at_every_load"]) == (0, "fits", True)
+    held_bytes = said["measured"]["after"]
+
+    def ran(program, processes):
+        if more is None:
+            raise UnsupportedError("no ONNX Runtime there")
+        return [*[(1, held_bytes)] * (processes - 1), (1, held_bytes + more)]
+
+    monkeypatch.setattr("downset.fitting.loads.ort.program_bytes", ran)
+    output = tmp_path / "f.onnx"
+    status, said = fit_json(run, path, "--ram", "1MB", "-o", output)
+    assert (status, said["ram"]["state"]) == (6, "not known")
+    assert said["ram"]["needed_bytes"] == held_bytes + (more or 0)
+    assert not output.exists()
+    status, _, err = run("fit", path, "--ram", "1MB", "--time-limit", "1s")
+    assert status == 6 and says in err
+    status, out, err = run("fit", path, "--time-limit", "1s", "-o", output)
+    assert status == 0
+    if more:
+        assert f"{held_bytes:,} to {held_bytes + more:,}" in out
+    else:
+        assert says in err
+
+
+def test_more_memory_never_turns_a_fit_into_none(tmp_path):
+    path = random_network(tmp_path / "m.onnx", 2)
+    least = ds.fit(path, ram_bytes=1 << 30, time_limit_s=1).measured.after
+    fits = []
+    for ram_bytes in (int(0.8 * least), least, 2 * least, 1 << 22):
+        try:
+            fits.append(ds.fit(path, ram_bytes=ram_bytes, time_limit_s=1).ram.state == "fits")
+        except ds.DownsetError:
+            fits.append(False)
+    assert fits == sorted(fits)
+    assert fits[1:] == [True] * 3
+
+
+def test_what_some_loads_held_within_the_limit_is_told():
+    """Only of settings by which loads differ; what file order holds is in the verdict."""
+    front = [SessionTaken(name, settings, 1, held) for name, settings, held in (
+        ("a", OPTIMISED, 300), ("b", OPTIMISED, 200), ("c", FILE_ORDER, 100), ("d", DEFAULT, 400),
+    )]  # fmt: skip
+    result = SimpleNamespace(measured=Measured("ort", 400, 500, front=front))
+    for limit_bytes, told in ((199, []), (200, ["b, optimised, held 200 B"]), (350, ["b, optimised, held 200 B"])):
+        assert [line.partition(" where")[0] for line in within_in_some_loads(result, limit_bytes)] == told
+
+
+def test_defaults_fix_no_order():
+    """Only what runs the file as it is does, since ONNX Runtime's optimisation chooses an order."""
+    assert [settings.follows_file for settings in (DEFAULT, FILE_ORDER, OPTIMISED)] == [False, True, False]
