@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from downset.arenas.plan import plan_arena
@@ -90,6 +90,8 @@ class Candidate:
     settings: SessionSettings | None = None
     process_bytes: int | None = None
     latency: Latency | None = None
+    workspaces: Mapping[int, int] = field(default_factory=dict)
+    """Bytes by operator, as in `Taken`."""
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:

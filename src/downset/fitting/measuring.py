@@ -60,7 +60,7 @@ def measure(
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
                 # The file is read back, since nodes without a name are named by their place in it.
                 notes += _departures([op.name for op in load(one.path, shapes=job.shapes).ops], taken.executed)
-            measured.append(replace(one, measured=taken.nbytes))
+            measured.append(replace(one, measured=taken.nbytes, workspaces=taken.workspaces))
     return measured, notes
 
 
@@ -68,10 +68,11 @@ def _measured(job: Job, candidate: Candidate, *, is_first: bool) -> list[tuple[C
     sessions = job.target.sessions
     if sessions is None:
         assert job.target.measure is not None
-        return [(candidate, job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed))]
+        taken = job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed, trust=job.trust)
+        return [(candidate, taken)]
     settings = (sessions.default, sessions.fitted[0]) if is_first else sessions.fitted
-    taken = sessions.measure(candidate.path, settings, shapes=job.shapes, seed=job.seed)
-    return [(replace(candidate, settings=one), measurement) for one, measurement in zip(settings, taken, strict=True)]
+    each = sessions.measure(candidate.path, settings, shapes=job.shapes, seed=job.seed)
+    return [(replace(candidate, settings=one), measurement) for one, measurement in zip(settings, each, strict=True)]
 
 
 def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
