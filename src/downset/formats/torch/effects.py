@@ -34,8 +34,10 @@ _WRITING = frozenset(
 _NORMS = {"batch_norm": (5, (3, 4)), "instance_norm": (5, (3, 4)), "native_batch_norm": (5, (3, 4))}
 """Operators with (the place of the argument that says that they train, the places of the statistics that they then
 write)."""
-_PRIVATE_READERS = frozenset({"_softmax", "_log_softmax", "_to_copy", "_adaptive_avg_pool2d"})
-"""Operators of PyTorch's core set with private names, which write nothing."""
+_PRIVATE_READERS = frozenset(
+    {"_adaptive_avg_pool2d", "_assert_scalar", "_assert_tensor_metadata", "_log_softmax", "_softmax", "_to_copy"}
+)
+"""Operators with private names that write nothing."""
 
 
 def written_names(call: TorchCall) -> set[str]:

@@ -43,7 +43,7 @@ class RunnableProgram:
         for number, (call, operator) in enumerate(zip(self.program.calls, self.operators, strict=True)):
             with around(number):
                 result = operator(*_given(torch, call.args, known), **_given(torch, call.kwargs, known))
-            made = result if call.several else (result,)
+            made = (result,) if not call.several else result or ()  # None: a call that makes nothing
             known.update((value.name, one) for value, one in zip(call.results, made, strict=False))
             del result, made
             for name in unread[number]:
@@ -131,7 +131,7 @@ def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     operator = getattr(packet, overload, None) if overload.isidentifier() else None
     if not isinstance(operator, torch._ops.OpOverload):
         raise UnsupportedError(f"{target} is no operator of this PyTorch ({torch.__version__}); {TRUST}")
-    core = torch.Tag.core in operator.tags
-    if any(argument.name == "filename" for argument in operator._schema.arguments) or (name[0] == "_" and not core):
+    public = name[0] != "_" or name.startswith("_assert_") or torch.Tag.core in operator.tags
+    if not public or any(argument.name == "filename" for argument in operator._schema.arguments):
         raise UnsupportedError(f"{target} is not run from a file that is not trusted; {TRUST}")
     return operator  # type: ignore[no-any-return]
