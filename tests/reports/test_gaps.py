@@ -1,4 +1,4 @@
-"""A gap above 100 % says nothing: no screen and no page shows one, and JSON has the gap and the bound with its space."""
+"""A gap above 100 % says nothing: no screen or page shows one, and JSON has the gap and the bound with its space."""
 
 import re
 from dataclasses import replace
@@ -46,7 +46,9 @@ SHARES = [(100, "0.0%"), (150, "50.0%"), (200, "100.0%"), (201, None), (2137, No
 
 def shown(markup_or_text, cell):
     """The percentages above 100, and whether the cell is there."""
-    found = [float(share) for share in re.findall(r"([\d.]+)%", re.sub(r"<(style|script)[\s\S]*?</\1>", "", markup_or_text))]
+    found = [
+        float(share) for share in re.findall(r"([\d.]+)%", re.sub(r"<(style|script)[\s\S]*?</\1>", "", markup_or_text))
+    ]
     return [share for share in found if share > 100] == [] and (cell is None or cell in markup_or_text)
 
 

@@ -105,7 +105,10 @@ class Candidate:
         return f"{self.name}, {self.settings.name}" if self.settings is not None and told else self.name
 
     def cost(self) -> tuple[int, int]:
-        return (self.measured["total_bytes"] if self.measured else 0, self.arena_bytes)
+        return (self.measured_bytes(), self.arena_bytes)
+
+    def measured_bytes(self) -> int:
+        return self.measured["total_bytes"] if self.measured else 0
 
     def head_grew(self, original: Candidate) -> bool:
         if self.measured is None or original.measured is None:

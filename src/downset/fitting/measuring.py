@@ -149,14 +149,16 @@ def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float 
 
 
 def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
-    """The candidate that takes least; of equals the first. Where sessions were measured, first the candidate whose
+    """The candidate that takes least; of equals the first, so that the original ships where nothing measures less and
+    the runtime's planner is not known. Where sessions were measured, first the candidate whose
     arena holds least is found for each of the settings, among files with concatenations taken apart and among the
     others. Of these, candidates are dropped whose process grows more than the smallest growth, beyond chance. The one
     whose arena holds least is the result. `narrowed` gives a candidate its least arena. Files in strips are candidates
     only where they were asked for, so that they stand among the others; `note_growth` tells what they cost."""
     sessions = job.target.sessions
     if sessions is None or candidates[0].measured is None:
-        return min(candidates, key=Candidate.cost)
+        told = job.target.place is None and candidates[0].measured is not None
+        return min(candidates, key=Candidate.measured_bytes if told else Candidate.cost)
     groups: dict[tuple[str, bool], list[Candidate]] = {}
     for item in candidates:
         assert item.settings is not None

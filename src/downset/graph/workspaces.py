@@ -1,4 +1,4 @@
-"""What kernels hold while they run, as tensors of the graph: results that nobody reads."""
+"""Adds what kernels hold while they run to a graph, as results that nobody reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from downset.graph.core import Graph, Tensor
 
-__all__ = ["with_workspaces"]
+__all__ = ["WORKSPACE", "with_workspaces"]
+
+WORKSPACE = " workspace"
+"""The end of the name of such a tensor, after the name of its operator."""
 
 
 def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:
@@ -17,7 +20,7 @@ def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:
     for operator, nbytes in sorted(workspaces.items()):
         op = ops[operator]
         ops[operator] = replace(op, outputs=(*op.outputs, len(tensors)))
-        tensors.append(Tensor(f"{op.name} workspace", (nbytes,), "uint8", nbytes))
+        tensors.append(Tensor(f"{op.name}{WORKSPACE}", (nbytes,), "uint8", nbytes))
     places = graph.source.tensor_index
     source = replace(graph.source, tensor_index=(*places, *[-1] * len(workspaces)) if places else ())
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops), source=source).check()

@@ -1,9 +1,9 @@
 """PyTorch in a worker process: the bytes that its CPU allocator gives while an exported program runs.
 
-The program runs call by call in the order of the file, without gradients, as `torch.export.load(path).module()` runs it.
-PyTorch's profiler reports every allocation. Inputs and weights exist before, and do not count. What a kernel holds while
-it runs counts (a copy in another layout, the columns of a convolution): it depends on PyTorch's version, the processor
-and the number of threads.
+The program runs call by call in the order of the file, without gradients, as `torch.export.load(path).module()` does.
+PyTorch's profiler reports every allocation. Inputs and weights exist before, and do not count. What a kernel holds
+while it runs counts (a copy in another layout, the columns of a convolution): it depends on PyTorch's version, the
+processor and the number of threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
@@ -85,7 +84,7 @@ def _inputs(torch: Any, program: RunnableProgram, seed: int) -> dict[str, Any]:
     drawn = {}
     for position, value in enumerate(program.program.inputs):
         if value.shape is None:
-            raise ValueError(f"input {value.name!r} is no tensor")
+            raise ValueError(f"input {value.name!r} is not a tensor")
         dtype = torch_dtype(torch, value.dtype)
         plain = dtype if hasattr(np, value.dtype) or value.dtype == "bool" else torch.float32
         array = random_array(value.shape, str(plain).removeprefix("torch."), seed=seed, position=position)
@@ -111,9 +110,7 @@ def _profiled(torch: Any, program: RunnableProgram, inputs: Mapping[str, Any]) -
     return _peaks(changes, calls)
 
 
-def _peaks(
-    changes: list[tuple[int, int]], calls: list[tuple[int, int, int]]
-) -> tuple[int, dict[int, int]]:
+def _peaks(changes: list[tuple[int, int]], calls: list[tuple[int, int, int]]) -> tuple[int, dict[int, int]]:
     """The result of `_profiled`, from (time, bytes) of each change and (start, end, number) of each call."""
     live = most = place = 0
     workspaces = {}

@@ -43,11 +43,11 @@ _PRIVATE_READERS = frozenset(
 def written_names(call: TorchCall) -> set[str]:
     """The values of which a call may change the bytes."""
     space, _, rest = call.target.partition(".")
-    name, _, overload = rest.partition(".")
+    name = rest.partition(".")[0]
     everything = {value.name for value in values_in((call.args, call.kwargs))}
     if space != "aten" or name in _WRITING or (name.startswith("_") and name not in _PRIVATE_READERS):
         return everything
-    written = {value.name for value in values_in(call.kwargs)} if "out" in overload else set()
+    written = set() if _is_fresh(call) else {value.name for value in values_in(call.kwargs)}  # out= and the like
     if name.endswith("_"):
         written |= {value.name for value in values_in(call.args[:1])}
     if name in _NORMS:

@@ -32,8 +32,8 @@ class TorchSetting:
 @dataclass(frozen=True, slots=True)
 class TorchCall:
     """One call of an operator. `target` is PyTorch's name of the operator, such as "aten.conv2d.default". The arguments
-    are numbers, strings, None, TorchValues, TorchSettings (or PyTorch's own objects), and lists and mappings of these. `several`: whether the call returns a list
-    or tuple, even one of length 1."""
+    are numbers, strings, None, TorchValues, TorchSettings (or PyTorch's own objects), and lists and mappings of these.
+    `several`: whether the call returns a list or tuple, even one of length 1."""
 
     name: str
     target: str

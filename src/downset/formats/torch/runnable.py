@@ -38,17 +38,17 @@ class RunnableProgram:
 
     def run(self, inputs: Tensors, around: Around) -> list[Any]:
         """The outputs. A value is let go after its last reader, as the module that PyTorch makes of the file does."""
-        torch, known = torch_library(), {**self.weights, **inputs}
+        torch, tensors = torch_library(), {**self.weights, **inputs}
         unread = _unread_after(self.program)
         for number, (call, operator) in enumerate(zip(self.program.calls, self.operators, strict=True)):
             with around(number):
-                result = operator(*_given(torch, call.args, known), **_given(torch, call.kwargs, known))
-            made = (result,) if not call.several else result or ()  # None: a call that makes nothing
-            known.update((value.name, one) for value, one in zip(call.results, made, strict=False))
-            del result, made
+                result = operator(*_given(torch, call.args, tensors), **_given(torch, call.kwargs, tensors))
+            results = (result,) if not call.several else result or ()  # None: a call that makes nothing
+            tensors.update((value.name, one) for value, one in zip(call.results, results, strict=False))
+            del result, results
             for name in unread[number]:
-                known.pop(name, None)
-        return [known[name] for name in self.program.outputs]
+                tensors.pop(name, None)
+        return [tensors[name] for name in self.program.outputs]
 
 
 def _unread_after(program: TorchProgram) -> list[list[str]]:
@@ -64,14 +64,14 @@ def _unread_after(program: TorchProgram) -> list[list[str]]:
     return unread
 
 
-def _given(torch: Any, argument: Any, known: Tensors) -> Any:
+def _given(torch: Any, argument: Any, tensors: Tensors) -> Any:
     """The argument of a call with PyTorch's own objects in place of values and settings."""
     if isinstance(argument, Mapping):
-        return {key: _given(torch, item, known) for key, item in argument.items()}
+        return {key: _given(torch, item, tensors) for key, item in argument.items()}
     if isinstance(argument, (list, tuple)):
-        return [_given(torch, item, known) for item in argument]
+        return [_given(torch, item, tensors) for item in argument]
     if isinstance(argument, TorchValue):
-        return known[argument.name]
+        return tensors[argument.name]
     return _setting(torch, argument) if isinstance(argument, TorchSetting) else argument
 
 
@@ -108,7 +108,9 @@ def runnable_program(path: Path, *, trust: bool = False) -> RunnableProgram:
     archive = Archive(path)
     program = archive_program(archive)
     operators = [runnable_operator(torch, call.target) for call in program.calls]
-    weights = {value.name: _weight(torch, value, read(), archive.strides(value.name)) for value, read in program.constants}
+    weights = {
+        value.name: _weight(torch, value, read(), archive.strides(value.name)) for value, read in program.constants
+    }
     strides = {value.name: archive.strides(value.name) for value in program.inputs}
     return RunnableProgram(program, operators, weights, strides)
 
@@ -130,7 +132,7 @@ def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     packet = getattr(torch.ops.aten, name, None) if space == "aten" and name.isidentifier() else None
     operator = getattr(packet, overload, None) if overload.isidentifier() else None
     if not isinstance(operator, torch._ops.OpOverload):
-        raise UnsupportedError(f"{target} is no operator of this PyTorch ({torch.__version__}); {TRUST}")
+        raise UnsupportedError(f"this PyTorch ({torch.__version__}) has no operator {target}; {TRUST}")
     public = name[0] != "_" or name.startswith("_assert_") or torch.Tag.core in operator.tags
     if not public or any(argument.name == "filename" for argument in operator._schema.arguments):
         raise UnsupportedError(f"{target} is not run from a file that is not trusted; {TRUST}")
