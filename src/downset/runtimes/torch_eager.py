@@ -21,6 +21,7 @@ from downset.extras import torch_library
 from downset.formats.torch.runnable import RunnableProgram, runnable_program, torch_dtype
 from downset.isolation import isolated
 from downset.runtimes.inputs import random_array
+from downset.text import brief
 
 __all__ = ["TorchPeak", "measure"]
 
@@ -69,7 +70,7 @@ def run_here(path: str, seed: int, trust: bool) -> dict[str, Any]:
         with torch.no_grad():
             runs = [_profiled(torch, program, inputs) for _ in range(_RUNS)]
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
-        raise UnsupportedError(f"PyTorch cannot run {Path(path).name}: {error}") from None
+        raise UnsupportedError(f"PyTorch cannot run {Path(path).name}: {brief(error)}") from None
     held = {call: max(run[1].get(call, 0) for run in runs) for call in range(len(program.operators))}
     listed = [(call, nbytes) for call, nbytes in held.items() if nbytes]
     return {

@@ -126,8 +126,10 @@ def _weight(torch: Any, value: TorchValue, array: Any, strides: Sequence[int]) -
 
 def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     """PyTorch's operator of that name, such as "aten.conv2d.default". Raises UnsupportedError for an operator of
-    others, for one whose arguments name a file, and for a private one that is not in PyTorch's core set."""
+    others, for one that runs bodies, for one whose arguments name a file, and for a private one that is not in PyTorch's core set."""
     space, _, rest = target.partition(".")
+    if space == "higher_order":
+        raise UnsupportedError(f"{target} runs bodies, which are not run here")
     name, _, overload = rest.partition(".")
     packet = getattr(torch.ops.aten, name, None) if space == "aten" and name.isidentifier() else None
     operator = getattr(packet, overload, None) if overload.isidentifier() else None
