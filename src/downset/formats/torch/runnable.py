@@ -126,7 +126,8 @@ def _weight(torch: Any, value: TorchValue, array: Any, strides: Sequence[int]) -
 
 def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     """PyTorch's operator of that name, such as "aten.conv2d.default". Raises UnsupportedError for an operator of
-    others, for one that runs bodies, for one whose arguments name a file, and for a private one that is not in PyTorch's core set."""
+    others, for one that runs bodies, for one whose arguments name a file, and for a private one that is not in
+    PyTorch's core set."""
     space, _, rest = target.partition(".")
     if space == "higher_order":
         raise UnsupportedError(f"{target} runs bodies, which are not run here")
