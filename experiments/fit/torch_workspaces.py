@@ -1,4 +1,4 @@
-"""What PyTorch's kernels hold beside tensors: two branches of convolutions, by the number of threads, measured.
+"""Bytes that PyTorch's kernels hold in addition to tensors, measured on two branches by the number of threads.
 
     python -m experiments.fit.torch_workspaces [--quick]
 
