@@ -58,6 +58,7 @@ bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's m
 	$(BIN)/python -m experiments.fit.wheels
 	$(BIN)/python -m experiments.ort.memory
 	$(BIN)/python -m experiments.ort.options
+	$(BIN)/python -m experiments.fit.torch_workspaces
 
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order

@@ -2,33 +2,40 @@
 
     python -m experiments.pico.table4 [--quick] [--seconds 240]
 
-n counts convolutions and pools, w is the most of them that are pairwise unordered (Dilworth); the paper's w looks
-counted by hand. Two counts of pieces: by the paper's rule for ties (the first minimum, small pieces first), and ours
+n counts convolutions and pools, w is the most of them that are pairwise unordered (Dilworth): the paper's Definition 6.
+Two counts of pieces: by the paper's rule for ties (the first minimum, small pieces first), and ours
 (least sum of redundant work, then most pieces). C for two strips. Times: wall clock and CPU of one run; the paper's on
 an i9-10940X.
 
-Known differences. SqueezeNet: 30 layers of no redundancy each are 30 pieces; how the paper got 29 is not said.
-MobileNetV3: the squeeze-and-excitation layers are counted here as torchvision builds them (71). Inception V3: 38 (the
-table) and 40 (the text) pieces cannot be reached under the paper's own chain constraint: where a block's input goes
-through one 1x1 convolution into the Concat, the three lie in neighbouring pieces, so no block has more than two:
-7 + 11 · 2 + 1 = 30; the three pieces of its Figure 11b need a tensor relayed past a piece. Its n leaves out the pools
-inside the blocks, which are functions and not modules in torchvision.
+Other readings are printed below the table. SqueezeNet: 30 layers of no redundancy each are 30 pieces; 29, where the
+pool to 1x1, which has one row and cannot be cut, has none of its own: ResNet34 then has 21 by either rule for ties,
+but MobileNetV3 30 (the paper: 31). Widths: MobileNetV3's 3 is the most edges side by side (the block, its squeeze-
+and-excitation, its shortcut), where Inception V3 has 6; Inception V3's 4 is the most edges that leave one vertex,
+where MobileNetV3 has 2. No reading tried gives both. MobileNetV3's n: 71 as torchvision builds it. Inception V3: 38
+(the table) and 40 (the text) pieces cannot be reached under the paper's own chain constraint: where a block's input
+goes through one 1x1 convolution into the Concat, the three lie in neighbouring pieces, so no block has more than two:
+7 + 11 · 2 + 1 = 30; the three pieces of its Figure 11b need a tensor relayed past a piece. Its n of 99 is
+torchvision's modules: 94 convolutions, 2 of the auxiliary head, and 3 pools; the pools inside the blocks are
+functions.
 """
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator
-from operator import itemgetter
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import itemgetter, or_
 
 from downset.graph.width import width
 from downset.lattice import bits, lists
 from downset.pipelines.pieces.divided import divided_pieces
-from downset.pipelines.pieces.problem import PieceProblem, piece_problem
+from downset.pipelines.pieces.problem import PieceProblem, Ties, piece_problem
 from downset.pipelines.pieces.search import pieces
 from experiments.frame import Experiment, beside, fields, printed, run
 from experiments.rows import Row
+from experiments.serenity.swiftnet import part
 from zoo import graph
 
 PAPER = printed("pico_table4")
@@ -44,6 +51,35 @@ def layer_width(problem: PieceProblem) -> int:
             ancestors |= before[earlier] | (1 << number[earlier] if earlier in number else 0)
         before.append(ancestors)
     return width(lists([before[v] for v in number]))
+
+
+def readings(name: str) -> dict[str, int]:
+    """Other readings of w and of the pieces: the most edges that are pairwise unordered, the most that leave one
+    vertex, and the pieces by either rule for ties of the network in front of its last pool."""
+    network = graph(name, weights=False)
+    problem = piece_problem(network)
+    predecessors = lists(problem.predecessors)
+    edges = sorted((earlier, later) for later, before in enumerate(predecessors) for earlier in before)
+    place = {edge: number for number, edge in enumerate(edges)}
+    ancestors: list[int] = []  # by edge: the edges before it
+    for earlier, _ in edges:
+        into = [place[before, earlier] for before in predecessors[earlier]]
+        ancestors.append(reduce(or_, (ancestors[edge] | 1 << edge for edge in into), 0))
+    leaving = Counter(earlier for earlier, _ in edges)
+    counts = {"edges": width(lists(ancestors)), "leaving": max(leaving.values())}
+    if name.startswith("nasnet"):
+        return counts
+    last = max(index for index, op in enumerate(network.ops) if "Pool" in op.kind)
+    before_pool = piece_problem(part(network, 0, last - 1))
+    ties: tuple[Ties, Ties] = ("first", "sum")
+    return counts | {f"pieces_{rule}": len(pieces(before_pool, seconds=60, ties=rule).pieces) for rule in ties}
+
+
+def said(rows: Sequence[Row]) -> None:
+    print("\nOther readings: edges side by side | edges that leave one vertex | pieces in front of the last pool.")
+    for row in rows:
+        if " " not in row["network"]:
+            print(f"{row['network']}: " + " | ".join(map(str, readings(row["network"]).values())))
 
 
 def row_of(name: str, seconds: float) -> Row:
@@ -85,6 +121,7 @@ EXPERIMENT = Experiment(
     ),
     key=("network",),
     quick="the small networks; the others as recorded",
+    after=said,
     options={"--seconds": {"type": float, "default": 240.0, "help": "limit for each network"}},
 )
 

@@ -56,6 +56,7 @@ _NAMES = {
     "interpreter": "LiteRT", "litert": "LiteRT",
     "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
     "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro", "ort_timed": "ONNX Runtime",
+    "torch_eager": "PyTorch",
 }  # fmt: skip
 _BUSY = 6
 """A worker's time limit does not count the time in which other processes have the processor, up to this many times the

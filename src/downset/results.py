@@ -143,7 +143,8 @@ class LoadsHeld:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Bytes that the runtime reports: in TFLite Micro the arena's head and tail, in ONNX Runtime what the arena of a
-    session holds. `details`: the runtime's figures by candidate.
+    session holds, in PyTorch the most that its profiler reports as allocated at once. `details`: the runtime's
+    figures by candidate.
 
     In ONNX Runtime only: `rows` separate the gain of the file from that of the session's settings (the original by
     default, the original with these settings, the shipped file by default, the shipped file with these settings).

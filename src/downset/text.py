@@ -23,7 +23,6 @@ __all__ = [
     "counted",
     "escaped",
     "format_bytes",
-    "format_gap",
     "format_seconds",
     "format_size",
     "operator_name",
@@ -105,13 +104,6 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds * 1e6:.4g} µs" if seconds else "0 s"
-
-
-def format_gap(value: float, bound: float) -> str:
-    """How far a value is above its lower bound: "gap 12.3%"; from twice the bound on, "2.5 times the bound"."""
-    if bound <= 0:
-        return "gap not known"
-    return f"gap {value / bound - 1:.1%}" if value < 2 * bound else f"{value / bound:.3g} times the bound"
 
 
 def counted(count: int, noun: str) -> str:

@@ -154,8 +154,13 @@ def branching_model(path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def test_nothing_is_told_where_the_runtime_says_nothing_of_memory_or_nobody_asks(events, refused, tmp_path):
-    assert verdict(branchy_model(tmp_path / "m.onnx"), events, ram_bytes=10**9, target="torch") == ("fits", [])
+def test_a_file_that_pytorch_does_not_run_fits_in_no_case_and_that_is_told_first(events, tmp_path):
+    state, told = verdict(branchy_model(tmp_path / "m.onnx"), events, ram_bytes=10**9, target="torch")
+    assert state == "not known"
+    assert len(told) == 1 and "PyTorch runs .pt2 files, not m.onnx" in told[0]
+
+
+def test_nothing_is_told_where_nobody_asks(refused):
     told = []
     fitting.fit(refused, notice=told.append, **QUIETLY)
     assert told == []

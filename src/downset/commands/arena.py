@@ -179,9 +179,9 @@ def _draw(plan: object, paths: Mapping[str, str | None], source: str, capacity: 
 def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:
     from rich.table import Table
 
+    from downset.reports.gaps import gap_cell
     from downset.text import format_bytes
 
-    gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
     table = Table()
     for column in ("records", "form", "method", "bytes", "lower bound", "gap", "proven"):
         table.add_column(column, justify="right")
@@ -191,7 +191,7 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
         evidence.method,
         format_bytes(evidence.value),
         format_bytes(evidence.bound),
-        f"{gap:.1%}",
+        gap_cell(evidence.value, evidence.bound),
         "yes" if evidence.proven else "no",
     )
     print_table(out, table)

@@ -46,6 +46,7 @@ from downset.reports.fit import (
     session_cells,
     verdict_lines,
 )
+from downset.reports.gaps import gap_cell
 from downset.reports.json_forms.fit import fit_json
 from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
@@ -314,13 +315,12 @@ def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool)
     for column in ("bytes", "before", "after", "lower bound", "gap", "proven"):
         table.add_column(column, justify="left" if column == "bytes" else "right", no_wrap=True)
     for name, figure in (("peak", result.peak), ("arena", result.arena)):
-        gap = (figure.after - figure.bound) / figure.bound if figure.bound else 0.0
         table.add_row(
             name,
             format_bytes(figure.before),
             format_bytes(figure.after),
             format_bytes(figure.bound),
-            f"{gap:.1%}",
+            gap_cell(figure.after, figure.bound),
             "yes" if figure.proven else "no",
         )
     if result.measured is not None:

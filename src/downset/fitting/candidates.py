@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from downset.arenas.plan import plan_arena
@@ -90,6 +90,8 @@ class Candidate:
     settings: SessionSettings | None = None
     process_bytes: int | None = None
     latency: Latency | None = None
+    workspaces: Mapping[int, int] = field(default_factory=dict)
+    """Bytes by operator, as in `Taken`."""
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
@@ -103,7 +105,10 @@ class Candidate:
         return f"{self.name}, {self.settings.name}" if self.settings is not None and told else self.name
 
     def cost(self) -> tuple[int, int]:
-        return (self.measured["total_bytes"] if self.measured else 0, self.arena_bytes)
+        return (self.measured_bytes(), self.arena_bytes)
+
+    def measured_bytes(self) -> int:
+        return self.measured["total_bytes"] if self.measured else 0
 
     def head_grew(self, original: Candidate) -> bool:
         if self.measured is None or original.measured is None:

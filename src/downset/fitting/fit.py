@@ -42,7 +42,7 @@ from downset.fitting.request import (
     target_of,
     with_overlaps,
 )
-from downset.fitting.shipping import note_file_size, note_operators, ship
+from downset.fitting.shipping import note_file_size, note_operators, note_workspaces, ship
 from downset.fitting.strips import (
     StripSearch,
     arithmetic,
@@ -56,6 +56,7 @@ from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import load
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
+from downset.graph.workspaces import with_workspaces
 from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
@@ -174,6 +175,11 @@ def fit(
         began = time.perf_counter()
         originals, refused = measure(job, [Candidate("original", job.path, before.arena_bytes)])
         original_s = time.perf_counter() - began
+        if originals[0].workspaces:
+            graph = with_workspaces(graph, originals[0].workspaces)
+            before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
+            originals = [replace(originals[0], arena_bytes=before.arena_bytes)]
+            notes = [*notes, note_workspaces(graph, originals[0])]
         int8_form, told = int8_note(path) if refused and job.target.name == "tflm" else (False, [])
         refused = [*refused, *told]
         if originals[0].measured is not None:

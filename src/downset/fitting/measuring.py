@@ -61,7 +61,7 @@ def measure(
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
                 # The file is read back, since nodes without a name are named by their place in it.
                 notes += _departures([op.name for op in load(one.path, shapes=job.shapes).ops], taken.executed)
-            measured.append(replace(one, measured=taken.nbytes))
+            measured.append(replace(one, measured=taken.nbytes, workspaces=taken.workspaces))
     return measured, notes
 
 
@@ -69,10 +69,11 @@ def _measured(job: Job, candidate: Candidate, *, is_first: bool) -> list[tuple[C
     sessions = job.target.sessions
     if sessions is None:
         assert job.target.measure is not None
-        return [(candidate, job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed))]
+        taken = job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed, trust=job.trust)
+        return [(candidate, taken)]
     settings = (sessions.default, sessions.fitted[0]) if is_first else sessions.fitted
-    taken = sessions.measure(candidate.path, settings, shapes=job.shapes, seed=job.seed)
-    return [(replace(candidate, settings=one), measurement) for one, measurement in zip(settings, taken, strict=True)]
+    each = sessions.measure(candidate.path, settings, shapes=job.shapes, seed=job.seed)
+    return [(replace(candidate, settings=one), measurement) for one, measurement in zip(settings, each, strict=True)]
 
 
 def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
@@ -154,7 +155,8 @@ def least(
     narrowed: Callable[[Candidate], Candidate],
     ram_bytes: int | None = None,
 ) -> Candidate:
-    """The candidate that takes least; of equals the first. Where sessions were measured, first the candidate whose
+    """The candidate that takes least; of equals the first, so that the original ships where nothing measures less and
+    the runtime's planner is not known. Where sessions were measured, first the candidate whose
     arena holds least is found for each of the settings, among files with concatenations taken apart and among the
     others. Of these, candidates are dropped whose process grows more than the smallest growth, beyond chance. The one
     whose arena holds least is the result. With `ram_bytes` only candidates that hold no more count; where there are
@@ -163,7 +165,8 @@ def least(
     cost."""
     sessions = job.target.sessions
     if sessions is None or candidates[0].measured is None:
-        return min(candidates, key=Candidate.cost)
+        told = job.target.place is None and candidates[0].measured is not None
+        return min(candidates, key=Candidate.measured_bytes if told else Candidate.cost)
     groups: dict[tuple[str, bool], list[Candidate]] = {}
     for item in candidates:
         assert item.settings is not None

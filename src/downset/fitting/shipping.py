@@ -11,13 +11,14 @@ from downset.fitting.candidates import Candidate, Job
 from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.metadata import foreign_operators, write_metadata
 from downset.formats.writing import WRITERS
+from downset.graph.core import Graph
 from downset.results import Fit
 from downset.runtimes.ort_script import session_program
 from downset.sessions import DEFAULT, SessionTaken
-from downset.text import format_bytes
+from downset.text import counted, format_bytes, shortened
 from downset.whole_files import copy_whole, write_whole
 
-__all__ = ["note_file_size", "note_operators", "program_code", "ship"]
+__all__ = ["note_file_size", "note_operators", "note_workspaces", "program_code", "ship"]
 
 
 def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Path | None) -> Fit:
@@ -79,6 +80,18 @@ def note_file_size(job: Job, chosen: Candidate) -> list[str]:
         f"the file is {after / before:.2f} times as large as the original: {format_bytes(after)} B in place of "
         f"{format_bytes(before)}"
     ]
+
+
+def note_workspaces(graph: Graph, original: Candidate) -> str:
+    """A note about the bytes that kernels hold while they run, with which the order was planned. `graph`: with
+    workspaces; `original`: as measured."""
+    most, operator = max((nbytes, operator) for operator, nbytes in original.workspaces.items())
+    kernels = counted(len(original.workspaces), "kernel")
+    return (
+        f"planned with what {kernels} held here beyond inputs and results, up to {format_bytes(most)} B "
+        f"({shortened(graph.ops[operator].name, 60)}): other versions, processors and numbers of threads hold other "
+        "bytes"
+    )
 
 
 def note_operators(job: Job, chosen: Candidate) -> list[str]:

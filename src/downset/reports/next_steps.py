@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from downset.graph.core import Graph
+from downset.graph.workspaces import WORKSPACE
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS
@@ -219,6 +220,7 @@ def _smaller_tensors(
     peak = max(needs)
     step = needs.index(peak)
     live = [record for record in lifetimes(graph, steps, memory).records if record.start <= step < record.stop]
+    live = [record for record in live if not record.id.endswith(WORKSPACE)]  # what kernels hold is not the user's
     if original is not None:
         names = {tensor.name for tensor in original.tensors}
         live = [record for record in live if record.id in names]

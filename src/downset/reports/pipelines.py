@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from downset.pipeline_plans import Pipeline, PipelineStage, Task
-from downset.text import counted, format_gap, printable
+from downset.reports.gaps import told_bound
+from downset.text import counted, printable
 
 __all__ = [
     "DeviceLoad",
@@ -190,8 +191,8 @@ def floor_is_lower(plan: Pipeline) -> bool:
 def period_line(plan: Pipeline) -> str:
     """A line with the period, its proof or gap, latency and throughput. Analytic."""
     evidence = plan.evidence
-    gap = format_gap(evidence.value, evidence.bound)
-    proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, {gap}"
+    told = told_bound(f"{evidence.bound:.6g} s", evidence.value, evidence.bound)
+    proof = "proven" if evidence.proven else told
     return (
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
         f"{plan.throughput_per_s:.4g} frames/s; analytic, {_priced(plan)}"

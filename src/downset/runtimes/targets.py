@@ -4,7 +4,7 @@ and is measured."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
 from downset.plans import Arena
-from downset.runtimes import litert, ort, tflm
+from downset.runtimes import litert, ort, tflm, torch_eager
 from downset.runtimes.compare import RuntimeName
 from downset.runtimes.ort_open_sizes import keep_open_sizes
 from downset.sessions import DEFAULT, FITTED, Latency, SessionSettings
@@ -31,10 +31,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Taken:
     """The memory that a runtime reports for a file. `nbytes`: bytes by part; candidates are compared by its entry
     `total_bytes`. `executed`: the names of the operators in the order in which they ran, where the runtime reports
-    it."""
+    it. `workspaces`: by operator, the bytes that its kernel holds while it runs beyond its inputs and results, where
+    the runtime reports them."""
 
     nbytes: Mapping[str, int]
     executed: tuple[str, ...] = ()
+    workspaces: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class Target:
     which the outputs of two files are compared, in the sequence in which they are tried.
 
     `place(graph, steps, seconds)`: the arena as the runtime places an order, where its planner is known.
-    `measure(path, shapes=, seed=)`: run a file and read the memory that it took; None where the runtime does not report
-    it, or where `sessions` measures it.
+    `measure(path, shapes=, seed=, trust=)`: run a file and read the memory that it took; None where `sessions` measures
+    it. `trust`: the file may run code that it brings.
     `prepare(path, output, shapes)`: write the file that the runtime would execute instead of `path`, and return notes.
     `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
     tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
@@ -91,7 +93,8 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     return plan_arena(graph, steps, method="tflm_greedy", memory=TFLM_WITHOUT_OFFSETS, rank=rank)
 
 
-def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
+def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
+    del trust
     if shapes:
         raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of --shape")
     taken, graph = tflm.measure(path, seed=seed), load(path)
@@ -110,9 +113,14 @@ def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     return plan_arena(graph, steps, method="litert_greedy", memory="litert")
 
 
-def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
-    del seed  # tensors are placed before anything runs, in the file's order
+def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
+    del trust, seed  # tensors are placed before anything runs, in the file's order
     return Taken({"total_bytes": litert.measure(path, shapes=shapes)})
+
+
+def _measure_torch(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
+    peak = torch_eager.measure(path, shapes=shapes, seed=seed, trust=trust)
+    return Taken({"total_bytes": peak.total_bytes}, workspaces=peak.workspaces)
 
 
 def _measure_ort(path: Path, settings: Sequence[SessionSettings], *, shapes: Shapes | None, seed: int) -> list[Taken]:
@@ -156,7 +164,7 @@ _TARGETS = (
         "ort", (".onnx",), "ort", ("ort",), prepare=_prepare_ort, file_order=True,
         sessions=Sessions(DEFAULT, FITTED, _measure_ort, _narrow_ort, ort.process_growth, ort.time_sessions),
     ),
-    Target("torch", (".onnx", ".pt2"), "torch", ("ort",)),
+    Target("torch", (".onnx", ".pt2"), "torch", ("ort",), measure=_measure_torch),
 )  # fmt: skip
 TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}
 

@@ -20,7 +20,7 @@ from downset.errors import LoadError
 from downset.graph.core import tensor_bytes
 from downset.text import printable
 
-__all__ = ["EXPORT", "TRUST", "Archive", "ArchiveNode", "TensorType"]
+__all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode", "TensorType"]
 
 EXPORT = "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
 """The program that writes a readable file, for messages."""
@@ -30,13 +30,15 @@ _PICKLE = b"\x80"
 
 TRUST = "PyTorch itself reads it with --trust (trust=True), which runs code that the file brings"
 
-_DTYPES = {
+DTYPES = {
     1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
     10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8e4m3fn", 30: "float8e5m2",
     31: "float8e4m3fnuz", 32: "float8e5m2fnuz", 33: "float8e8m0", 34: "uint32", 35: "uint64",
 }  # fmt: skip
+"""Element types by their numbers in the file."""
 _RAW_BYTES = {"bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"}
-_STRIDED = 7
+STRIDED = 7
+"""The layout of dense tensors."""
 
 
 class _Size(msgspec.Struct):
@@ -48,7 +50,7 @@ class _TensorMeta(msgspec.Struct):
     sizes: list[_Size]
     strides: list[_Size]
     storage_offset: _Size
-    layout: int = _STRIDED
+    layout: int = STRIDED
 
 
 class Argument(msgspec.Struct):
@@ -221,12 +223,16 @@ class Archive:
         meta = self.graph.tensor_values.get(name)
         return None if meta is None else self._tensor(name, meta)
 
+    def strides(self, name: str) -> list[int]:
+        """The strides, in elements, of the tensor `name` of the program."""
+        return [self._fixed(name, stride) for stride in self.graph.tensor_values[name].strides]
+
     def _tensor(self, name: str, meta: _TensorMeta) -> TensorType:
-        if meta.dtype not in _DTYPES:
+        if meta.dtype not in DTYPES:
             raise LoadError(f"{self.path}: tensor {name!r} has the unknown element type {meta.dtype}")
-        if meta.layout != _STRIDED:
+        if meta.layout != STRIDED:
             raise LoadError(f"{self.path}: tensor {name!r} is not dense; {TRUST}")
-        return TensorType(tuple(self._fixed(name, size) for size in meta.sizes), _DTYPES[meta.dtype])
+        return TensorType(tuple(self._fixed(name, size) for size in meta.sizes), DTYPES[meta.dtype])
 
     def _fixed(self, name: str, size: _Size) -> int:
         """A fixed size. A symbolic one is refused: its expression is code from the file, and is never evaluated."""

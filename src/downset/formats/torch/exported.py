@@ -11,16 +11,14 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 
-__all__ = ["program_of", "reordered"]
+__all__ = ["given_tensors", "operators_of", "program_of", "reordered"]
 
 _DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 
 
 def program_of(program: Any) -> TorchProgram:
     """The program as data, with a function for each constant that reads it. Raises LoadError for symbolic shapes."""
-    signature, fx = program.graph_signature, program.graph
-    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    held.update(signature.inputs_to_lifted_tensor_constants)
+    held, fx = _held(program), program.graph
     values: dict[Any, TorchValue] = {}
     inputs, constants = [], []
     for node in fx.nodes:
@@ -75,12 +73,35 @@ def _plain(argument: Any, values: Mapping[Any, TorchValue]) -> Any:
 
 
 def _reader(program: Any, name: str) -> Callable[[], npt.NDArray[Any]]:
-    def read() -> npt.NDArray[Any]:
-        value = program.state_dict.get(name)
-        value = program.constants[name] if value is None else value
-        return value.detach().cpu().numpy()  # type: ignore[no-any-return]
+    return lambda: _held_tensor(program, name).numpy()
 
-    return read
+
+def operators_of(program: Any) -> list[Callable[..., Any]]:
+    """The operator of each call of the program."""
+    return [node.target for node in _call_nodes(program.graph)]
+
+
+def given_tensors(program: Any) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """(the weights of the program, the strides of its inputs), by the names of their values."""
+    held, weights, strides = _held(program), {}, {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in held:
+            weights[node.name] = _held_tensor(program, held[node.name])
+        elif node.op == "placeholder" and hasattr(node.meta.get("val"), "stride"):
+            strides[node.name] = list(node.meta["val"].stride())
+    return weights, strides
+
+
+def _held(program: Any) -> dict[str, str]:
+    """By the name of a value: the name of the parameter, buffer or constant that it is."""
+    signature = program.graph_signature
+    lifted = signature.inputs_to_lifted_tensor_constants
+    return {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **lifted}
+
+
+def _held_tensor(program: Any, name: str) -> Any:
+    value = program.state_dict.get(name)
+    return (program.constants[name] if value is None else value).detach().cpu()
 
 
 def _call_nodes(graph: Any) -> list[Any]:

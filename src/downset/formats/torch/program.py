@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["TorchCall", "TorchProgram", "TorchValue", "values_in"]
+__all__ = ["TorchCall", "TorchProgram", "TorchSetting", "TorchValue", "values_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,19 @@ class TorchValue:
 
 
 @dataclass(frozen=True, slots=True)
+class TorchSetting:
+    """An argument that is an object of PyTorch's, such as an element type or a device, as the file states it. `kind`:
+    the name of its form in the file."""
+
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class TorchCall:
     """One call of an operator. `target` is PyTorch's name of the operator, such as "aten.conv2d.default". The arguments
-    are numbers, strings, None, TorchValues, and lists and mappings of these. `several`: whether the call returns a list
-    or tuple, even one of length 1."""
+    are numbers, strings, None, TorchValues, TorchSettings (or PyTorch's own objects), and lists and mappings of these.
+    `several`: whether the call returns a list or tuple, even one of length 1."""
 
     name: str
     target: str

@@ -13,13 +13,14 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.extras import torch_library
 from downset.formats.torch.archive import Archive, ArchiveNode
+from downset.formats.torch.effects import earlier_calls, overwritten
 from downset.formats.torch.exported import program_of
 from downset.formats.torch.kinds import translated
-from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
+from downset.formats.torch.program import TorchCall, TorchProgram, TorchSetting, TorchValue, values_in
 from downset.graph.core import Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import brief
 
-__all__ = ["load_exported", "trusted_program"]
+__all__ = ["archive_program", "load_exported", "trusted_program"]
 
 _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 _LARGEST = 1 << 48
@@ -38,7 +39,7 @@ def load_exported(program: Any, *, trust: bool = False) -> Graph:
     if trust:
         return _graph(program_of(trusted_program(path)), str(path), trusted=True)
     try:
-        return _graph(_program(Archive(path)), str(path))
+        return _graph(archive_program(Archive(path)), str(path))
     except (*_DAMAGE, RecursionError) as error:
         raise LoadError(f"{path} is not an exported program or is damaged ({type(error).__name__}: {error})") from None
 
@@ -54,7 +55,8 @@ def trusted_program(path: Path) -> Any:
         raise LoadError(f"{path} is not an exported program or is damaged ({brief(error, 120)})") from None
 
 
-def _program(archive: Archive) -> TorchProgram:
+def archive_program(archive: Archive) -> TorchProgram:
+    """The program in an archive."""
     reader = _Names(archive)
     inputs: list[TorchValue] = []
     constants: list[tuple[TorchValue, Callable[[], npt.NDArray[Any]]]] = []
@@ -123,7 +125,7 @@ class _Names:
         return value
 
     def argument(self, argument: Any) -> Any:
-        """An argument as plain data. Bodies of control flow, devices and the like are None: no attribute needs them."""
+        """An argument as plain data."""
         ((kind, said),) = argument.items()
         if kind in ("as_tensor", "as_custom_obj"):
             return self._read(said["name"])
@@ -140,7 +142,9 @@ class _Names:
         if kind == "as_float":
             return float(said)
         plain = ("as_int", "as_ints", "as_floats", "as_string", "as_strings", "as_bool", "as_bools", "as_int_lists")
-        return said if kind in plain else None
+        if kind in plain:
+            return said
+        return None if kind == "as_none" else TorchSetting(kind, said)
 
     def _read(self, name: str) -> TorchValue:
         if name not in self._values:
@@ -178,14 +182,17 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
     constants = {add(value, "constant"): read for value, read in program.constants}
     inputs = tuple(add(value) for value in program.inputs)
     ops = []
-    for call in program.calls:
+    for call, after in zip(program.calls, earlier_calls(program.calls), strict=True):
         outputs = tuple(
             add(value, name=f"{call.name}.{position}" if call.several else "")
             for position, value in enumerate(call.results)
         )
         read = tuple(number[value.name] for value in values_in((call.args, call.kwargs)))
         kind, attrs = translated(call)
-        ops.append(Op(call.name, kind, read, outputs, attrs))
+        ops.append(Op(call.name, kind, read, outputs, attrs, after))
+        written = overwritten(call)
+        if written is not None:  # who reads it later reads the result
+            number[written.name] = outputs[0]
     outputs = tuple(number[name] for name in program.outputs)
     source = Source("torch", path, tuple(range(len(ops))), (-1,) * len(tensors), trusted=trusted)
     name = Path(path).stem or program.name

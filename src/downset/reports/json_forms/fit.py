@@ -6,6 +6,7 @@ from typing import Any
 
 from downset.memory.traffic import Traffic
 from downset.reports.fit import stopped_by
+from downset.reports.gaps import gap_of
 from downset.reports.json_forms.parts import named, peak_json
 from downset.reports.next_steps import next_steps, steps_json
 from downset.results import Comparison, Figure, Fit, FrontRow
@@ -22,8 +23,8 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "target": fit.target,
         "kernels": fit.assumed_kernels,
         "versions": dict(fit.versions),
-        "peak_bytes": _figure(fit.peak),
-        "arena_bytes": _figure(fit.arena),
+        "peak_bytes": _figure(fit.peak, "every order of the network that ships"),
+        "arena_bytes": _figure(fit.arena, "every order and placement of the network that ships"),
         "measured": None
         if measured is None
         else {
@@ -111,8 +112,9 @@ def _settings(settings: SessionSettings) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
-    return named(figure, "before", "after", "bound", "proven")
+def _figure(figure: Figure, space: str) -> dict[str, Any]:
+    gap = gap_of(figure.after, figure.bound)
+    return {**named(figure, "before", "after", "bound", "proven"), "gap": gap, "space": space}
 
 
 def _traffic(traffic: Traffic) -> dict[str, int]:

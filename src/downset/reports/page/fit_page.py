@@ -19,6 +19,7 @@ from downset.reports.fit import (
     ratio_text,
     session_cells,
 )
+from downset.reports.gaps import gap_cell
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
 from downset.reports.next_steps import next_steps
@@ -202,7 +203,7 @@ def _already(fit: Fit) -> str:
 def _figures(fit: Fit) -> Table:
     rows = [
         (name, format_bytes(figure.before), format_bytes(figure.after), format_bytes(figure.bound),
-         f"{(figure.after - figure.bound) / figure.bound if figure.bound else 0.0:.1%}",
+         gap_cell(figure.after, figure.bound),
          "yes" if figure.proven else "no", "analytic, by the memory model")
         for name, figure in (("peak of live bytes", fit.peak), ("arena", fit.arena))
     ]  # fmt: skip

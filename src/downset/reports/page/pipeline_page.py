@@ -7,6 +7,7 @@ from typing import Literal
 
 from downset.pipeline_plans import Pipeline
 from downset.pipeline_results import Served, Simulation
+from downset.reports.gaps import told_bound
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
@@ -23,7 +24,7 @@ from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
 from downset.results import NextStep
-from downset.text import counted, format_bytes, format_gap, format_seconds, format_size, printable
+from downset.text import counted, format_bytes, format_seconds, format_size, printable
 
 __all__ = ["pipeline_page"]
 
@@ -93,8 +94,8 @@ def _next_steps(
 
 def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None, rates_of: str) -> Verdict:
     evidence = plan.evidence
-    gap = format_gap(evidence.value, evidence.bound)
-    claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, {gap}"
+    told = told_bound(format_seconds(evidence.bound), evidence.value, evidence.bound)
+    claim = "proven least" if evidence.proven else told
     if floor_is_lower(plan):
         claim += f", among plans of this kind; any plan takes {format_seconds(plan.floor_s)} or more"
     first = " by the first plan" if served is not None and served.replans else ""

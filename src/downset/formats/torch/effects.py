@@ -1,0 +1,109 @@
+"""Calls that write into a tensor that exists (`relu_`, `add_`, `copy_`), and the calls that must stay before and after
+them although no value connects them.
+
+No library is asked: a name says whether a call writes. Results of operators that are not named in `_FRESH` may lie in
+the bytes of their inputs. This costs freedom only in programs that write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from downset.formats.torch.program import TorchCall, TorchValue, values_in
+
+__all__ = ["earlier_calls", "overwritten", "written_names"]
+
+_FRESH = frozenset(
+    {
+        "abs", "adaptive_avg_pool2d", "add", "addmm", "avg_pool1d", "avg_pool2d", "batch_norm", "bmm", "cat", "clamp",
+        "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "div", "elu", "embedding", "erf", "exp",
+        "gelu", "group_norm", "hardsigmoid", "hardswish", "hardtanh", "layer_norm", "leaky_relu", "linear", "log",
+        "log_softmax", "matmul", "max_pool1d", "max_pool2d", "maximum", "mean", "minimum", "mish", "mm", "mul", "neg",
+        "pow", "relu", "relu6", "rsub", "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus",
+        "sqrt", "sub", "sum", "tanh", "upsample_bilinear2d", "upsample_nearest2d", "where",
+    }
+)  # fmt: skip
+"""Operators whose results have bytes of their own."""
+_WRITING = frozenset(
+    {
+        "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "fused_moving_avg_obs_fake_quant",
+        "record_stream", "retain_grad", "rrelu_with_noise", "rrelu_with_noise_", "set_data",
+    }
+)  # fmt: skip
+"""Operators that write into an input that is not the first one, or whose name does not say that they write."""
+_NORMS = {"batch_norm": (5, (3, 4)), "instance_norm": (5, (3, 4)), "native_batch_norm": (5, (3, 4))}
+"""Operators with (the place of the argument that says that they train, the places of the statistics that they then
+write)."""
+_PRIVATE_READERS = frozenset(
+    {"_adaptive_avg_pool2d", "_assert_scalar", "_assert_tensor_metadata", "_log_softmax", "_softmax", "_to_copy"}
+)
+"""Operators with private names that write nothing."""
+
+
+def written_names(call: TorchCall) -> set[str]:
+    """The values of which a call may change the bytes."""
+    space, _, rest = call.target.partition(".")
+    name = rest.partition(".")[0]
+    everything = {value.name for value in values_in((call.args, call.kwargs))}
+    if space != "aten" or name in _WRITING or (name.startswith("_") and name not in _PRIVATE_READERS):
+        return everything
+    written = set() if _is_fresh(call) else {value.name for value in values_in(call.kwargs)}  # out= and the like
+    if name.endswith("_"):
+        written |= {value.name for value in values_in(call.args[:1])}
+    if name in _NORMS:
+        training, places = _NORMS[name]
+        if len(call.args) > training and call.args[training]:
+            written |= {value.name for value in values_in([call.args[place] for place in places])}
+    return written
+
+
+def overwritten(call: TorchCall) -> TorchValue | None:
+    """The value whose bytes the result of the call replaces, such as the input of `relu_`."""
+    name = call.target.removeprefix("aten.").partition(".")[0]
+    inside = call.target.startswith("aten.") and name.endswith("_") and not call.several
+    return call.args[0] if inside and call.args and isinstance(call.args[0], TorchValue) else None
+
+
+def _is_fresh(call: TorchCall) -> bool:
+    space, _, rest = call.target.partition(".")
+    name, _, overload = rest.partition(".")
+    return space == "aten" and name in _FRESH and "out" not in overload
+
+
+def earlier_calls(calls: Sequence[TorchCall]) -> list[tuple[int, ...]]:
+    """By call: the calls that must run before it since one of the two writes bytes that the other reads or writes,
+    ascending. O(calls · inputs), and quadratic in the readers of one tensor that is written."""
+    owner = _owners(calls)
+    written = [{owner(name) for name in written_names(call)} for call in calls]
+    shared = set().union(*written) if written else set()
+    wrote: dict[str, int] = {}
+    touched: dict[str, list[int]] = {name: [] for name in shared}
+    earlier = []
+    for number, call in enumerate(calls):
+        values = (*values_in((call.args, call.kwargs)), *call.results)
+        before: set[int] = set()
+        for name in {owner(value.name) for value in values} & shared:
+            before |= set(touched[name]) if name in written[number] else {wrote[name]} if name in wrote else set()
+            if name in written[number]:
+                wrote[name], touched[name] = number, []
+            touched[name].append(number)
+        earlier.append(tuple(sorted(before - {number})))
+    return earlier
+
+
+def _owners(calls: Sequence[TorchCall]) -> Callable[[str], str]:
+    """A function that gives one name to all values that may share bytes."""
+    parent: dict[str, str] = {}
+
+    def owner(name: str) -> str:
+        while parent.get(name, name) != name:
+            parent[name] = parent.get(parent[name], parent[name])
+            name = parent[name]
+        return name
+
+    for call in calls:
+        if not _is_fresh(call):
+            names = [value.name for value in (*call.results, *values_in((call.args, call.kwargs)))]
+            for name in names[1:]:
+                parent[owner(name)] = owner(names[0])
+    return owner
