@@ -1,0 +1,44 @@
+"""Runs that aim at what two files differ in find it where ordinary inputs do not, and find nothing where files are one
+network that is written otherwise."""
+
+import pytest
+
+from downset.runtimes import reaching
+from downset.runtimes.compare import compare
+from tests.effort import cases
+from tests.equivalence.pairs_apart import ONNX, TFLITE, onnx_pair, tflite_pair, written_otherwise
+
+
+def pair(folder, kind, seed):
+    return (onnx_pair if kind in ONNX else tflite_pair)(folder, kind, seed)
+
+
+@pytest.mark.parametrize("kind", [*ONNX, *TFLITE])
+def test_files_that_differ_in_one_number_are_told_apart(tmp_path, kind):
+    """A number that decides a branch or an element, limits it, or lies in a branch or a body that no usual input runs.
+    That none is found is allowed of one in twenty; that one is proven, of none."""
+    seeds = range(cases(5) if kind in ONNX else cases(10))
+    found = [compare(*pair(tmp_path, kind, seed)) for seed in seeds]
+    assert not any(each.proven for each in found)
+    differ = [each.verdict() == "differ" for each in found]
+    assert sum(differ) >= 0.95 * len(differ), [each.unshown or each.note for each in found]
+
+
+def test_most_of_them_are_not_found_by_usual_inputs_alone(tmp_path, monkeypatch):
+    """Otherwise the law above would say nothing about inputs that aim at differences."""
+    monkeypatch.setattr("downset.runtimes.compare.reach", lambda *_, **__: reaching.Reached())
+    kinds = ("compared", "clipped", "nested", "looped", "branch", "loop")
+    found = [compare(*pair(tmp_path, kind, 1)) for kind in kinds]
+    assert sum(each.verdict() == "not proven" and bool(each.unshown) for each in found) >= 4
+
+
+@pytest.mark.parametrize("seed", range(cases(20)))
+def test_one_network_that_is_written_otherwise_does_not_differ(tmp_path, seed):
+    found = compare(*written_otherwise(tmp_path, seed))
+    assert found.verdict() == "not proven" and found.tried
+
+
+def test_a_limit_of_time_ends_the_search_and_is_said(tmp_path):
+    found = compare(*written_otherwise(tmp_path, 1), time_limit_s=0.0)
+    assert found.verdict() == "not proven"
+    assert found.tried == ("the time limit ended the search for a difference",)
