@@ -120,7 +120,7 @@ class Comparison:
         return self.equal is None or (self.rounds_alike and not self.inside_note)
 
     def verdict(self, tolerance: float | None = None) -> Verdict:
-        """What is known of the files. Runs that differ outweigh a proof, which says nothing about runtimes."""
+        """The answer. Runs that differ outweigh a proof, which says nothing about runtimes."""
         if not self.agrees(tolerance):
             return "differ"
         return "proven" if self.proven else "not proven"

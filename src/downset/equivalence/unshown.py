@@ -154,12 +154,12 @@ def _needed(network: FileNetwork) -> set[int]:
 
 
 def _beside(network: FileNetwork, index: int) -> tuple[tuple[int, str], ...]:
-    """The values of the main graph that an operator reads, or where it is a constant, those read beside it."""
+    """The values of the main graph that an operator reads, or where it is a constant, those read with it."""
     main, node = network.bodies[0], network.nodes[index]
-    made = {*main.inputs, *(value for each in main.nodes for value in network.nodes[each].outputs)}
+    varying = {*main.inputs, *(value for each in main.nodes for value in network.nodes[each].outputs)}
     fixed = {value for each in main.nodes if not network.nodes[each].inputs for value in network.nodes[each].outputs}
     readers = [node] if node.inputs else [each for each in network.nodes if set(each.inputs) & set(node.outputs)]
-    read = dict.fromkeys(value for each in readers for value in each.inputs if value in made - fixed)
+    read = dict.fromkeys(value for each in readers for value in each.inputs if value in varying - fixed)
     return tuple((value, network.values[value].label) for value in read)
 
 

@@ -22,7 +22,7 @@ __all__ = ["Way", "ways", "with_output"]
 
 Named = str | os.PathLike[str]
 _Route = tuple[tuple[int, int], ...]
-"""From an operator to one inside it: (number of the graph, place of the operator in it), step by step."""
+"""The way from an operator to one inside it: (number of the graph, place of the operator in it), step by step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ def _forced(first: Path, second: Path, operators: Sequence[tuple[int, int]], fol
             ours, theirs = ([each for each in held if len(each[1]) == 1] for held in (ours, theirs))
         for (kind, choice), (_, other) in zip(ours, theirs, strict=False):
             files = []
-            for path, at, taken, folder in zip((first, second), pair, (choice, other), folders, strict=True):
+            for path, place, taken, folder in zip((first, second), pair, (choice, other), folders, strict=True):
                 model = read_unfixed(onnx, path)
                 for route, value in taken:
-                    _fix(onnx, model.graph, _follow(model.graph.node[at], route), value)
+                    _fix(onnx, model.graph, _follow(model.graph.node[place], route), value)
                 files.append(_saved(model, path, folder))
             label = _follow(nodes[0], choice[-1][0]).name or nodes[0].name or nodes[0].output[0]
             how = "made to run its body" if kind == "Loop" else f"made to take its branch for {choice[-1][1]}"
@@ -140,7 +140,7 @@ def _called(
 ) -> Iterator[Way]:
     models = [read_flatbuffer(path)[0] for path in (first, second)]
     pairs = _corresponding(models, operators)
-    whole = all({pair[at] for pair in pairs} >= set(range(1, len(models[at].subgraphs))) for at in (0, 1))
+    whole = all({pair[file] for pair in pairs} >= set(range(1, len(models[file].subgraphs))) for file in (0, 1))
     for pair in pairs:
         files = [
             _alone(path, number, folder) for path, number, folder in zip((first, second), pair, folders, strict=True)
@@ -164,7 +164,7 @@ def _corresponding(models: Sequence[Any], operators: Sequence[tuple[int, int]]) 
                 continue
             pairs[pair] = None
             inside = [
-                [at for at, each in enumerate(model.subgraphs[number].operators) if _calls(each)]
+                [place for place, each in enumerate(model.subgraphs[number].operators) if _calls(each)]
                 for model, number in zip(models, pair, strict=True)
             ]
             if len(inside[0]) == len(inside[1]) == 1:  # of several, it is not known which correspond

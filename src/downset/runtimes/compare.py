@@ -28,7 +28,7 @@ from downset.runtimes.feeds import CHOICES, Feeds, choices, made_feeds, read_fee
 from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
-from downset.runtimes.outputs import Computed, in_litert, in_ort, in_tflm, in_torch
+from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
 
 __all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_outputs", "prove_same", "with_offsets"]
@@ -119,14 +119,15 @@ def _reached(
     first: Named, second: Named, comparison: Comparison, *, shapes: Shapes | None, seed: int, time_limit_s: float
 ) -> Comparison:
     """The comparison after runs that aim at what the files differ in, unless other runs show a difference already."""
-    differences, found = unshown_differences(first, second), Reached()
+    differences, outcome = unshown_differences(first, second), Reached()
     if comparison.agrees():
-        found = reach(first, second, differences, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
-    hidden = next((each for each in differences.graphs if each.first not in found.places), None)
+        outcome = reach(first, second, differences, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
+    hidden = next((each for each in differences.graphs if each.first not in outcome.places), None)
     unshown = f"{hidden.what}, inside a part (If, Loop) that no run may have taken" if hidden else ""
     if not unshown and differences.constants and comparison.agrees():
         unshown = f"{differences.constants[0].what}, and outputs agree"
-    return replace(comparison, reached=found.difference, tried=found.tried, unshown="" if found.difference else unshown)
+    shown = outcome.difference
+    return replace(comparison, reached=shown, tried=outcome.tried, unshown="" if shown else unshown)
 
 
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
@@ -166,22 +167,30 @@ def compare_outputs(
 
     ONNX Runtime runs both files with its default optimisations, but with `ordered` the second one in the file's order
     with none. `proof`: what is known already, for the result. Raises UnsupportedError where the runtime cannot run
-    them, UsageError for unknown runtimes and inputs that do not fit."""
+    them, or compute other outputs each time, UsageError for unknown runtimes and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
     row = RUNTIMES[runtime]
     graphs = [load(path, shapes=shapes, trust=row.compute is in_torch) for path in (first, second)]
     names = _common(*graphs) if row.looks_inside else []
     feeds, ours = _first_computed(row, first, graphs[0], names, seed, inputs)
     theirs = row.compute(second, feeds, inside=names, ordered=ordered)
-    outputs = [[value for run in computed.outputs for value in run] for computed in (ours, theirs)]
+    outputs = [_listed(computed) for computed in (ours, theirs)]
     comparison = replace(
         compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)
     )
+    if not comparison.rounds_alike:
+        again = row.compute(first, feeds, inside=())
+        if not compare_arrays(*(_listed(computed) for computed in (ours, again))).rounds_alike:
+            raise UnsupportedError(f"{runtime} computes other outputs of {first} each time on the same inputs")
     if ordered and not comparison.rounds_alike and first != second:
         comparison = _as_written(row, first, feeds, theirs, comparison)
     inside = [name for name in ours.inside if name in theirs.inside]
     note = first_difference(ours.inside, theirs.inside, exact=comparison.exact)
     return replace(comparison, inside=len(inside), inside_note=note)
+
+
+def _listed(computed: Computed) -> list[Array]:
+    return [value for run in computed.outputs for value in run]
 
 
 def _first_computed(
@@ -206,7 +215,7 @@ def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comp
     """The comparison without ONNX Runtime's optimisation of the first file, where it explains the difference: its note
     then says by how much the optimisation changes the outputs. Else `comparison` itself."""
     plain = row.compute(first, feeds, inside=(), ordered=True)
-    outputs = [[value for run in computed.outputs for value in run] for computed in (plain, theirs)]
+    outputs = [_listed(computed) for computed in (plain, theirs)]
     alone = compare_arrays(*outputs, runtime=comparison.runtime)
     if not alone.rounds_alike or comparison.max_abs_error is None:
         return comparison

@@ -38,7 +38,7 @@ Named = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
 
 _ROUNDS = 5
-"""How often inputs are aimed anew at a constant along one direction."""
+"""How often inputs are aimed again at a constant along one direction."""
 _CONSTANTS, _NUMBERS = 6, 4
 """The number of constants, and of numbers in each, that are aimed at."""
 _BATCH_BYTES = 1 << 26
@@ -165,16 +165,16 @@ class _Search:
         self, path: Named, inputs: Inputs, ours: Sequence[Sequence[Array]], theirs: Sequence[Sequence[Array]]
     ) -> str:
         """How the outputs of a run differ beyond rounding; "" where none do."""
-        found = [
-            (run, compare_arrays(one, other))
+        comparisons = {
+            run: compare_arrays(one, other)
             for run, (one, other) in enumerate(zip(ours, theirs, strict=True))
             if one and other
-        ]
-        found = [(run, comparison) for run, comparison in found if not comparison.rounds_alike]
-        if not found:
+        }
+        differing = {run: each for run, each in comparisons.items() if not each.rounds_alike}
+        if not differing:
             return ""
         moved = self.outputs(path, [(what, _rounded(fed, self.seed)) for what, fed in inputs])
-        for run, comparison in found:
+        for run, comparison in differing.items():
             if moved[run] and _larger(comparison, compare_arrays(ours[run], moved[run])):
                 worst, largest = comparison.max_abs_error, comparison.largest
                 said = comparison.note or f"outputs differ by up to {worst:.3g} of values up to {largest:.3g}"
@@ -211,15 +211,15 @@ def _numbers(constant: OtherConstant) -> list[float]:
     ours, theirs = constant.ours.reshape(-1), constant.theirs.reshape(-1)
     if ours.shape != theirs.shape or not ours.size:
         return []
-    at = np.flatnonzero((ours != theirs) & np.isfinite(ours) & np.isfinite(theirs))[:_NUMBERS]
-    pairs = [(float(ours[each]), float(theirs[each])) for each in at]
+    differing = np.flatnonzero((ours != theirs) & np.isfinite(ours) & np.isfinite(theirs))[:_NUMBERS]
+    pairs = [(float(ours[each]), float(theirs[each])) for each in differing]
     return [sign * number for one, other in pairs for number in (one, other, (one + other) / 2) for sign in (1, -1)]
 
 
 def _aimed(
     search: _Search, files: tuple[Named, Named], inputs: RangedInputs, constant: OtherConstant, folder: Path
 ) -> str:
-    """Runs in which what is read beside the constant takes values around it."""
+    """Runs in which what is read with the constant takes values around it."""
     numbers = _numbers(constant)
     for index, label in constant.beside[:2] if numbers else ():
         watched = folder / "watched"
@@ -228,7 +228,7 @@ def _aimed(
         try:
             shown = with_output(files[0], label, index, watched)
             for what, direction in inputs.directions():
-                said = said or _followed(search, files, shown, _Line(inputs, direction, what, numbers))
+                said = said or _followed(search, files, shown, _Aim(inputs, direction, what, numbers))
         except LimitReached:
             raise
         except DownsetError:
@@ -240,7 +240,7 @@ def _aimed(
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Aim:
     """Inputs along one direction, and the numbers that a tensor inside is to take."""
 
     inputs: RangedInputs
@@ -255,26 +255,30 @@ class _Line:
         for one, other in pairwise(sizes):
             before, after = (np.asarray(seen[size], np.float64).reshape(-1) for size in (one, other))
             for number in self.numbers:
-                at = np.flatnonzero((before - number) * (after - number) < 0)
-                if at.size and np.isfinite(before[at[0]]) and np.isfinite(after[at[0]]):
-                    share = (number - before[at[0]]) / (after[at[0]] - before[at[0]])
+                crossing = np.flatnonzero((before - number) * (after - number) < 0)
+                if (
+                    crossing.size
+                    and np.isfinite(low := before[crossing[0]])
+                    and np.isfinite(high := after[crossing[0]])
+                ):
+                    share = (number - low) / (high - low)
                     proposed |= {one + part * (other - one): None for part in (float(share), 0.5)}
                     if one * other > 0:
                         proposed[float(np.sign(one) * np.sqrt(one * other))] = None
         return [size for size in proposed if size not in seen][:32]
 
 
-def _followed(search: _Search, files: tuple[Named, Named], shown: Path, line: _Line) -> str:
+def _followed(search: _Search, files: tuple[Named, Named], shown: Path, aim: _Aim) -> str:
     seen: dict[float, Array] = {}
     sizes = [0.0, *(sign * size for size in SIZES[:10] for sign in (1, -1))]
     for _ in range(_ROUNDS):
-        inputs = line.inputs.along(line.what, line.direction, sizes)
+        inputs = aim.inputs.along(aim.what, aim.direction, sizes)
         values = [outputs for batch in _batches(inputs) for outputs in search.outputs(shown, batch)]
         seen |= {size: outputs[-1] for size, outputs in zip(sizes, values, strict=True) if outputs}
         _, said = search.compare(files, inputs)
         if said:
             return said
-        sizes = line.closer(seen)
+        sizes = aim.closer(seen)
         if not sizes:
             break
     return ""
