@@ -1,12 +1,15 @@
 """Runs that aim at what two files differ in find it where ordinary inputs do not, and find nothing where files are one
 network that is written otherwise."""
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from downset.runtimes import reaching
 from downset.runtimes.compare import compare
 from tests.effort import cases
-from tests.equivalence.pairs_apart import ONNX, TFLITE, onnx_pair, tflite_pair, written_otherwise
+from tests.equivalence.pairs_apart import ONNX, TFLITE, node, onnx_pair, saved, tflite_pair, written_otherwise
+from tests.models import constant
 
 
 def pair(folder, kind, seed):
@@ -42,3 +45,25 @@ def test_a_limit_of_time_ends_the_search_and_is_said(tmp_path):
     found = compare(*written_otherwise(tmp_path, 1), time_limit_s=0.0)
     assert found.verdict() == "not proven"
     assert found.tried == ("the time limit ended the search for a difference",)
+
+
+def test_inputs_on_which_one_file_fails_alone_are_a_difference(tmp_path):
+    """An index that is in the range of one table and beyond that of the other."""
+    files = []
+    for length in (200, 50):
+        given = [helper.make_tensor_value_info("i", TensorProto.INT64, [1, 4])]
+        nodes = [node("Gather", ["table", "i"], "g"), node("Add", ["g", "x"], "y")]
+        table = constant("table", np.ones(length, np.float32))
+        files.append(saved(tmp_path / f"{length}.onnx", nodes, [table], given))
+    found = compare(*files)
+    assert found.equal and found.verdict() == "differ"
+    assert "the second fails and the other does not, on integers of 100" in found.reached
+
+
+def test_a_network_that_draws_numbers_is_proven_and_its_runs_say_nothing(tmp_path, run):
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"], name="draw"), node("Add", ["x", "r"], "y")]
+    path = saved(tmp_path / "m.onnx", nodes, [])
+    status, out, _ = run("verify", path, path)
+    assert status == 0 and "each time on the same inputs" in out
+    other = saved(tmp_path / "o.onnx", [*nodes[:1], node("Sub", ["x", "r"], "y")], [])
+    assert run("verify", path, other, "--accept-runs")[0] == 6

@@ -155,8 +155,9 @@ class _Search:
         ran = 0
         for batch in _batches(inputs):
             ours, theirs = (self.outputs(path, batch) for path in files)
-            ran += sum(bool(one and other) for one, other in zip(ours, theirs, strict=True))
-            said = self.difference(files[0], batch, ours, theirs)
+            both = [(bool(one), bool(other)) for one, other in zip(ours, theirs, strict=True)]
+            ran += both.count((True, True))
+            said = self.difference(files[0], batch, ours, theirs) or self.refused(files, batch, both)
             if said:
                 return ran, said
         return ran, ""
@@ -179,6 +180,13 @@ class _Search:
                 worst, largest = comparison.max_abs_error, comparison.largest
                 said = comparison.note or f"outputs differ by up to {worst:.3g} of values up to {largest:.3g}"
                 return f"{said}, on {inputs[run][0]}"
+        return ""
+
+    def refused(self, files: tuple[Named, Named], inputs: Inputs, ran: Sequence[tuple[bool, bool]]) -> str:
+        """The first input on which one file runs and the other fails, also alone; "" where there is none."""
+        for one, pair in zip(inputs, ran, strict=True):
+            if pair[0] != pair[1] and [bool(self.outputs(path, [one])[0]) for path in files] == list(pair):
+                return f"the {'second' if pair[0] else 'first'} fails and the other does not, on {one[0]}"
         return ""
 
 
