@@ -41,6 +41,15 @@ def test_one_network_that_is_written_otherwise_does_not_differ(tmp_path, seed):
     assert found.verdict() == "not proven" and found.tried
 
 
+def test_rounding_that_large_inputs_make_large_is_no_difference(tmp_path):
+    """The sine of a million times x moves by as much where x itself is rounded."""
+    parts = [node("Mul", ["x", "third"], "p0"), node("Mul", ["x", "rest"], "p1"), node("Add", ["p0", "p1"], "h")]
+    weights = [constant("third", np.float32(0.3)), constant("rest", np.float32(0.7))]
+    one = saved(tmp_path / "a.onnx", [*parts, node("Sin", ["h"], "y")], weights)
+    found = compare(one, saved(tmp_path / "b.onnx", [node("Sin", ["x"], "y")], []))
+    assert found.rounds_alike and found.verdict() == "not proven" and found.telling
+
+
 def test_a_limit_of_time_ends_the_search_and_is_said(tmp_path):
     found = compare(*written_otherwise(tmp_path, 1), time_limit_s=0.0)
     assert found.verdict() == "not proven"
