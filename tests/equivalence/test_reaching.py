@@ -21,7 +21,7 @@ def test_files_that_differ_in_one_number_are_told_apart(tmp_path, kind):
     """A number that decides a branch or an element, limits it, or lies in a branch or a body that no usual input runs.
     That none is found is allowed of one in twenty; that one is proven, of none."""
     seeds = range(cases(5) if kind in ONNX else cases(10))
-    found = [compare(*pair(tmp_path, kind, seed)) for seed in seeds]
+    found = [compare(*pair(tmp_path, kind, seed), time_limit_s=60) for seed in seeds]
     assert not any(each.proven for each in found)
     differ = [each.verdict() == "differ" for each in found]
     assert sum(differ) >= 0.95 * len(differ), [each.unshown or each.note for each in found]

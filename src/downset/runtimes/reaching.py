@@ -82,8 +82,8 @@ def _searched(
     inputs = ranged_inputs(load(files[0], shapes=shapes), search.seed)
     constants = differences.constants[:_CONSTANTS]
     searches: list[Callable[[], str]] = [
-        lambda: search.differ(files, inputs.ranges([value for each in constants for value in _numbers(each)])),
         *(partial(_aimed, search, files, inputs, constant, folder) for constant in constants),
+        lambda: search.differ(files, inputs.ranges([value for each in constants for value in _numbers(each)])),
         lambda: _inside(search, files, differences, shapes, folder),
     ]
     if differences.graphs:  # what differs may lie inside
