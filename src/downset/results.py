@@ -25,6 +25,14 @@ ROUNDING = 1e-4
 """The largest difference that counts as rounding, as a share of the largest value."""
 
 
+Verdict = Literal["proven", "not proven", "differ"]
+
+BY_RUNTIME = (
+    "ONNX Runtime's own optimisation of the original is not proven; the file is proven to hold what that makes of it"
+)
+"""Why a file is not proven that is made from ONNX Runtime's optimised form of the original."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """A concatenation taken apart (`name`: its operator), or a segment in strips (`name` describes it). `readers`: the
@@ -67,9 +75,9 @@ class Comparison:
     `proof`: the result without running. `runs`: the number of inputs. `varies`: whether any output differed from one
     input to the next (None: there was one input). `inside`: the number of tensors inside both files that were compared;
     `inside_note`: how they differ, if they do. `placed`: whether the outputs are equal in TFLite Micro, too,
-    with the offsets of the second file; None where no such run was made in addition to the others. `unshown`: a
-    difference of the files that the runs do not show although the outputs agree, such as
-    other values of a constant in a branch that no run took."""
+    with the offsets of the second file; None where no such run was made in addition to the others. Where nothing is
+    proven, `tried` says by which further inputs a difference was looked for, and `reached` how the files differ on one
+    of them. `unshown`: a difference of the files that no run shows, such as other values of a constant in a branch."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -85,6 +93,8 @@ class Comparison:
     inside_note: str = ""
     placed: bool | None = None
     unshown: str = ""
+    tried: tuple[str, ...] = ()
+    reached: str = ""
 
     @property
     def proven(self) -> bool:
@@ -92,10 +102,34 @@ class Comparison:
         return self.proof is not None and self.proof.proven and not self.proof.optimised
 
     @property
+    def reason(self) -> str:
+        """Why it is not proven; "" where it is."""
+        if self.proven:
+            return ""
+        if self.proof is None:
+            return self.note
+        return BY_RUNTIME if self.proof.proven else self.proof.reason
+
+    def agrees(self, tolerance: float | None = None) -> bool:
+        """Whether all runs agree: up to rounding, or where a tolerance is given, to within it. True where nothing was
+        run."""
+        if self.reached:
+            return False
+        if tolerance is not None:
+            return self.equal is None or self.within(tolerance)
+        return self.equal is None or (self.rounds_alike and not self.inside_note)
+
+    def verdict(self, tolerance: float | None = None) -> Verdict:
+        """The answer. Runs that differ outweigh a proof, which says nothing about runtimes."""
+        if not self.agrees(tolerance):
+            return "differ"
+        return "proven" if self.proven else "not proven"
+
+    @property
     def telling(self) -> bool:
-        """Whether the runs could have shown a difference: outputs that are the same for all inputs cannot, and a
-        difference that is known and not shown was not."""
-        return self.varies is not False and not self.unshown
+        """Whether runs were made that could have shown a difference: outputs that are the same for all inputs cannot,
+        and a difference that is known and not shown was not."""
+        return self.equal is not None and self.varies is not False and not self.unshown
 
     @property
     def exact(self) -> bool:

@@ -84,6 +84,9 @@ def test_outputs_that_differ_are_printed_all_the_same(here, run):
     assert (printed["runtime"], printed["equal"], printed["ok"]) == ("ort", False, False)
     assert printed["max_abs_error"] > 0
     status, out, _ = run("verify", "m.onnx", "other.onnx", "--tolerance", "10", "--json")
+    assert (status, json.loads(out)["ok"], json.loads(out)["proven"]) == (6, False, False)
+    assert json.loads(out)["reason"] == json.loads(out)["proof"]["reason"] != ""
+    status, out, _ = run("verify", "m.onnx", "other.onnx", "--tolerance", "10", "--accept-runs", "--json")
     assert (status, json.loads(out)["ok"], json.loads(out)["equal"]) == (0, True, False)
 
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 
 NAMED = {
+    "--accept-runs": "accepted runs",
     "--window": "frame window",
     "--head": "head node",
     "--memory": "memory model",

@@ -107,7 +107,9 @@ def test_the_runtimes_execute_alike_what_differs_in_a_field_without_meaning(tmp_
         assert prove(one, other).proven and prove(other, one).proven, what
 
 
-@pytest.mark.parametrize("name", ["anything", "model_control_dependencies", "reduced_precision_support", *sorted(METADATA)])
+@pytest.mark.parametrize(
+    "name", ["anything", "model_control_dependencies", "reduced_precision_support", *sorted(METADATA)]
+)
 def test_metadata_that_is_not_known_breaks_the_proof(name, tmp_path):
     one, other = save(runnable(), tmp_path / "one.tflite"), save(with_metadata(name), tmp_path / "other.tflite")
     assert proven(one, other) == (name in METADATA)

@@ -148,13 +148,14 @@ def test_what_is_lawful_among_them_works(run, made, tmp_path):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not trap")
-def test_a_crash_of_onnx_runtime_ends_no_command(run, made, fails, tmp_path):
+def test_a_crash_of_onnx_runtime_ends_no_command(run, made, tmp_path):
     """Also where it is timed in turns with what runs in this process."""
     stage = ("stage", made / "traps.onnx", "--no-profiles", "--budget-timings", "2", "-o", tmp_path / "plan.json")
     status, out, err = run(*stage, "--time-limit", "1s")
     assert (status, (tmp_path / "plan.json").exists()) == (0, True), err
     assert "ONNX Runtime was not timed: ONNX Runtime crashed (signal 8)" in out + err
-    fails(5, "verify", made / "traps.onnx", made / "traps.onnx", says="ONNX Runtime crashed (signal 8)")
+    status, out, _ = run("verify", made / "traps.onnx", made / "traps.onnx")
+    assert status == 0 and "proven" in out and "outputs not compared: ONNX Runtime crashed (signal 8)" in out
 
 
 def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_path):

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.envelope import NotKnown, OutputsDiffer, json_option, print_json
-from downset.commands.options import console, parse_shapes, shape_option, time_limit_option, worker_memory_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    shape_option,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 from downset.commands.waiting import waiting
 from downset.text import printable
 
@@ -23,14 +30,21 @@ __all__ = ["verify"]
 @click.argument("first", type=click.Path())
 @click.argument("second", type=click.Path())
 @click.option(
-    "--runtime", type=click.Choice(["litert", "tflm", "ort"]), help="Default: litert for .tflite, ort for .onnx."
+    "--runtime",
+    type=click.Choice(["litert", "tflm", "ort", "torch"]),
+    help="Default: litert for .tflite, ort for .onnx, torch for .pt2.",
 )
 @shape_option
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="Largest absolute difference of outputs that is allowed. By default outputs must be equal where the networks "
-    "are proven to compute alike; else floats may differ by rounding, 1e-4 of the largest.",
+    help="Largest absolute difference of outputs that is allowed; it proves nothing. By default outputs must be equal "
+    "where the networks are proven to compute alike; else floats may differ by rounding, 1e-4 of the largest.",
+)
+@click.option(
+    "--accept-runs",
+    is_flag=True,
+    help="Exit 0 also where nothing is proven, if runs that could show a difference show none.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
 @click.option(
@@ -40,7 +54,8 @@ __all__ = ["verify"]
     type=click.Path(),
     help="Your own data: a .npy file, or .npz with the inputs' names; repeatable.",
 )
-@time_limit_option("Time for reading and running.")
+@trust_option
+@time_limit_option("Time for reading, and for runs that look for a difference.")
 @worker_memory_option
 @json_option("verify")
 def verify(
@@ -49,15 +64,17 @@ def verify(
     runtime: RuntimeName | None,
     shapes: tuple[str, ...],
     tolerance: float | None,
+    accept_runs: bool,
     seed: int,
     inputs: tuple[str, ...],
+    trust: bool,
     time_limit: float,
     as_json: bool,
 ) -> None:
-    """Prove that FIRST and SECOND hold the same network, and run both on the same inputs; exit 4 if they differ, 6 if
-    there is no proof and the outputs never change, or do not show a difference that the files have."""
+    """Prove that FIRST and SECOND hold the same network, and run both on the same inputs. Exit 0: proven. Exit 6: not
+    proven, and all that was tried agrees. Exit 4: they differ."""
     from downset.errors import UsageError
-    from downset.reports.comparisons import comparison_lines, difference
+    from downset.reports.comparisons import comparison_lines, difference, not_proven
     from downset.reports.json_forms.fit import comparison_json
 
     if tolerance is not None and not math.isfinite(tolerance):
@@ -65,29 +82,20 @@ def verify(
     from downset.runtimes.compare import compare
 
     with waiting(console(stderr=True), f"comparing {Path(first).name} and {Path(second).name}", limit_s=time_limit):
-        comparison = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
-    agree = (
-        comparison.rounds_alike and not comparison.inside_note if tolerance is None else comparison.within(tolerance)
-    )
-    proof = comparison.proof
-    if not agree:
-        why = f" ({proof.reason})" if proof is not None and proof.reason else ""
+        comparison = compare(
+            first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs,
+            time_limit_s=time_limit, trust=trust,
+        )  # fmt: skip
+    verdict = comparison.verdict(tolerance)
+    if verdict == "differ":
+        why = f" ({comparison.reason})" if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
-            f"{first} and {second} differ{where}: {difference(comparison)}{why}",
-            comparison_json(comparison),
+            f"{first} and {second} differ{where}: {difference(comparison)}{why}", comparison_json(comparison)
         )
-    if comparison.varies is False and not (proof is not None and proof.proven):
+    if verdict == "not proven" and not (accept_runs and comparison.telling):
         raise NotKnown(
-            f"{first} and {second} are not proven the same ({proof.reason if proof else ''}). Their outputs are "
-            "the same for every input tried, so comparing them says nothing; give your own data with --input",
-            comparison_json(comparison),
-        )
-    if comparison.unshown:
-        raise NotKnown(
-            f"{first} and {second} are not proven the same, and the runs do not show a difference that the files have: "
-            f"{comparison.unshown}; give data that takes this part with --input",
-            comparison_json(comparison),
+            f"{first} and {second} are not proven the same: {not_proven(comparison)}", comparison_json(comparison)
         )
     if as_json:
         print_json("verify", comparison_json(comparison))

@@ -1,8 +1,8 @@
 """Differences of two files that equal outputs do not rule out: constants with other values, and other graphs inside
 operators (If, Loop), which a run takes or does not take.
 
-They are asked for where there is no proof. Every operator outside such graphs runs in every run; inside, an operator
-may never have run.
+They are asked for where there is no proof: runs then aim at them (`runtimes.reaching`). Every operator outside such
+graphs runs in every run; inside, an operator may never have run.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import os
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from downset.equivalence.bijection import Bijection, check_bijection, find_bijection, graphs_difference
-from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, round_alike
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue, round_alike
 from downset.equivalence.parts import without_main
 from downset.equivalence.read_onnx import read_onnx
 from downset.equivalence.read_tflite import read_tflite
 
-__all__ = ["OtherGraphs", "Unshown", "unshown_differences"]
+__all__ = ["OtherConstant", "OtherGraphs", "Unshown", "unshown_differences"]
 
 _SIZES = {("Reshape", 1), ("RESHAPE", 1)}
 """Inputs, by kind and place, that say the same sizes in several ways. Runs compare the shapes."""
@@ -38,12 +42,25 @@ class OtherGraphs:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherConstant:
+    """A constant, or a number among the settings of an operator, that differs by more than rounding. `what`: how, for
+    messages. `ours`, `theirs`: its numbers in each file, with the quantization applied. `beside`: (index, label) of the
+    first file's values in the main graph that the operators which read it read, too."""
+
+    what: str
+    ours: npt.NDArray[Any]
+    theirs: npt.NDArray[Any]
+    beside: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unshown:
-    """`graphs`: graphs that differ. `values`: a message about a constant or a number among the settings of an operator
-    that differs by more than rounding; "" where none does, or where operators do not correspond one to one."""
+    """`graphs`: graphs that differ. `constants`: constants that differ; none where operators that outputs need do not
+    correspond one to one. `operators`: pairs of operators of the main graphs, by their places, that correspond."""
 
     graphs: tuple[OtherGraphs, ...] = ()
-    values: str = ""
+    constants: tuple[OtherConstant, ...] = ()
+    operators: tuple[tuple[int, int], ...] = ()
 
 
 def unshown_differences(original: str | os.PathLike[str], other: str | os.PathLike[str]) -> Unshown:
@@ -52,7 +69,13 @@ def unshown_differences(original: str | os.PathLike[str], other: str | os.PathLi
     first, second = reads(original)[0], reads(other)[0]
     pairs = find_bijection(first, second)
     graphs = (*_graphs(first, second, pairs), *_called(first, second), *_functions(first, second))
-    return Unshown(graphs, _values(first, second, pairs))
+    places = [{index: place for place, index in enumerate(each.bodies[0].nodes)} for each in (first, second)]
+    operators = tuple(
+        (place, places[1][pairs.nodes[index]])
+        for index, place in places[0].items()
+        if pairs.nodes.get(index) in places[1] and first.nodes[index].kind == second.nodes[pairs.nodes[index]].kind
+    )
+    return Unshown(graphs, tuple(_constants(first, second, pairs)), operators)
 
 
 def _graphs(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Iterator[OtherGraphs]:
@@ -93,28 +116,66 @@ def _called(first: FileNetwork, second: FileNetwork) -> Iterator[OtherGraphs]:
             yield OtherGraphs(said)
 
 
-def _values(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> str:
-    if not len(first.nodes) == len(second.nodes) == len(pairs.nodes):
-        return ""
+def _constants(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Iterator[OtherConstant]:
+    if not (_needed(first) <= pairs.nodes.keys() and _needed(second) <= set(pairs.nodes.values())):
+        return
     for one, other in pairs.nodes.items():
         ours, theirs = first.nodes[one], second.nodes[other]
         if ours.kind != theirs.kind:
             continue
         where = f"{ours.kind} {ours.label!r}"
-        name = next(_other_numbers(ours, theirs), None)
-        if name is not None:
-            return f"{where} has another {name}"
-        for place, (mine, its) in enumerate(zip(ours.inputs, theirs.inputs, strict=False)):
-            if ABSENT in (mine, its) or (ours.kind, place) in _SIZES:
+        for name, mine, its in _other_numbers(ours, theirs):
+            yield OtherConstant(f"{where} has another {name}", mine, its, _beside(first, one))
+        for place, (mine_at, its_at) in enumerate(zip(ours.inputs, theirs.inputs, strict=False)):
+            if ABSENT in (mine_at, its_at) or (ours.kind, place) in _SIZES:
                 continue
-            if _other_constant(first, second, mine, its):
-                return f"the constant {first.values[mine].label!r} of {where} has other values"
-    return ""
+            if _other_constant(first, second, mine_at, its_at):
+                held, its_held = first.values[mine_at], second.values[its_at]
+                yield OtherConstant(
+                    f"the constant {held.label!r} of {where} has other values",
+                    _read(held), _read(its_held), _beside(first, one),
+                )  # fmt: skip
 
 
-def _other_numbers(one: FileNode, other: FileNode) -> Iterator[str]:
-    """Names of numbers among the settings of ONNX that differ by more than rounding. Other settings may say the same in
-    two ways."""
+def _needed(network: FileNetwork) -> set[int]:
+    """The operators that an output of a graph needs, or that have an effect."""
+    made_by = {value: index for index, node in enumerate(network.nodes) for value in node.outputs}
+    inside = [body for node in network.nodes for body in node.bodies]
+    left = [made_by[value] for body in (*network.bodies, *inside) for value in body.outputs if value in made_by]
+    left += [index for index, node in enumerate(network.nodes) if node.effects]
+    needed: set[int] = set()
+    while left:
+        index = left.pop()
+        if index not in needed:
+            needed.add(index)
+            node = network.nodes[index]
+            left += [made_by[value] for value in (*node.inputs, *node.captured) if value in made_by]
+    return needed
+
+
+def _beside(network: FileNetwork, index: int) -> tuple[tuple[int, str], ...]:
+    """The values of the main graph that an operator reads, or where it is a constant, those read with it."""
+    main, node = network.bodies[0], network.nodes[index]
+    varying = {*main.inputs, *(value for each in main.nodes for value in network.nodes[each].outputs)}
+    fixed = {value for each in main.nodes if not network.nodes[each].inputs for value in network.nodes[each].outputs}
+    readers = [node] if node.inputs else [each for each in network.nodes if set(each.inputs) & set(node.outputs)]
+    read = dict.fromkeys(value for each in readers for value in each.inputs if value in varying - fixed)
+    return tuple((value, network.values[value].label) for value in read)
+
+
+def _read(value: FileValue) -> npt.NDArray[Any]:
+    """The numbers of a constant, with the one scale of its quantization applied; none where they are not known."""
+    if value.content is None or not value.dtype or value.shape is None:
+        return np.zeros(0)
+    numbers = np.frombuffer(value.content(), value.dtype).astype(np.float64)
+    if value.scales is not None and len(value.scales[0]) == 1:
+        numbers = (numbers - value.scales[1][0]) * float(np.frombuffer(value.scales[0][0], np.float32)[0])
+    return numbers.reshape(value.shape) if numbers.size == np.prod(value.shape, dtype=int) else numbers
+
+
+def _other_numbers(one: FileNode, other: FileNode) -> Iterator[tuple[str, npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Numbers among the settings of ONNX that differ by more than rounding: the name, and the numbers in each file.
+    Other settings may say the same in two ways."""
     for name, value in one.settings.items():
         its = other.settings.get(name)
         if value == its or its is None:
@@ -123,7 +184,7 @@ def _other_numbers(one: FileNode, other: FileNode) -> Iterator[str]:
         if one.kind == "Constant" or all(numbers):
             (dtype, form, data), (its_dtype, its_form, its_data) = (each or ("", None, b"") for each in numbers)
             if (dtype, form) != (its_dtype, its_form) or not round_alike(data, its_data, dtype):
-                yield name
+                yield name, np.frombuffer(data, dtype or np.uint8), np.frombuffer(its_data, its_dtype or np.uint8)
 
 
 def _numbers(value: Hashable) -> tuple[str, Hashable, bytes] | None:

@@ -153,9 +153,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     """Prove that the chosen file holds the original's network, and run both on the same inputs. For a rewritten network
     the target's runtime is tried first, since LiteRT's optimised integer kernels round by a channel's place among all.
 
-    For ONNX Runtime the proof is against the optimised form of the original; that form is compared with the original by
-    runs only. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong, and where there
-    is neither a proof nor an output that depends on the input.
+    For ONNX Runtime, where there is no proof against the original, it is against the optimised form of the original,
+    which is compared with the original by runs only. Raises InvalidPlan where the files differ by more than rounding,
+    where offsets are wrong, and where there is neither a proof nor an output that depends on the input.
     """
     original = candidates[0]
     if chosen.name == original.name:
@@ -177,9 +177,10 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
 
 
 def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
+    proof = prove(candidates[0].path, chosen.path, shapes=job.shapes)
     optimised = next((item for item in candidates if item.name == "optimised"), None)
-    if optimised is None:
-        return prove(candidates[0].path, chosen.path, shapes=job.shapes)
+    if proof.proven or optimised is None:
+        return proof
     if chosen.name == optimised.name:
         return Proof(True, optimised=True)
     return replace(prove(optimised.path, chosen.path, shapes=job.shapes), optimised=True)

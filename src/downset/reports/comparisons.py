@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from downset.results import Comparison, Proof
+from downset.results import Comparison
 
-__all__ = ["comparison_lines", "difference"]
+__all__ = ["comparison_lines", "difference", "not_proven", "proof_line"]
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:
-    """A line on the proof, a line on the runs, and a line on what runs cannot show."""
-    lines = [] if comparison.proof is None else [_proof(comparison.proof)]
+    """A line on the proof, and lines on the runs and on what they cannot show."""
+    lines = [] if comparison.proof is None else [proof_line(comparison)]
     if comparison.equal is None:
         return [*lines, comparison.note]
     if not comparison.runtime:
@@ -17,6 +17,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines.append(f"outputs: {_outputs(comparison)}")
     if comparison.placed:
         lines.append("outputs in tflm, with the offsets of the file in force: equal, too")
+    if comparison.tried:
+        lines.append(f"equal, too: {'; '.join(comparison.tried)}")
     if comparison.unshown:
         lines.append(f"the runs do not show a difference that the files have: {comparison.unshown}")
     elif not comparison.telling:
@@ -27,25 +29,47 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def difference(comparison: Comparison) -> str:
-    """How the networks differ, for a comparison in which they do."""
-    if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
-        return f"the outputs agree, but inside {comparison.inside_note}"
-    apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"
-    return f"{apart}; inside {comparison.inside_note}" if comparison.inside_note else apart
-
-
-def _proof(proof: Proof) -> str:
-    if not proof.proven:
-        return f"not proven the same network: {proof.reason}"
+def proof_line(comparison: Comparison) -> str:
+    """Whether the files are proven the same, and why not."""
+    proof = comparison.proof
+    if proof is None or not comparison.proven:
+        return f"not proven the same network: {comparison.reason}"
     same = "proven the same network"
     if proof.rewrites:
         same += f", rewritten: {proof.rewrites} tensors hold parts of its tensors or of its sums"
         if not proof.exact:
-            same += ", and sums are added up in another order"
-    if proof.optimised:
-        same += "; ONNX Runtime's own optimisation of it is compared by running"
+            same += ", and sums are added up in another order, equal up to rounding"
     return same
+
+
+def not_proven(comparison: Comparison) -> str:
+    """Why two networks that agree in all runs are not proven the same, and what the runs say of them."""
+    if comparison.equal is None:
+        runs = comparison.note
+    elif comparison.unshown:
+        runs = (
+            f"the runs do not show a difference that the files have: {comparison.unshown}; give data that takes this "
+            "part with --input"
+        )
+    elif not comparison.telling:
+        runs = (
+            "their outputs are the same for every input tried, so comparing them says nothing; give your own data with "
+            "--input"
+        )
+    else:
+        tried = "; ".join([f"{comparison.runs} inputs", *comparison.tried])
+        runs = f"all that was tried in {comparison.runtime} agrees ({tried}); --accept-runs accepts that"
+    return f"{comparison.reason}; {runs}"
+
+
+def difference(comparison: Comparison) -> str:
+    """How the networks differ, for a comparison in which they do."""
+    if comparison.reached:
+        return comparison.reached
+    if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
+        return f"the outputs agree, but inside {comparison.inside_note}"
+    apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"
+    return f"{apart}; inside {comparison.inside_note}" if comparison.inside_note else apart
 
 
 def _outputs(comparison: Comparison) -> str:

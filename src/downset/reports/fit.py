@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from downset.memory.records import align_up
 from downset.plans import StoppedBy
-from downset.reports.comparisons import comparison_lines
+from downset.reports.comparisons import comparison_lines, proof_line
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Fit, FrontRow, Measured
@@ -113,7 +113,7 @@ def fit_lines(result: Fit, *, files: bool = True) -> list[str]:
     if result.not_measured:
         lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     if result.shipped != "original":
-        lines += comparison_lines(result.outputs)
+        lines += [line for line in comparison_lines(result.outputs) if line not in lines]
     if (line := _run_times(result)) is not None:
         lines.append(line)
     lines += [*_loads(result), *_how_to_run(result)]
@@ -171,17 +171,20 @@ def _loads(result: Fit) -> list[str]:
 
 
 def verdict_lines(result: Fit) -> list[str]:
-    """That a memory limit is kept, and the bytes left: the first lines of `fit_lines`. Empty where there is no limit,
-    and where the network is not known to fit."""
+    """The first lines of `fit_lines`: that a memory limit is kept, and the bytes left; and where it is not proven that
+    the shipped file holds the original's network, why. Empty where there is nothing to say, or the network is not known
+    to fit."""
+    unproven = [] if result.outputs.proven else [proof_line(result.outputs)]
     if result.ram is None or result.ram.state != "fits":
-        return []
+        return unproven if result.ram is None else []
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
     if result.ram.scratch_bytes:
         how += f", with up to {format_bytes(result.ram.scratch_bytes)} B more for the {result.kernels} kernels"
-    return [
+    fits = (
         f"fits {format_bytes(result.ram.limit_bytes)} B: {format_bytes(result.ram.needed_bytes)} B needed ({how}), "
         f"{format_bytes(result.ram.free_bytes)} B free"
-    ]
+    )
+    return [fits, *unproven]
 
 
 def overlap_line(kernels: str) -> str:

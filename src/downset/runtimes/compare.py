@@ -14,25 +14,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.equivalence.prove import prove
-from downset.equivalence.unshown import OtherGraphs, unshown_differences
-from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
-from downset.formats.reading import load, refused
+from downset.equivalence.unshown import unshown_differences
+from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
+from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.methods import check_choice
 from downset.results import Comparison, Proof
 from downset.runtimes import ort
-from downset.runtimes.differences import compare_arrays, first_difference, vary
+from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
-from downset.runtimes.outputs import Computed, in_litert, in_ort, in_tflm
-from downset.runtimes.taken import all_taken
+from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
+from downset.runtimes.reaching import Reached, reach
 
 __all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_outputs", "prove_same", "with_offsets"]
 
-RuntimeName = Literal["litert", "tflm", "ort"]
+RuntimeName = Literal["litert", "tflm", "ort", "torch"]
 Named = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -51,6 +52,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
     "litert": Runtime((".tflite",), in_litert),
     "tflm": Runtime((".tflite",), in_tflm, looks_inside=False),
     "ort": Runtime((".onnx",), in_ort),
+    "torch": Runtime((".pt2",), in_torch, looks_inside=False),
 }
 """Runtimes by name. Of those that run files of one suffix the first is the default."""
 
@@ -63,70 +65,69 @@ def compare(
     shapes: Shapes | None = None,
     seed: int = 0,
     inputs: Sequence[Named] = (),
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    trust: bool = False,
 ) -> Comparison:
-    """Whether `second` holds the network of `first`. It is proven from the files where possible (`proof`), and both are
-    run on several inputs drawn from `seed`, or on the arrays in the files `inputs` (.npy, or .npz by the inputs'
-    names). A fitted .onnx file is run as its metadata say: in its order, or optimised by ONNX Runtime.
+    """Whether `second` holds the network of `first`: `verdict` of the result is "proven", "not proven" or "differ".
 
-    Files that take other inputs are not run; `note` then says how these differ. Where there is no proof and the outputs
-    agree, `unshown` says what the files differ in nevertheless, as far as that is known.
+    It is proven from the files where possible (`proof`), and both are run on several inputs drawn from `seed`, or on
+    the arrays in the files `inputs` (.npy, or .npz by the inputs' names). Where nothing is proven, further runs aim at
+    what the files differ in, for `time_limit_s` (`tried`, `reached`); `unshown` then says what they differ in
+    nevertheless, as far as that is known. A fitted .onnx file is run as its metadata say: in its order, or optimised by
+    ONNX Runtime. `note` says why nothing was run: other inputs, no runtime here, a time limit, or a format of which
+    nothing is proven or run (.json, and without `trust` .pt2, since PyTorch runs code that such a file brings).
 
-    `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes the shapes of inputs by name. A
-    difference raises nothing: see `rounds_alike`, `within` and `telling` of the result. Raises LoadError for bad files;
-    InvalidPlan for offsets that overwrite bytes still needed; UsageError for files of different formats, inputs that do
-    not fit the network, or a runtime that does not run the files; UnsupportedError where no runtime runs them or an
-    extra is missing.
+    `runtime`: litert (default) or tflm for .tflite, ort for .onnx, torch for .pt2. `shapes` fixes the shapes of inputs
+    by name. A difference raises nothing. Raises LoadError for bad files; InvalidPlan for offsets that overwrite bytes
+    still needed; UsageError for files of different formats, inputs that do not fit the network, or a runtime that does
+    not run the files; UnsupportedError where an extra is missing that reads them.
     """
-    suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
+    suffixes = {Path(path).suffix.lower() for path in (first, second)}
     if len(suffixes) > 1:
         raise UsageError(f"{first} and {second} are of different formats")
     (suffix,) = suffixes
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
-    if not able:
-        compared = dict.fromkeys(suffix for row in RUNTIMES.values() for suffix in row.suffixes)
-        raise refused(Path(first), f"{' and '.join(compared)} files are compared, not {suffix}")
-    chosen = able[0] if runtime is None else runtime
-    if chosen not in able:
-        raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(able)}")
-    graphs = [load(path, shapes=shapes) for path in (first, second)]  # a bad file is an error here, not in the runtime
+    if runtime is not None and runtime not in able:
+        raise UsageError(f"{runtime} does not run {suffix} files; choose {' or '.join(able) or 'none'}")
+    options = {"trust": True} if trust and suffix == ".pt2" else {}
+    # A bad file is an error here, not in the runtime.
+    graphs = [load(path, shapes=shapes, **options) for path in (first, second)]
     apart = inputs_difference(first, second, graphs)
     if apart:
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
     proof = prove_same(first, second, shapes=shapes)
+    if not able or (suffix == ".pt2" and not trust):
+        why = "PyTorch runs .pt2 files with --trust only" if able else f"{suffix} files hold no weights"
+        return replace(not_compared(why), proof=proof)
+    chosen: RuntimeName = runtime or able[0]
     settings = named_settings(second) if suffix == ".onnx" else None
     ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
-    comparison = compare_outputs(
-        first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
-    )
-    if not proof.proven:
-        comparison = replace(comparison, unshown=_unshown(first, second, graphs[0], comparison, seed, inputs))
-    return (
-        comparison
-        if runtime is not None or shapes
-        else with_offsets(first, second, comparison, seed=seed, inputs=inputs)
-    )
-
-
-def _unshown(
-    first: Named, second: Named, graph: Graph, comparison: Comparison, seed: int, inputs: Sequence[Named]
-) -> str:
-    """A message about a difference of the files that the runs do not show; "" where none is known."""
-    differences = unshown_differences(first, second)
-    for graphs in differences.graphs:
-        if not _taken(first, second, graphs, read_feeds(graph, inputs) if inputs else made_feeds(graph, seed=seed)):
-            return f"{graphs.what}, inside a part (If, Loop) that no run may have taken"
-    return f"{differences.values}, and outputs agree" if differences.values and comparison.rounds_alike else ""
-
-
-def _taken(first: Named, second: Named, graphs: OtherGraphs, feeds: Feeds) -> bool:
-    """Whether the runs are known to take the graphs that differ, in each file that has them."""
-    if Path(first).suffix.lower() != ".onnx":
-        return False
-    places = [(path, place) for path, place in ((first, graphs.first), (second, graphs.second)) if place is not None]
     try:
-        return bool(places) and all(all_taken(path, feeds, [place]) for path, place in places)
-    except UnsupportedError:
-        return False
+        comparison = compare_outputs(
+            first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
+        )
+    except (UnsupportedError, LimitReached) as error:
+        return replace(not_compared(str(error)), proof=proof)
+    if not proof.proven and suffix != ".pt2":
+        return _reached(first, second, comparison, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
+    if runtime is not None or shapes:
+        return comparison
+    return with_offsets(first, second, comparison, seed=seed, inputs=inputs)
+
+
+def _reached(
+    first: Named, second: Named, comparison: Comparison, *, shapes: Shapes | None, seed: int, time_limit_s: float
+) -> Comparison:
+    """The comparison after runs that aim at what the files differ in, unless other runs show a difference already."""
+    differences, outcome = unshown_differences(first, second), Reached()
+    if comparison.agrees():
+        outcome = reach(first, second, differences, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
+    hidden = next((each for each in differences.graphs if each.first not in outcome.places), None)
+    unshown = f"{hidden.what}, inside a part (If, Loop) that no run may have taken" if hidden else ""
+    if not unshown and differences.constants and comparison.agrees():
+        unshown = f"{differences.constants[0].what}, and outputs agree"
+    shown = outcome.difference
+    return replace(comparison, reached=shown, tried=outcome.tried, unshown="" if shown else unshown)
 
 
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
@@ -158,30 +159,38 @@ def compare_outputs(
     first: Named, second: Named, *, runtime: RuntimeName, shapes: Shapes | None = None, seed: int = 0,
     ordered: bool = False, inputs: Sequence[Named] = (), proof: Proof | None = None,
 ) -> Comparison:  # fmt: skip
-    """Run both files in `runtime` (litert, tflm or ort) on the same inputs, and compare their outputs. The inputs
-    follow one another in one session, so that states are compared, too. Tensors inside that both files have are
-    compared where the runtime shows them.
+    """Run both files in `runtime` (litert, tflm, ort, or torch, which runs code in the files) on the same inputs, and
+    compare their outputs. The inputs follow one another in one session, so that states are compared, too. Tensors
+    inside that both files have are compared where the runtime shows them.
 
     Made inputs that choose what runs are made otherwise where the first file does not run with them.
 
     ONNX Runtime runs both files with its default optimisations, but with `ordered` the second one in the file's order
     with none. `proof`: what is known already, for the result. Raises UnsupportedError where the runtime cannot run
-    them, UsageError for unknown runtimes and inputs that do not fit."""
+    them, or compute other outputs each time, UsageError for unknown runtimes and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
     row = RUNTIMES[runtime]
-    graphs = [load(path, shapes=shapes) for path in (first, second)]
+    graphs = [load(path, shapes=shapes, trust=row.compute is in_torch) for path in (first, second)]
     names = _common(*graphs) if row.looks_inside else []
     feeds, ours = _first_computed(row, first, graphs[0], names, seed, inputs)
     theirs = row.compute(second, feeds, inside=names, ordered=ordered)
-    outputs = [[value for run in computed.outputs for value in run] for computed in (ours, theirs)]
+    outputs = [_listed(computed) for computed in (ours, theirs)]
     comparison = replace(
         compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)
     )
+    if not comparison.rounds_alike:
+        again = row.compute(first, feeds, inside=())
+        if not compare_arrays(*(_listed(computed) for computed in (ours, again))).rounds_alike:
+            raise UnsupportedError(f"{runtime} computes other outputs of {first} each time on the same inputs")
     if ordered and not comparison.rounds_alike and first != second:
         comparison = _as_written(row, first, feeds, theirs, comparison)
     inside = [name for name in ours.inside if name in theirs.inside]
     note = first_difference(ours.inside, theirs.inside, exact=comparison.exact)
     return replace(comparison, inside=len(inside), inside_note=note)
+
+
+def _listed(computed: Computed) -> list[Array]:
+    return [value for run in computed.outputs for value in run]
 
 
 def _first_computed(
@@ -206,7 +215,7 @@ def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comp
     """The comparison without ONNX Runtime's optimisation of the first file, where it explains the difference: its note
     then says by how much the optimisation changes the outputs. Else `comparison` itself."""
     plain = row.compute(first, feeds, inside=(), ordered=True)
-    outputs = [[value for run in computed.outputs for value in run] for computed in (plain, theirs)]
+    outputs = [_listed(computed) for computed in (plain, theirs)]
     alone = compare_arrays(*outputs, runtime=comparison.runtime)
     if not alone.rounds_alike or comparison.max_abs_error is None:
         return comparison

@@ -40,8 +40,8 @@ def inputs_difference(first: str | os.PathLike[str], second: str | os.PathLike[s
     """How the inputs of two files differ, so that no array could be given to both; "" where they do not. A size that an
     .onnx file leaves open may be any number. `graphs`: the networks of the files with the sizes that are run.
 
-    Inputs correspond by their names in .onnx files, whose second may have fewer, and by position in .tflite files."""
-    if Path(first).suffix.lower() == ".tflite":
+    Inputs correspond by their names in .onnx files, whose second may have fewer, and by position in other files."""
+    if Path(first).suffix.lower() != ".onnx":
         ours, theirs = ([_of_graph(graph, tensor) for tensor in graph.inputs] for graph in graphs)
         if len(ours) != len(theirs):
             return f"the first takes {len(ours)} inputs, the second {len(theirs)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
-from downset.extras import onnxruntime_library, optional_library
+from downset.extras import onnxruntime_library, optional_library, torch_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.tflite.interpreter import open_interpreter
+from downset.formats.torch.read import trusted_program
 from downset.isolation import isolated
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_settings import open_session
@@ -29,7 +30,7 @@ from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.sessions import DEFAULT, FILE_ORDER
 from downset.text import brief
 
-__all__ = ["Computed", "in_litert", "in_ort", "in_tflm", "run_session", "with_outputs"]
+__all__ = ["Computed", "asked", "in_litert", "in_ort", "in_tflm", "in_torch", "run_session", "with_outputs"]
 
 Array = npt.NDArray[Any]
 Named = str | os.PathLike[str]
@@ -37,7 +38,8 @@ Named = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """`outputs`: those of each run, in the file's order. `inside`: other tensors of the first run, by name."""
+    """`outputs`: those of each run, in the file's order; none of one that failed. `inside`: other tensors of the first
+    run, by name."""
 
     outputs: Sequence[Sequence[Array]]
     inside: Mapping[str, Array]
@@ -47,27 +49,49 @@ def in_litert(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered:
     """Run the file in LiteRT. All runs use one interpreter, so that states are kept from run to run. There are no
     delegates, so the order of the file is the order of execution."""
     del ordered  # LiteRT runs every file in the file's order
-    return _asked("litert_here", path, feeds, inside, {})
+    return asked("litert_here", path, feeds, inside)
 
 
 def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
     """Run the file in TFLite Micro. All runs use one interpreter, so that states are kept from run to run."""
     del inside, ordered
-    return _asked("tflm_here", path, feeds, (), {})
+    return asked("tflm_here", path, feeds)
 
 
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
     """Run the file in ONNX Runtime on one thread: with `ordered` in the file's order without optimisation, otherwise
     with its default optimisations."""
-    return _asked("ort_here", path, feeds, inside, {"ordered": ordered})
+    return asked("ort_here", path, feeds, inside, options={"ordered": ordered})
 
 
-def _asked(function: str, path: Named, feeds: Feeds, inside: Sequence[str], more: Mapping[str, Any]) -> Computed:
+def in_torch(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+    """Run a .pt2 file in PyTorch, which runs code that the file brings."""
+    del inside, ordered
+    return asked("torch_here", path, feeds)
+
+
+def asked(
+    function: str,
+    path: Named,
+    feeds: Feeds,
+    inside: Sequence[str] = (),
+    *,
+    options: Mapping[str, bool] | None = None,
+    timeout_s: float | None = None,
+) -> Computed:
+    """Run one of the functions below, with its further `options`, in a worker process. With `failing` runs may fail one
+    by one, and calls share a process where one is shared (`isolation.reusing`)."""
+    chosen = options or {}
     with saved(feeds) as where:
-        arguments = {"path": os.fspath(path), **where, "inside": list(inside), **more}
-        arrays, _ = isolated("downset.runtimes.outputs", function, arguments)
+        arguments = {"path": os.fspath(path), **where, "inside": list(inside), **chosen}
+        arrays, _ = isolated(
+            "downset.runtimes.outputs", function, arguments, timeout_s=timeout_s, reuse="failing" in chosen
+        )
     count = int(arrays.pop("count"))
-    outputs = [[arrays[f"output_{run}_{index}"] for index in range(count)] for run in range(len(feeds))]
+    outputs = [
+        [arrays[f"output_{run}_{index}"] for index in range(count) if f"output_{run}_{index}" in arrays]
+        for run in range(len(feeds))
+    ]
     return Computed(
         outputs, {name: arrays[f"inside_{index}"] for index, name in enumerate(inside) if f"inside_{index}" in arrays}
     )
@@ -77,32 +101,50 @@ def _packed(outputs: Sequence[Sequence[Array]], inside: Mapping[int, Array]) -> 
     arrays = {
         f"output_{run}_{index}": value for run, values in enumerate(outputs) for index, value in enumerate(values)
     }
-    count = {"count": np.asarray(len(outputs[0]) if outputs else 0)}
+    count = {"count": np.asarray(max(map(len, outputs), default=0))}
     return arrays | {f"inside_{index}": value for index, value in inside.items()} | count
 
 
-def litert_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
+def _each(feeds: Feeds, run: Callable[[Mapping[str, Array]], list[Array]], failing: bool) -> list[list[Array]]:
+    """The outputs of each run; nothing for one that fails, where that is allowed."""
+    outputs: list[list[Array]] = []
+    for fed in feeds:
+        try:
+            outputs.append(run(fed))
+        except (ValueError, RuntimeError, UnsupportedError):
+            if not failing:
+                raise
+            outputs.append([])
+    return outputs
+
+
+def litert_here(
+    path: str, feeds: str, names: list[list[str]], inside: list[str], failing: bool = False
+) -> dict[str, Array]:
     """`in_litert` inside the worker process. Inputs are given by position, since two may have the same name."""
     runs = unpacked(feeds, names)
     interpreter = open_interpreter(path, preserve=bool(inside))
+    kept: dict[int, Array] = {}
+
+    def run_once(run: Mapping[str, Array]) -> list[Array]:
+        for detail, value in zip(details, run.values(), strict=True):
+            interpreter.set_tensor(detail["index"], value)
+        interpreter.invoke()
+        values = [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
+        if not kept and inside:
+            wanted = {name: index for index, name in enumerate(inside)}
+            for detail in interpreter.get_tensor_details():
+                if detail["name"] in wanted:
+                    kept[wanted[detail["name"]]] = np.array(interpreter.get_tensor(detail["index"]))
+        return values
+
     try:
         details = interpreter.get_input_details()
         for detail, value in zip(details, runs[0].values(), strict=True):
             if tuple(detail["shape"]) != value.shape:
                 interpreter.resize_tensor_input(detail["index"], value.shape)
         interpreter.allocate_tensors()
-        outputs: list[list[Array]] = []
-        kept: dict[int, Array] = {}
-        for run in runs:
-            for detail, value in zip(details, run.values(), strict=True):
-                interpreter.set_tensor(detail["index"], value)
-            interpreter.invoke()
-            outputs.append([np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()])
-            if not kept and inside:
-                wanted = {name: index for index, name in enumerate(inside)}
-                for detail in interpreter.get_tensor_details():
-                    if detail["name"] in wanted:
-                        kept[wanted[detail["name"]]] = np.array(interpreter.get_tensor(detail["index"]))
+        outputs = _each(runs, run_once, failing)
     except (ValueError, RuntimeError) as error:
         raise UnsupportedError(f"LiteRT cannot run {Path(path).name}: {error}") from None
     return _packed(outputs, kept)
@@ -126,13 +168,34 @@ def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) 
     return _packed(outputs, {})
 
 
-def ort_here(path: str, feeds: str, names: list[list[str]], inside: list[str], ordered: bool) -> dict[str, Array]:
+def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
+    """`in_torch` inside the worker process."""
+    del inside
+    torch = torch_library("running .pt2 files")
+    program = trusted_program(Path(path))
+    flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
+    outputs = []
+    try:
+        with torch.no_grad():
+            for run in unpacked(feeds, names):
+                given = [torch.from_numpy(np.ascontiguousarray(value)) for value in run.values()]
+                arguments, named = unflatten(given, program.call_spec.in_spec)
+                values = flatten(program.module()(*arguments, **named))[0]
+                outputs.append([np.asarray(value.detach().numpy()) for value in values])
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        raise UnsupportedError(f"PyTorch cannot run {Path(path).name}: {brief(error)}") from None
+    return _packed(outputs, {})
+
+
+def ort_here(
+    path: str, feeds: str, names: list[list[str]], inside: list[str], ordered: bool, failing: bool = False
+) -> dict[str, Array]:
     """`in_ort` inside the worker process."""
     library = onnxruntime_library()
     library.set_default_logger_severity(4)
     runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
     session = open_session(library, path, settings)
-    outputs = [run_session(session, run, None) for run in runs]
+    outputs = _each(runs, lambda run: run_session(session, run, None), failing)
     kept: dict[int, Array] = {}
     if inside:
         del session

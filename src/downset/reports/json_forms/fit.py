@@ -152,6 +152,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """docs/schemas/verify.json."""
     proof = comparison.proof
     return {
+        "proven": comparison.proven,
+        "reason": comparison.reason,
         "runtime": comparison.runtime,
         "equal": comparison.equal,
         "max_abs_error": comparison.max_abs_error,
@@ -162,5 +164,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "inside_note": comparison.inside_note,
         "equal_with_offsets": comparison.placed,
         "unshown_difference": comparison.unshown,
+        "tried": list(comparison.tried),
+        "reached_difference": comparison.reached,
         "proof": None if proof is None else named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
     }
