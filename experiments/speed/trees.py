@@ -1,4 +1,4 @@
-"""Orders of large graphs that fall apart, beside Liu's algorithm of 1987 and the merge of segments, in one run.
+"""Orders of large graphs that fall apart, compared with Liu's algorithm of 1987 and the merge of segments, in one run.
 
     python -m experiments.speed.trees [--quick]
 
@@ -63,7 +63,7 @@ class Network:
 
 
 def in_tree(operators: int) -> OrderProblem:
-    """At most three children, attached at random."""
+    """A tree of operators with at most three children each, attached at random."""
     network = Network(1)
     parent, open_, children = [-1], [0], [0] * operators
     for v in range(1, operators):
@@ -111,9 +111,9 @@ def _series_parallel(operators: int, seed: int) -> Network:
     ready = [0]
     while ready:
         node = ready.pop()
-        made = network.operator(*reads[node])
+        operator = network.operator(*reads[node])
         for end in leaving[node]:
-            reads[end].append(network.operator(made))
+            reads[end].append(network.operator(operator))
             waits[end] -= 1
             if not waits[end]:
                 ready.append(end)
@@ -136,7 +136,7 @@ def _cell(network: Network, inputs: Sequence[int], nodes: int) -> int:
         sources = network.random.sample(window, min(len(window), network.random.randint(1, 2)))
         read.update(sources)
         local.append(network.operator(network.operator(*sources)))
-    return network.operator(*(made for made in local if made not in read or made == local[-1]))
+    return network.operator(*(node for node in local if node not in read or node == local[-1]))
 
 
 def tree_of_cells(operators: int) -> OrderProblem:
@@ -154,10 +154,10 @@ def tree_of_cells(operators: int) -> OrderProblem:
 
 def chain_of_cells(operators: int) -> OrderProblem:
     network = Network(5, 100)
-    made = [network.operator()]
-    made.append(network.operator(made[0]))
+    outputs = [network.operator()]
+    outputs.append(network.operator(outputs[0]))
     while len(network) < operators:
-        made.append(_cell(network, made[-2:], 10))
+        outputs.append(_cell(network, outputs[-2:], 10))
     return network.problem()
 
 
@@ -180,9 +180,9 @@ def forward_backward(operators: int) -> OrderProblem:
         layers.append((last, network.operator(last)))
         last = layers[-1][1]
     gradient = network.operator(last)
-    for read, made in reversed(layers):
-        network.operator(network.operator(read, gradient))
-        gradient = network.operator(gradient, made)
+    for source, activation in reversed(layers):
+        network.operator(network.operator(source, gradient))
+        gradient = network.operator(gradient, activation)
     return network.problem()
 
 

@@ -14,7 +14,7 @@ namespace downset {
 
 // Operator v is an arc from node 2v to node 2v+1, a precedence an arc without segments. One source comes before all
 // others, and one sink after them. Arcs in series become one; so do parallel arcs of fixed operators, and an arc
-// without segments beside any other. O(operators + precedences + segments moved).
+// without segments parallel to any other. O(operators + precedences + segments moved).
 class ArcGraph {
 public:
     struct Arc {

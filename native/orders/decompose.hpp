@@ -71,7 +71,7 @@ private:
 
     // Puts chains in the place of the innermost parts; false where there are none left to try.
     bool search_regions() {
-        bool found = false;
+        bool replaced = false;
         for (const Region& region : Regions(graph_).find(kRegionSegments)) {
             if (states_ <= 0 || !tried_.emplace(region.from, region.to).second) continue;
             Chain chain, inside;
@@ -96,9 +96,9 @@ private:
                 links_.append(chain, links_.segment(stretch.hill, stretch.drop, operators));
             }
             graph_.replace(region.arcs, region.from, region.to, std::move(chain));
-            found = true;
+            replaced = true;
         }
-        return found;
+        return replaced;
     }
 
     // Sorts the segments of arcs topologically, the one whose first operator comes first where several may follow, and
@@ -111,8 +111,8 @@ private:
         std::vector<Ints> before(count), after(count);
         int part = 0;
         for (const auto& arc : arcs)
-            for (std::size_t at = 0; arc.from >= 0 && at < arc.chain.size(); ++at, ++part)
-                if (at) before[part].push_back(part - 1);
+            for (std::size_t place = 0; arc.from >= 0 && place < arc.chain.size(); ++place, ++part)
+                if (place) before[part].push_back(part - 1);
         for (const auto& [v, own] : part_of)
             for (const int u : problem_.lists.predecessors[v])
                 if (const auto other = part_of.find(u); other != part_of.end() && other->second != own)

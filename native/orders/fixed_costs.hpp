@@ -83,9 +83,9 @@ private:
         Bytes surely = 0, perhaps = 0;
         for (std::size_t place = 0; place < lists.in_place[v].size(); ++place) {
             const Ints& readers = lists.consumers[lists.in_place[v][place]];
-            const bool known = std::binary_search(readers.begin(), readers.end(), v) && last_of_all(readers);
-            if (known && readers.back() != v) continue;  // another reader runs after v
-            Bytes& most = known ? surely : perhaps;
+            const bool certain = std::binary_search(readers.begin(), readers.end(), v) && last_of_all(readers);
+            if (certain && readers.back() != v) continue;  // another reader runs after v
+            Bytes& most = certain ? surely : perhaps;
             most = std::max(most, lists.in_place_bytes[v][place]);
         }
         costs[v].hill -= surely;

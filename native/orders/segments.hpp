@@ -43,7 +43,7 @@ public:
     }
     // One segment of operators in this order.
     Segment segment(Bytes hill, Bytes drop, const Ints& operators) {
-        for (std::size_t at = 1; at < operators.size(); ++at) next_[operators[at - 1]] = operators[at];
+        for (std::size_t place = 1; place < operators.size(); ++place) next_[operators[place - 1]] = operators[place];
         return {hill, drop, operators.front(), operators.back(), true};
     }
     void append(Chain& chain, Segment segment) {
@@ -172,13 +172,13 @@ private:
     // What an operator that is not fixed may take over, of storages that it may be the last to read.
     void take_over(int v, int part, const std::vector<std::pair<int, int>>& place, OrderProblem::Lists& parts) const {
         const auto& lists = problem_.lists;
-        for (std::size_t at = 0; at < lists.in_place[v].size(); ++at) {
-            const int s = lists.in_place[v][at];
+        for (std::size_t candidate = 0; candidate < lists.in_place[v].size(); ++candidate) {
+            const int s = lists.in_place[v][candidate];
             if (fixed_.last_reader[s] >= 0 && fixed_.last_reader[s] != v) continue;
-            const auto found = std::lower_bound(place.begin(), place.end(), std::pair(s, 0));
-            if (found == place.end() || found->first != s) continue;
-            parts.in_place[part].push_back(found->second);
-            parts.in_place_bytes[part].push_back(lists.in_place_bytes[v][at]);
+            const auto entry = std::lower_bound(place.begin(), place.end(), std::pair(s, 0));
+            if (entry == place.end() || entry->first != s) continue;
+            parts.in_place[part].push_back(entry->second);
+            parts.in_place_bytes[part].push_back(lists.in_place_bytes[v][candidate]);
         }
     }
 };

@@ -95,8 +95,8 @@ private:
             table.at(index).closed = true;
             if (size > 0 && table.at(index).live <= live) {
                 Ints steps;
-                for (auto at = index; table.at(at).parent >= 0; at = table.at(at).parent)
-                    steps.push_back(table.runs[table.at(at).first_run]);
+                for (auto state = index; table.at(state).parent >= 0; state = table.at(state).parent)
+                    steps.push_back(table.runs[table.at(state).first_run]);
                 std::reverse(steps.begin(), steps.end());
                 return Stretch{peak - live, table.at(index).live - live, std::move(steps)};
             }

@@ -46,9 +46,9 @@ class Evidence:
 
     method: str
     """The name of the planner."""
-    value: float
+    value: int | float
     """The cost of the plan: bytes, or seconds of a latency or period."""
-    bound: float
+    bound: int | float
     """A number that no plan of the same problem can go below, in the unit of `value`."""
     proven: bool
     """Whether a finished search, or a bound that the plan meets, shows that the value equals the bound."""

@@ -195,6 +195,54 @@ def test_in_place_results_are_least_over_all_choices(records, data):
     assert many.bound <= least <= height(records, many.solution)
 
 
+@quick
+@given(records=record_sets(most=6, pins=False), data=st.data())
+def test_what_is_written_over_has_no_alias_that_is_still_needed(records, data):
+    """Records at one offset that live at one step are aliases that must be, or a pair that may be; and no choice of
+    pairs of which that holds gives less."""
+    assume(len(records) > 2)
+    group = data.draw(st.lists(st.integers(0, len(records) - 1), max_size=3, unique=True))
+    pairs = [
+        (i, j)
+        for i, j in permutations(range(len(records)), 2)
+        if records[i].stop - 1 == records[j].start and records[j].nbytes <= records[i].nbytes
+    ]
+    may = data.draw(st.lists(st.sampled_from(pairs), unique=True, max_size=3)) if pairs else []
+
+    def search(these, **_):
+        return exact(these, time_limit_s=1.0)
+
+    def apart(offsets, written):
+        for one, other in combinations(range(len(records)), 2):
+            aliases = {one, other} <= set(group) or {(one, other), (other, one)} & set(written)
+            if not (aliases and offsets[one] == offsets[other]):
+                check_placement([records[one], records[other]], [offsets[one], offsets[other]])
+
+    def lawful(written):
+        merged, place = merge_aliases(records, [group, *written] if group else written)
+        far = [sum(record.nbytes + record.alignment for record in records) * index for index in range(len(merged))]
+        far = [-(-offset // record.alignment) * record.alignment for offset, record in zip(far, merged, strict=True)]
+        try:
+            apart([far[at] for at in place], written)
+        except InvalidPlan:
+            return None
+        return least_height(merged)
+
+    found = plan_aliases(records, must=[group] if group else [], may=may, method=search)
+    apart(found.solution, may)
+    choices = [lawful(chosen) for count in range(len(may) + 1) for chosen in combinations(may, count)]
+    assert height(records, found.solution) == min(least for least in choices if least is not None)
+    many = plan_aliases(records, must=[group] if group else [], may=may * 4, method=search)
+    apart(many.solution, may)
+    assert many.bound <= height(records, found.solution) <= height(records, many.solution)
+
+
+def test_no_result_lies_over_an_alias_that_is_read_later():
+    records = [Record("a", 0, 2, 4), Record("b", 1, 3, 4), Record("c", 0, 4, 4)]
+    assert height(records, plan_aliases(records, must=[(0, 2)], may=[(0, 1)]).solution) == 8
+    assert height(records, plan_aliases(records, must=[(0, 2)], may=[(0, 1)] * 11).solution) == 8
+
+
 def test_three_that_live_at_one_step_are_not_written_over_one_another():
     records = [Record(name, 0, 1, 1) for name in "abc"]
     for pairs in ([(0, 1), (1, 2)], [(1, 2), (0, 1)], [(0, 1), (1, 2)] * 6):

@@ -10,6 +10,7 @@ from downset.arenas.check_records import check_placement
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
 from downset.errors import InfeasibleError
+from downset.memory.records import Record
 from tests.effort import cases
 from tests.oracles_arena import least_height
 from tests.strategies import record_sets
@@ -24,6 +25,17 @@ def test_the_height_is_the_least_and_the_proof_is_finished(found):
     check_placement(found, answer.solution)
     assert answer.proven
     assert height(found, answer.solution) == answer.bound == least_height(found)
+
+
+def test_the_proof_takes_no_step_for_every_byte_of_the_gap():
+    records = (
+        Record("a", -7, -5, 181208948158677327),
+        Record("b", -6, -4, 265274016572015060, 6),
+        Record("c", -7, -4, 148866029941607555, gaps=((-6, -5),)),
+    )
+    answer = exact(records, work_limit=2_000, time_limit_s=60.0)
+    assert answer.proven
+    assert answer.bound == least_height(records)
 
 
 @given(found=record_sets(most=6), short=st.integers(1, 20))

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from downset.arenas.plan import plan_arena
+from downset.arenas.plan import plan_arena, plan_shared
 from downset.errors import LoadError
 from downset.formats.c_header import c_header
 from downset.formats.plan_json import decode_plan, encode_plan, read_plan
 from downset.formats.writing import export
+from downset.joint.check import verify
+from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.records import Record
 from downset.orders.plan import plan_order
 from downset.plans import Arena, Order, Together
 from downset.reports.text import report
@@ -31,6 +34,21 @@ def test_json_round_trips_and_keeps_its_schema(graph, memory):
         assert raw["schema"] == 1
         jsonschema.validate(raw, {"$defs": parts, "$ref": f"#/$defs/{name}"})
     assert f"{arena.arena_bytes:,}" in report(graph, order, arena)
+
+
+@pytest.mark.parametrize("nbytes", [2**53 - 1, 2**53 + 1, 2**58 + 3])
+def test_bytes_above_what_floats_hold_come_back_the_same(nbytes):
+    arena = plan_arena([Record("a", 0, 2, nbytes), Record("b", 1, 3, 2)], method="best")
+    shared = plan_shared(arena.records)
+    chain = OrderProblem(((),), (Storage(nbytes, (0,), (0,), kept=True),))
+    for plan in (arena, shared, plan_order(chain)):
+        again = decode_plan(encode_plan(plan))
+        assert again == plan
+        assert again.evidence.value == plan.evidence.value >= nbytes
+        if isinstance(plan, Order):
+            verify(chain, again)
+        else:
+            verify(again)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,17 @@
 """Buffers: no run holds more than is stated, the worked case of one convolution, and bytes that may be shared."""
 
 import random
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
 from downset.pipelines.scheduling.clocks import frames_between
-from downset.pipelines.scheduling.events import Schedule, TimedBuffer, TimedTask, event_graph, period_s
+from downset.pipelines.scheduling.events import Schedule, TimedBuffer, TimedTask, check_live, event_graph, period_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, one_at_a_time, sequence
 from downset.pipelines.scheduling.slots import conflicts, fewest_slots
+from tests.effort import cases
 from tests.oracles_schedule import run
 from tests.schedule_cases import random_tasks
 
@@ -61,6 +63,22 @@ def jittered(draw, tasks, schedule, buffers, frames):
         if not moved:
             return starts, length
     raise AssertionError("deadlock")
+
+
+def test_tasks_of_next_to_no_time_do_not_wait_for_each_other():
+    """A cycle of such tasks within one frame gains no more than rounding does, and is a deadlock."""
+    shortest = 0
+    for seed in range(cases(1500)):
+        draw = random.Random(f"instant/{seed}")
+        tasks = random_tasks(draw, draw.randint(4, 8), 4)
+        tasks = [replace(task, seconds=task.seconds or draw.choice([0, 1e-24, 1e-14])) for task in tasks]
+        found = cyclic_schedule(tasks, 4)
+        if not found.period_s:
+            continue
+        buffers = fewest_slots(tasks, found.schedule, found.period_s, random_buffers(draw, tasks))
+        check_live(event_graph(tasks, found.schedule, buffers))
+        shortest += any(0 < task.seconds < 1 for task in tasks)
+    assert shortest
 
 
 def test_slots_keep_the_period_and_hold_in_runs_with_any_delays():

@@ -84,3 +84,11 @@ def test_analytic_prices(tmp_path):
     assert table({side_by_side: 2.0})(side_by_side) == 2.0
     with pytest.raises(KeyError):
         table({})(side_by_side)
+
+
+@pytest.mark.parametrize(("family", "says"), [(0b101, "unit 2 waits for another"), (0b1010, "a family names unit 3")])
+def test_a_family_that_cannot_be_merged_is_refused(family, says):
+    problem = StageProblem((0, 0, 1), (family,))
+    for method in ("ios", "lazy"):
+        with pytest.raises(UsageError, match=says):
+            ds.plan_stages(problem, lambda stage: 0.1 if stage.merged else 1.0, method=method)

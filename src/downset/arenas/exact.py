@@ -169,7 +169,7 @@ def _least(
                 out_of_reach = target
                 if outcome is native.compiled.Outcome.IMPOSSIBLE:
                     bound = target + grain
-            if outcome is not native.compiled.Outcome.SOLVED and value - out_of_reach <= max(grain, bound // 200):
+            if outcome is native.compiled.Outcome.LIMIT and value - out_of_reach <= max(grain, bound // 200):
                 break
             target = _between(out_of_reach, value, bound, grain)
         share *= 4

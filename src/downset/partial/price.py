@@ -87,6 +87,8 @@ class Surroundings:
     """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
     held_by: tuple[tuple[int, ...], ...]
     """By tensor: its storages."""
+    readers: tuple[frozenset[int], ...]
+    """By tensor: the operators that read its storages."""
 
     def alone(self, tensor: int) -> bool:
         """Whether no other tensor lies in the tensor's storage."""
@@ -114,7 +116,10 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
     held = tuple(storage_map.storages_of)
-    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held)
+    readers = tuple(
+        frozenset().union(*(storage_map.consumers[storage] for storage in held)) for held in storage_map.storages_of
+    )
+    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held, readers)
 
 
 class Pricing:
@@ -169,7 +174,7 @@ class Pricing:
             inputs=segment.inputs,
             input_bytes=nbytes,
             inputs_kept=[self.stays(tensor, segment) for tensor in segment.inputs],
-            inputs_apart=[tensor in self.graph.inputs for tensor in segment.inputs],
+            inputs_apart=[self.never_overwritten(tensor, segment) for tensor in segment.inputs],
             inputs_alone=[self.around.alone(tensor) for tensor in segment.inputs],
             results=segment.results,
             results_counted=[self.counts(tensor) for tensor in segment.results],
@@ -195,9 +200,16 @@ class Pricing:
         """Whether the bytes of an input are needed after the segment."""
         return self.around.needed_until[tensor] >= segment.stop
 
+    def never_overwritten(self, tensor: int, segment: Segment) -> bool:
+        """Whether no result may take the place of an input: the caller's inputs, and under some models what operators
+        outside the segment read too, even where they have run."""
+        if tensor in self.graph.inputs:
+            return True
+        return self.model.in_place_only_reader and not self.around.readers[tensor] <= set(segment.operators)
+
     def of_program(self, program: StripProgram) -> Price:
         """The price of these steps. O(steps)."""
-        graph, segment = self.graph, program.segment
+        segment = program.segment
         nbytes = [self.piece_bytes(piece.tensor, piece.rows) for piece in program.pieces]
         for piece, tensor in zip(program.results, segment.results, strict=True):
             if not self.counts(tensor):
@@ -209,7 +221,7 @@ class Pricing:
             *program.results,
             *(position for position, tensor in enumerate(segment.inputs) if self.stays(tensor, segment)),
         }
-        apart = {position for position, tensor in enumerate(segment.inputs) if tensor in graph.inputs}
+        apart = {place for place, tensor in enumerate(segment.inputs) if self.never_overwritten(tensor, segment)}
         shared = {position for position, tensor in enumerate(segment.inputs) if not self.around.alone(tensor)}
         peaks = _peaks(runs, nbytes, beside + sum(given), kept, apart, shared, self.model)
         computed = [step for step in program.steps if step.kind == "compute"]

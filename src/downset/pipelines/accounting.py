@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict, get_args
 
 from downset.clusters.model import Cluster
@@ -48,6 +48,12 @@ class Accounting:
     source: int | None = None
     sink: int | None = None
     window: int | None = None
+
+    def on(self, devices: Sequence[int]) -> Accounting:
+        """The same for a cluster of these devices only; a source or sink that is not among them is outside."""
+        place = {device: k for k, device in enumerate(devices)}
+        source, sink = (None if end is None else place.get(end) for end in (self.source, self.sink))
+        return replace(self, source=source, sink=sink)
 
 
 def accounting_of(

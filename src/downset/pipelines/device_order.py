@@ -31,8 +31,8 @@ class Canonical:
 
 
 def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
-    """Devices sorted by falling speed, then name. Two have the same type if their work costs the same, all pairs of
-    devices have one rate, and neither is in `apart`."""
+    """Devices sorted by falling speed; of equal ones those with less memory come first, those in `apart` last. Two have
+    the same type if their work costs the same, all pairs of devices have one rate, and neither is in `apart`."""
     devices = cluster.devices
     uniform = not cluster.network.links
     order = sorted(
@@ -62,7 +62,10 @@ def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
 
 def _kind(device: Device) -> Device:
     """The device with only the properties on which the cost of its work depends."""
-    return replace(device, name="", mac_per_s=device.speed, alpha=1.0, power_busy_w=None, power_idle_w=None)
+    relative = {kind: alpha / device.alpha for kind, alpha in device.alpha_of.items()}
+    return replace(
+        device, name="", mac_per_s=device.speed, alpha=1.0, alpha_of=relative, power_busy_w=None, power_idle_w=None
+    )
 
 
 def by_speed(cluster: Cluster) -> list[int]:
@@ -82,9 +85,11 @@ def sub_cluster(cluster: Cluster, devices: Sequence[int]) -> Cluster:
     return Cluster(tuple(cluster.devices[device] for device in devices), replace(cluster.network, links=links))
 
 
-def fastest_first(cluster: Cluster) -> Cluster:
-    """The same devices in the canonical order, which does not depend on the order of the file."""
-    return sub_cluster(cluster, canonical(cluster).order)
+def fastest_first(cluster: Cluster, *ends: str | None) -> Cluster:
+    """The same devices in the canonical order, which does not depend on the order of the file. `ends`: the names of
+    source and sink, which come last among equal devices."""
+    apart = [place for place, device in enumerate(cluster.devices) if device.name in ends]
+    return sub_cluster(cluster, canonical(cluster, apart).order)
 
 
 def rounded(form: Canonical, sets: int, *, faster: bool, like: Sequence[object] = ()) -> Canonical:

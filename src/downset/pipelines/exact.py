@@ -9,10 +9,10 @@ from pair to pair, a state also names the leader in front of the cut. Under a la
 latency, of which none beats another. With more than 4096 multisets, devices of similar speed are first taken as alike,
 all as slow as the slowest (for a plan) and all as fast as the fastest (for a bound); with more than 65536 the search
 ends there.
-Space: stages of consecutive units; any device may stay idle. In a stage the devices lie in order of falling speed (then
-of name) from the top row down, each with any number of rows, also none; any of them may lead. By resources a stage is
-one fused block (`load_search`). If messages take processor time, the bound leaves it out, and plans are searched under
-guides that count it (`message_guides`).
+Space: stages of consecutive units; any device may stay idle. In a stage the devices lie in order of falling speed (of
+equal ones source and sink last) from the top row down, each with any number of rows, also none; any of them may lead.
+By resources a stage is one fused block (`load_search`). If messages take processor time, the bound leaves it out, and
+plans are searched under guides that count it (`message_guides`).
 By the paper's equations a stage may be several blocks (`exact_search`). On links without overlap the search covers all
 of them; elsewhere it bounds them and tries those that the bounds leave.
 Plans of other planners with several blocks, tiles with columns or halo exchange are compared; the proof does not cover
@@ -51,7 +51,7 @@ __all__ = ["exact"]
 
 _ONE_BLOCK = (
     "stages of consecutive units on disjoint sets of devices, one fused block each, strips from the fastest device "
-    "down, one leader a stage"
+    "down (of equal ones source and sink last), one leader a stage"
 )
 """The space of plans by resources for which a bound and a proof hold."""
 _SHARE = 0.1
@@ -128,11 +128,9 @@ def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     """Offer the plan of least load on fewer devices: under a limit on window or latency more devices may be slower."""
     asked = best.asked
     place = {device: k for k, device in enumerate(devices)}
-    ends = asked.accounting.source, asked.accounting.sink
-    source, sink = (None if end is None else place.get(end) for end in ends)
     forbidden = frozenset((start, stop, place[one]) for start, stop, one in asked.forbidden if one in place)
     result = search_by_loads(
-        asked.problem, sub_cluster(asked.cluster, devices), replace(asked.accounting, source=source, sink=sink),
+        asked.problem, sub_cluster(asked.cluster, devices), asked.accounting.on(devices),
         incumbent_s=best.period_s, time_limit_s=best.left_s(), engine=asked.engine, forbidden=forbidden,
     )  # fmt: skip
     if result.stages:

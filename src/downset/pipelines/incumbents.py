@@ -108,7 +108,8 @@ class Incumbents:
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
         """Offer what planners make of the problem on these devices (default: all, in the order of strips). Once there
         is a plan, this ends at the deadline."""
-        order = canonical(self.asked.cluster).order
+        accounting = self.asked.accounting
+        order = canonical(self.asked.cluster, (accounting.source, accounting.sink)).order
         chosen = order if devices is None else tuple(devices)
         some = sub_cluster(self.asked.cluster, chosen)
         for planner in planners:
@@ -132,8 +133,8 @@ class Incumbents:
         answer = planner(
             self._coarse, some,
             **planner.taken(
-                comm=self.asked.accounting.comm, below_s=below, time_limit_s=MOMENT_S,
-                deadline=self.deadline,
+                comm=self.asked.accounting.comm, accounting=self.asked.accounting.on(devices), below_s=below,
+                max_latency_s=self.asked.max_latency_s, time_limit_s=MOMENT_S, deadline=self.deadline,
             ),
         )  # fmt: skip
         self.offer(on_devices(on_cuts(answer.stages, self._cuts), devices), outside=planner in OUTSIDE)

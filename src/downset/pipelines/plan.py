@@ -37,8 +37,8 @@ __all__ = ["plan_pipeline"]
 
 Planner = Callable[..., FoundPipeline]
 _SPACE = (
-    "stages of consecutive units on disjoint sets of devices, fused strips from the fastest device down, one leader a "
-    "stage"
+    "stages of consecutive units on disjoint sets of devices, fused strips from the fastest device down (of equal ones "
+    "source and sink last), one leader a stage"
 )
 """The plans of which a bound and a proof speak."""
 
@@ -80,7 +80,7 @@ def plan_pipeline(
         raise UsageError(f"max_latency_s must be above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
-    cluster = fastest_first(cluster)  # plans do not depend on the order of devices in a file
+    cluster = fastest_first(cluster, source, sink)  # plans do not depend on the order of devices in a file
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
     graph = network if isinstance(network, Graph) else None
     with clock.counting(work_limit, time_limit_s) as limit_s:

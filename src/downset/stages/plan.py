@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Unpack
 
 from downset import clock
+from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
+from downset.lattice import bits
 from downset.methods import EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
 from downset.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
@@ -42,7 +44,8 @@ def plan_stages(
 
     The plan's value is the sum of the prices; its bound and its proof hold if the prices do. The plan names no device
     and has `threads` 0. For a bare problem unit u of the plan is (u,), and no model is named. Raises UsageError for an
-    unknown method, option or choice, and LimitReached if no plan was found in time.
+    unknown method, option or choice and for a family whose units wait for each other, and LimitReached if no plan was
+    found in time.
     """
     check_engine(engine)
     check_time_limit(time_limit_s)
@@ -54,6 +57,7 @@ def plan_stages(
         units, problem = grouped.units, StageProblem(grouped.predecessors)
     else:
         units = tuple((unit,) for unit in range(len(problem.predecessors)))
+    _check_families(problem)
     begin = time.perf_counter()
     with clock.counting(work_limit, time_limit_s) as limit_s:
         stages: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
@@ -70,3 +74,15 @@ def plan_stages(
     if graph is not None:
         verify_stages(graph, plan)
     return plan
+
+
+def _check_families(problem: StageProblem) -> None:
+    """Raise UsageError for a family of which one unit waits for another: these cannot be one operator."""
+    for family in problem.families:
+        for unit in bits(family):
+            if unit >= len(problem.predecessors):
+                raise UsageError(f"a family names unit {unit}; there are {len(problem.predecessors)} units")
+            if problem.predecessors[unit] & family:
+                raise UsageError(
+                    f"unit {unit} waits for another unit of its family; units of a family are independent of each other"
+                )

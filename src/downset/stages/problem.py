@@ -19,8 +19,8 @@ Price = Callable[[Stage], float]
 
 @dataclass(frozen=True, slots=True)
 class StageProblem:
-    """`predecessors[u]`: mask of the units that unit u waits for, all below u. `families`: disjoint masks of units; any
-    two or more units of a family may be merged into one operator."""
+    """`predecessors[u]`: mask of the units that unit u waits for, all below u. `families`: disjoint masks of units
+    that do not wait for each other; any two or more units of a family may be merged into one operator."""
 
     predecessors: tuple[int, ...]
     families: tuple[int, ...] = ()

@@ -77,11 +77,10 @@ def plan_aliases(
     """Offsets in which the records of each group of `must` lie at one offset, and those of a pair of `may` do where it
     helps: an operator that may write its result over its input.
 
-    A pair of `may` is (input, result): the input's last step is the result's first, and the result is no larger. No
-    input is written over twice, no result lies over two inputs, and no record is a result and an input of pairs at one
-    step. Every lawful subset of up to 10 pairs is tried;
-    of more: all that are lawful, none, and what is left when single pairs that do not help are dropped. The bound holds
-    for every subset.
+    A pair of `may` is (input, result): the input's last step is the result's first, and the result is no larger. A set
+    of pairs is lawful where no other two records come to lie at one offset while both live: so no input is written over
+    twice, nor while an alias of it is needed. Every lawful subset of up to 10 pairs is tried; of more: all that are
+    lawful, none, and what is left when single pairs that do not help are dropped. The bound holds for every subset.
     """
     planner = choose(method, ARENAS, CONTRACT)
     check_records(records)
@@ -103,11 +102,11 @@ def plan_aliases(
 
     if len(may) <= _MOST_SUBSETS:
         subsets = (pairs for count in range(len(may), -1, -1) for pairs in combinations(may, count))
-        tried = [attempt(pairs) for pairs in subsets if _lawful(records, pairs) == list(pairs)]
+        tried = [attempt(pairs) for pairs in subsets if _lawful(records, must, pairs) == list(pairs)]
         value, _, offsets = min(tried, key=lambda item: item[0])
         bound = min(bound for _, bound, _ in tried)
         return Found(offsets, min(bound, value), bound >= value)
-    kept = _lawful(records, may)
+    kept = _lawful(records, must, may)
     value, _, offsets = min(attempt(kept), attempt([]), key=lambda item: item[0])
     for pair in may:
         fewer = [other for other in kept if other != pair]
@@ -126,17 +125,26 @@ def plan_aliases(
     return Found(offsets, min(bound, value), bound >= value)
 
 
-def _lawful(records: Sequence[Record], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The first pairs of which no two share an input or a result. A record that is the result of one pair and the input
-    of another must live for more than one step: at one step, three records would lie at one offset."""
-    sources: set[int] = set()
-    results: set[int] = set()
-    lawful = []
-    for source, result in pairs:
-        short = {i for i in (source, result) if records[i].stop - records[i].start == 1}
-        if source in sources or result in results or short & {source} & results or short & {result} & sources:
-            continue
-        sources.add(source)
-        results.add(result)
-        lawful.append((source, result))
+def _lawful(
+    records: Sequence[Record], must: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """The first pairs that may all be merged: of the records that then lie at one offset, two that live at one step are
+    a pair, or aliases that `must` are."""
+    _, alias = merge_aliases(records, must)
+    lawful: list[tuple[int, int]] = []
+    for pair in pairs:
+        _, place = merge_aliases(records, [*must, *lawful, pair])
+        allowed = {frozenset(one) for one in (*lawful, pair)}
+        if pair not in lawful and all(
+            place[one] != place[other]
+            or alias[one] == alias[other]
+            or frozenset((one, other)) in allowed
+            or not _meet(records[one], records[other])
+            for one, other in combinations(range(len(records)), 2)
+        ):
+            lawful.append(pair)
     return lawful
+
+
+def _meet(one: Record, other: Record) -> bool:
+    return any(low < stop and start < high for low, high in one.active() for start, stop in other.active())

@@ -79,7 +79,8 @@ class _Fewer:
             np.r_[plain.frames, counts[owners]][order],
         )
         self.least = 1e-12 * max(period, float(seconds.max(initial=0.0)), 1e-300)
-        self.instant = not all(task.seconds for task in tasks)
+        # Cycles of tasks this short gain no more than rounding does: only `check_live` sees that they deadlock.
+        self.instant = any(task.seconds <= 1e3 * self.least for task in tasks)
         for slack in (0.0, 1e-12, 1e-10, 1e-9):  # cycles of the period itself may gain by rounding
             self.period = period * (1 + slack)
             self.starts = np.full(plain.nodes, -math.inf)
