@@ -9,7 +9,7 @@ from typing import Unpack
 from downset import clock
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
-from downset.methods import EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
+from downset.methods import Method, check_time_limit, check_work_limit, choose
 from downset.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
@@ -29,7 +29,6 @@ def plan_stages(
     method: str | Method | Planner = "lazy",
     time_limit_s: float = 60.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
     **options: Unpack[StageOptions],
 ) -> StagePlan:
     """Stages of low total price: which units run side by side or merged, stage after stage.
@@ -44,7 +43,6 @@ def plan_stages(
     and has `threads` 0. For a bare problem unit u of the plan is (u,), and no model is named. Raises UsageError for an
     unknown method, option or choice, and LimitReached if no plan was found in time.
     """
-    check_engine(engine)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
     planner = choose(method, STAGERS, CONTRACT, options)
@@ -56,7 +54,7 @@ def plan_stages(
         units = tuple((unit,) for unit in range(len(problem.predecessors)))
     begin = time.perf_counter()
     with clock.counting(work_limit, time_limit_s) as limit_s:
-        stages: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
+        stages: FoundStages = planner(problem, price, time_limit_s=limit_s)
     seconds = time.perf_counter() - begin
     verify_schedule(problem, stages.stages)
     proven = stages.proven or stages.bound_s >= stages.cost_s
