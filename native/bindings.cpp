@@ -1,5 +1,5 @@
-// Bindings only: integers in, integers out. Each search is a header in the folder of its family, specified by a Python
-// twin or oracle that the tests hold it to. Every function takes its limits as arguments and runs without the GIL;
+// Bindings only: integers in, integers out. Each search is a header in the folder of its family, and names the oracle
+// that the tests hold it to. Every function takes its limits as arguments and runs without the GIL;
 // every argument is checked before a search sees it. An object that searches is for one thread at a time. The types of
 // it all for Python: src/downset/_native.pyi.
 #include <nanobind/nanobind.h>
@@ -128,8 +128,8 @@ void bind_arenas(nb::module_& module) {
                "round_limit"_a, "seed"_a, Unlocked(), "(Offsets, height in bytes, rounds).");
     module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, Unlocked(),
                "The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.");
-    module.def("spread", &spread, "records"_a, "sequence"_a, "capacities_bytes"_a, "block_bytes"_a, Unlocked(),
-               "(Arena, offset) of each record; ([], []) where one finds no room.");
+    module.def("spread", &spread, "records"_a, "sequence"_a, "capacities_bytes"_a, "block_bytes"_a, "choices"_a,
+               Unlocked(), "(Arena, offset) of each record; ([], []) where one finds no room.");
     module.def("fill_strip", &fill_strip, "records"_a, Unlocked(), "The offset of each record by best fit.");
     module.def("assign_in_order", &assign_in_order, "records"_a, "sequence"_a, "first"_a, Unlocked(),
                "The object of each record.");

@@ -13,8 +13,8 @@ from itertools import chain
 from types import SimpleNamespace
 
 from downset import Record
-from downset.arenas.gaps import place_in_order
 from downset.memory.bounds import offsets_bound
+from tests.arenas.oracles.gaps import place_in_order
 
 __all__ = ["PEERS", "cp_sat", "installed"]
 
@@ -27,7 +27,7 @@ def python_by_size(records: Sequence[Record], time_limit_s: float) -> Sequence[i
     """Greedy by size in Python: what the paper's algorithm 3 costs when it is not compiled. Our own."""
     del time_limit_s
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
-    return place_in_order(records, sequence, engine="python")
+    return place_in_order(records, sequence)
 
 
 def _ranks(records: Sequence[Record]) -> list[tuple[int, int]]:

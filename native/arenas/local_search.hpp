@@ -1,6 +1,6 @@
 // Offsets in one arena by local search over the sequence in which records are placed, each at its lowest free offset.
 // Every placement that cannot be lowered arises from some sequence, so nothing is lost by searching sequences.
-// Specified by `lowest_gap` in downset/arenas/gaps.py and the checker in downset/arenas/check_records.py.
+// Oracles: `lowest_gap` in tests/arenas/oracles/gaps.py and the checker in downset/arenas/check_records.py.
 #pragma once
 
 #include <algorithm>

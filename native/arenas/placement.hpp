@@ -1,5 +1,5 @@
 // Placement in one arena at scale: records one after the other into their smallest or lowest gap.
-// Specified by `place_in_order` in downset/arenas/gaps.py.
+// Oracle: `place_in_order` in tests/arenas/oracles/gaps.py.
 #pragma once
 
 #include <algorithm>

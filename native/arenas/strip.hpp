@@ -1,5 +1,5 @@
 // Strip packing by best fit: the lowest stretch of steps takes the longest record that lies within it.
-// Specified by `fill_strip` in downset/arenas/strip_packing.py.
+// Oracle: tests/arenas/oracles/strip.py.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Shared objects at scale: records one after the other into a free object. Specified by `assign_in_order` in
-// downset/arenas/objects_fit.py.
+// Shared objects at scale: records one after the other into a free object. Oracle:
+// tests/arenas/oracles/objects.py.
 #pragma once
 
 #include <algorithm>

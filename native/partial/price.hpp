@@ -1,4 +1,5 @@
-// What a segment in strips costs: the twin of `Pricing.strips` in downset/partial/price.py.
+// What a segment in strips costs. Oracle: tests/partial/oracles/price.py, by the program of
+// downset/partial/strip_program.py.
 #pragma once
 
 #include <algorithm>

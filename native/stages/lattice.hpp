@@ -1,5 +1,5 @@
-// Stages: the endings of every downset, and the cheapest chain of stages over them. Specified by its Python twin, class
-// StageLattice in downset/stages/endings.py. Operators are 0 … count-1 (at most 64), in a topological order.
+// Stages: the endings of every downset, and the cheapest chain of stages over them. Oracle:
+// tests/stages/oracles/lattice.py. Operators are 0 … count-1 (at most 64), in a topological order.
 #pragma once
 
 #include <algorithm>

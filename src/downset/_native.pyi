@@ -119,7 +119,11 @@ def place_in_order(records: Records, sequence: Sequence[int], lowest: bool) -> l
     """
 
 def spread(
-    records: Records, sequence: Sequence[int], capacities_bytes: Sequence[int], block_bytes: int
+    records: Records,
+    sequence: Sequence[int],
+    capacities_bytes: Sequence[int],
+    block_bytes: int,
+    choices: Sequence[Sequence[int]],
 ) -> tuple[list[int], list[int]]:
     """(Arena, offset) of each record; ([], []) where one finds no room."""
 

@@ -17,7 +17,6 @@ from typing import Any, Literal, get_args
 from downset.errors import InvalidPlan, UsageError
 
 __all__ = [
-    "ENGINES",
     "ChainName",
     "Chosen",
     "Contract",
@@ -34,8 +33,7 @@ __all__ = [
 ]
 
 EngineName = Literal["native", "python"]
-"""The compiled search, or the Python one that specifies it."""
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+"""The compiled search of a pipeline, or the Python one that specifies it."""
 
 _ROUNDING = 1e-9
 """The share of a value by which a stated bound may be above it: sums of seconds are rounded."""
@@ -192,8 +190,8 @@ def check_choice(what: str, value: object, choices: Collection[str]) -> None:
 
 def check_engine(engine: object) -> None:
     """Raise UsageError unless the engine is one of EngineName."""
-    if engine not in ENGINES:
-        raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(ENGINES)}")
+    if engine not in get_args(EngineName):
+        raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(get_args(EngineName))}")
 
 
 def check_time_limit(seconds: float, name: str = "time_limit_s") -> None:

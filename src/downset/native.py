@@ -21,7 +21,7 @@ else:
             from downset import _native
         except ImportError as error:
             raise UnsupportedError(
-                f"the native module is not built ({error}); reinstall downset where a C++20 compiler is, or pass "
-                "engine='python'"
+                f"the native module is not built ({error}); `python -m pip install .` in a checkout of downset builds "
+                "it, with a C++20 compiler"
             ) from None
         return _native

@@ -259,17 +259,30 @@ def test_importing_the_package_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_without_the_native_module_the_error_says_how_and_python_still_works():
-    code = (
-        "import sys; sys.modules['downset._native'] = None\n"
-        "from downset import OrderProblem, Storage, plan_order, UnsupportedError\n"
-        "problem = OrderProblem(((), (0,)), (Storage(3, (0,), (1,)), Storage(2, (1,), (1,))))\n"
-        "try: plan_order(problem)\n"
-        "except UnsupportedError as error: print('engine=' in str(error), 'compiler' in str(error))\n"
-        "print(plan_order(problem, engine='python').peak_bytes)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["True", "True", "5"], done.stderr
+WITHOUT_NATIVE = """
+import sys; sys.modules['downset._native'] = None
+from downset import OrderProblem, Record, StageProblem, Storage, UnsupportedError, plan_arena, plan_order, plan_stages
+problem = OrderProblem(((), (0,)), (Storage(3, (0,), (1,)), Storage(2, (1,), (1,))))
+for plan in (
+    lambda: plan_order(problem),
+    lambda: plan_arena([Record('a', 0, 1, 4)]),
+    lambda: plan_stages(StageProblem((0, 1)), lambda stage: 1.0),
+):
+    try: plan()
+    except UnsupportedError as error: print(error)
+print(plan_order(problem, method='file').peak_bytes)
+"""
+
+
+def test_without_the_native_module_the_error_says_how_to_build_it():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NATIVE], capture_output=True, text=True, check=False)
+    *errors, peak = done.stdout.splitlines()
+    assert len(errors) == 3, done.stderr
+    assert peak == "5"
+    for error in errors:
+        assert re.fullmatch(
+            r"the native module is not built \(.*\); `python -m pip install \.` .* C\+\+20 compiler", error
+        )
 
 
 @pytest.mark.parametrize(("text", "nbytes"), [("256KB", 262144), ("1.5MB", 1572864), ("7", 7), ("2GiB", 2**31)])

@@ -10,7 +10,6 @@ import downset as ds
 from downset.arenas.ties import TiesName
 from downset.commands.arena import arena as arena_command
 from downset.commands.fit import fit as fit_command
-from downset.commands.order import order as order_command
 from downset.commands.verify import verify as verify_command
 from downset.errors import UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Job, PlannedGraph
@@ -19,7 +18,6 @@ from downset.fitting.measuring import measure
 from downset.formats.reading import READERS, FileReader
 from downset.formats.writing import WRITERS, FileWriter
 from downset.memory.models import MEMORY_MODELS, MemoryName
-from downset.methods import EngineName
 from downset.results import Rewrite
 from downset.runtimes.compare import RUNTIMES, RuntimeName, compare_outputs
 from downset.runtimes.targets import TARGETS, Taken, Target, TargetName, targets_of
@@ -36,7 +34,6 @@ def test_the_typed_names_are_those_of_the_tables_and_of_the_commands():
     assert get_args(TargetName) == tuple(TARGETS) == choices(fit_command, "target")
     assert get_args(RuntimeName) == tuple(RUNTIMES) == choices(verify_command, "runtime")
     assert get_args(RewriteName) == choices(fit_command, "rewrite")
-    assert get_args(EngineName) == choices(order_command, "engine")
     assert get_args(TiesName) == choices(arena_command, "ties")
 
 

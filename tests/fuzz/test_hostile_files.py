@@ -264,7 +264,6 @@ def test_devices_are_read_by_no_command(fails, made, command):
 
 @pytest.mark.parametrize("option", [(), ("--align", 1 << 60)])
 def test_records_beyond_64_bits_are_refused(fails, tmp_path, option):
-    """What computes with any integers takes minutes for so many."""
     nbytes = 1 if option else 10**17
     rows = "".join(f"r{row},0,9,{nbytes}\n" for row in range(5000))
     (tmp_path / "r.csv").write_text(f"id,lower,upper,size\n{rows}")

@@ -121,11 +121,11 @@ def test_errors_of_a_graph_name_its_file(tmp_path, wrong):
 
 
 @pytest.mark.parametrize("plan", [plan_arena, plan_shared])
-def test_many_records_beyond_64_bits_are_refused(plan):
-    records = [Record(str(at), 0, 9, 10**17) for at in range(101)]
+def test_records_beyond_64_bits_are_refused(plan):
+    records = [Record(str(at), 0, 9, 10**17) for at in range(24)]
     with pytest.raises(UnsupportedError, match="64 bits"):
         plan(records)
-    assert plan(records[:50], method="naive").evidence.value == 50 * 10**17
+    assert plan(records[:23], method="naive").evidence.value == 23 * 10**17
 
 
 @pytest.mark.parametrize("group", ["two", [2], None, 2.5, 2])

@@ -168,7 +168,9 @@ FAULTS = [
     (lambda: records(active=[[(0, 2)], [(3, 3)]]), "active: [3, 3) is not an interval"),
     (lambda: records(active=[[(0, 2)], [(3, 5), (4, 6)]]), "active: [4, 6) is not an interval behind"),
     (lambda: native.place_in_order(records(), [0, 2], False), "sequence: 2 is not an index below 2"),
-    (lambda: native.spread(records(), [-1], [9], 0), "sequence: -1 is not an index below 2"),
+    (lambda: native.spread(records(), [-1], [9], 0, []), "sequence: -1 is not an index below 2"),
+    (lambda: native.spread(records(), [0], [9], 0, [[0]]), "choices: 1 entries; 2 are needed"),
+    (lambda: native.spread(records(), [0], [9], 0, [[0], [1]]), "choices: 1 is not an index below 1"),
     (lambda: native.assign_in_order(records(), [2], False), "sequence: 2 is not an index below 2"),
     (lambda: native.arena_within(records(), -1, 1.0, 9), "capacity: -1 bytes are less than nothing"),
     (lambda: native.arena_within(records(10_001), 9, 1.0, 9), "records: 10001 are more than a search"),
@@ -363,8 +365,10 @@ def draw_arenas(given):
     sequences = given.list(2, lambda: given.order(count))
     native.arena_local_search(found, sequences, given.number(), given.seconds(), given.number(0, 99), given.number())
     assert len(native.place_in_order(found, given.order(count), given.flag())) == count
-    native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number())
-    native.spread(found, given.order(count), [], given.number(0, 20))
+    native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number(), [])
+    choices = given.list(count, lambda: given.order(2))
+    native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number(), choices)
+    native.spread(found, given.order(count), [], given.number(0, 20), [])
     assert len(native.fill_strip(found)) == count
     native.assign_in_order(found, given.order(count), given.flag())
     maxima = given.numbers(count // 2)

@@ -17,6 +17,7 @@ from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
 from downset.partial.strip_program import most_strips, strip_program
 from tests.effort import cases
+from tests.partial.oracles.price import price_of
 from tests.spatial import in_int8, spatial_graphs
 
 MODELS = [model for model in MEMORY_MODELS.values() if not model.concat_is_view]
@@ -41,11 +42,9 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         return
     persistent = Persistent(tuple(range(100, 100 + len(graph.ops))), 7, 3)
     for model in MODELS:
-        price = Pricing(graph, form, model, persistent=persistent, engine="python").of_program(program)
-        compiled = Pricing(graph, form, model, persistent=persistent).strips(
-            segment, strips, recomputed=recomputed, even=even
-        )
-        assert compiled == price
+        pricing = Pricing(graph, form, model, persistent=persistent)
+        price = pricing.strips(segment, strips, recomputed=recomputed, even=even)
+        assert price == price_of(pricing, program)
         live = profile(order_problem(striped, model), range(len(striped.ops)))
         inside = live[segment.first : segment.first + price.extra_operators + len(segment.operators)]
         assert len(striped.ops) == len(graph.ops) + price.extra_operators

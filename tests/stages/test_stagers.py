@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from downset.errors import UsageError
 from downset.lattice import bits
 from downset.stages.endings import ENDINGS
-from downset.stages.ios import ios, strategies_of
+from downset.stages.ios import ios, nanoseconds, strategies_of
 from downset.stages.lazy import lazy
 from downset.stages.planners import STAGERS
 from downset.stages.price import SimulatedDevice, simulated
 from downset.stages.problem import Stage, StageProblem, groups_of
+from tests.stages.oracles.lattice import StageLattice
 from tests.stages.test_stage_lattice import endings_of, one_root
 from tests.strategies import precedences
 
@@ -70,6 +71,14 @@ def least(problem, price, max_ops, max_groups, strategy):
     return best[everything]
 
 
+def written_out(problem, price, max_ops, max_groups, strategy, endings):
+    """The cost of the cheapest chain of the oracle's endings."""
+    lattice = StageLattice(problem.predecessors, max_ops=max_ops, max_groups=max_groups, endings=endings)
+    ways = [strategies_of(problem, units, strategy) for units in lattice.stages()]
+    prices = [min((nanoseconds(price(stage)) for stage in stages), default=-1) for stages in ways]
+    return lattice.solve(prices)[1] / 1e9
+
+
 @given(problems(), st.integers(0, 1000), st.sampled_from(sorted(STAGERS)))
 def test_every_plan_is_a_schedule_and_costs_what_it_says(problem, seed, method):
     price = arbitrary(seed)
@@ -91,8 +100,9 @@ def test_ios_is_the_best_schedule_there_is(problem, seed, max_ops, max_groups, s
     assert found.cost_s == pytest.approx(least(problem, price, max_ops, max_groups, strategy), rel=1e-9)
     narrow = ios(problem, price, max_ops=max_ops, max_groups=max_groups, strategy=strategy, endings="ios")
     assert found.cost_s <= narrow.cost_s
-    written = ios(problem, price, max_ops=max_ops, max_groups=max_groups, strategy=strategy, engine="python")
-    assert written.cost_s == pytest.approx(found.cost_s, rel=1e-12)
+    for result, endings in ((found, "all"), (narrow, "ios")):
+        written = written_out(problem, price, max_ops, max_groups, strategy, endings)
+        assert written == pytest.approx(result.cost_s, rel=1e-12)
 
 
 def device_of(problem, data):
@@ -117,17 +127,16 @@ def test_lazy_is_optimal_where_its_bound_holds(problem, data, strategy):
 def test_lazy_searches_what_ios_does_under_every_limit(problem, data, max_ops, max_groups, strategy, endings):
     price = simulated(device_of(problem, data))
     options = {"max_ops": max_ops, "max_groups": max_groups, "strategy": strategy, "endings": endings}
-    full = ios(problem, price, **options, engine="python")
-    for engine in ("native", "python"):
-        few = lazy(problem, price, budget=10_000, engine=engine, **options)
-        assert few.proven
-        assert few.cost_s == pytest.approx(full.cost_s, abs=1e-9 * len(problem.predecessors))
-        check_schedule(problem, few.stages)
-        for stage in few.stages:
-            assert len(stage.groups) <= max_groups
-            assert max(map(len, stage.groups)) <= max_ops
-            if endings == "ios" and not stage.merged:
-                assert all(one_root(problem.predecessors, group) for group in stage.groups)
+    few = lazy(problem, price, budget=10_000, **options)
+    assert few.proven
+    full = written_out(problem, price, **options)
+    assert few.cost_s == pytest.approx(full, abs=1e-9 * len(problem.predecessors))
+    check_schedule(problem, few.stages)
+    for stage in few.stages:
+        assert len(stage.groups) <= max_groups
+        assert max(map(len, stage.groups)) <= max_ops
+        if endings == "ios" and not stage.merged:
+            assert all(one_root(problem.predecessors, group) for group in stage.groups)
 
 
 @given(problems(), st.data(), st.integers(0, 4))

@@ -26,7 +26,7 @@ from downset import native
 from downset.arenas.best import best, quick_offsets
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
-from downset.arenas.native_form import native_records, small_enough
+from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
@@ -69,7 +69,7 @@ def exact(
         check_whole("capacity", capacity)
     deadline = time.perf_counter() + time_limit_s
     node_limit = _MOST_NODES if work_limit is None else min(work_limit, _MOST_NODES)
-    searched = len(records) <= _MOST_RECORDS and small_enough(records)
+    searched = len(records) <= _MOST_RECORDS
     at_bound, outcome = Found((), 0), native.compiled.Outcome.LIMIT
     if capacity is None and searched:
         at_bound, outcome = _at_bound(records, time.perf_counter() + _BOUND_SHARE * time_limit_s, node_limit)

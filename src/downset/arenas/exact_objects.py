@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from downset import native
 from downset.arenas.best import best_objects, quick_objects
-from downset.arenas.native_form import native_records, small_enough
+from downset.arenas.native_form import native_records
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import positional_maxima
@@ -46,7 +46,7 @@ def exact_objects(
     start = quick_objects(records)
     if start.proven or (capacity is not None and total_bytes(records, start.solution) <= capacity):
         return start
-    if len(records) > _MOST_RECORDS or not small_enough(records):
+    if len(records) > _MOST_RECORDS:
         return best_objects(records)
     total = total_bytes(records, start.solution)
     state_limit = _STATES if work_limit is None else min(work_limit, _STATES)

@@ -16,7 +16,7 @@ from downset import native
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import height as height_of
 from downset.arenas.gaps import place_in_order
-from downset.arenas.native_form import native_records, small_enough
+from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
@@ -48,7 +48,7 @@ def local_search(
     bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)
-    if len(records) > _MOST_RECORDS or not small_enough(records):
+    if len(records) > _MOST_RECORDS:
         return _first_fits(records, bound, time.perf_counter() + time_limit_s)
     most = min(_ROUNDS, 500 * len(records) ** 2) if rounds is None else rounds
     allowed = most if work_limit is None else min(most, work_limit)

@@ -15,10 +15,9 @@ Deviations: the paper leaves open which stage a size equal to a positional maxim
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from downset.arenas.objects_fit import fits, occupy
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound, positional_maxima
 from downset.memory.records import Record
@@ -56,7 +55,8 @@ def _assign_stage(
         if chosen < 0:
             chosen = len(busy)
             busy.append([])
-        occupy(busy[chosen], pieces[index])
+        for piece in pieces[index]:
+            insort(busy[chosen], piece)
         object_of[index] = chosen
         for other, (_, gap, held) in closest.items():
             now = _distance(busy[chosen], pieces[other])
@@ -74,7 +74,7 @@ def _closest(busy: Sequence[Sequence[Interval]], pieces: Sequence[Interval]) -> 
 
 def _distance(busy: Sequence[Interval], pieces: Sequence[Interval]) -> int:
     """Idle steps between the pieces and the closest busy interval; −1 where they overlap."""
-    if not fits(busy, pieces):
+    if not _free(busy, pieces):
         return -1
     low, high = pieces[0][0], pieces[-1][1]
     position = bisect_left(busy, (low, low))
@@ -82,3 +82,14 @@ def _distance(busy: Sequence[Interval], pieces: Sequence[Interval]) -> int:
     after = bisect_left(busy, (high, high))
     behind = busy[after][0] - high if after < len(busy) else None
     return min((gap for gap in (before, behind) if gap is not None), default=0)  # neither: in a gap of the record
+
+
+def _free(busy: Sequence[Interval], pieces: Sequence[Interval]) -> bool:
+    """Whether an object that is busy in these ascending intervals is free in all of `pieces`. O(log n) a piece.
+
+    One interval tree an object in the paper; a sorted list serves, as the intervals of an object never overlap."""
+    for low, high in pieces:
+        position = bisect_left(busy, (high, high))  # intervals that begin before `high` end before `position`
+        if position and busy[position - 1][1] > low:
+            return False
+    return True

@@ -81,8 +81,8 @@ def plan_arena(
 
     Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time. Of
     bare records, the error's `result` is the best arena that a search found before; None without a search. Raises
-    UsageError for an unknown method, option or choice, UnsupportedError for more than 100 records that 64 bits do not
-    hold together.
+    UsageError for an unknown method, option or choice, UnsupportedError for records that 64 bits do not hold
+    together.
     """
     check_ties(ties)
     check_time_limit(time_limit_s)

@@ -74,7 +74,7 @@ def _found() -> dict[str, Any]:
 
 
 def _native() -> str:
-    """Whether the compiled searches are installed; without them planners run in Python."""
+    """Whether the compiled searches are installed; without them few planners run."""
     from downset.errors import UnsupportedError
 
     try:

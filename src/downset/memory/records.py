@@ -1,7 +1,7 @@
 """Tensor usage records: the input of an arena planner. `formats.records_csv` reads and writes them as CSV files.
 
 The term is that of the memory-management paper (section 3). Intervals here are half-open: the paper's [first, last] is
-[first, last + 1). Steps are integers of any size; only their order matters.
+[first, last + 1). Steps may be far apart: only their order matters.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from downset.graph.core import Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import SAME, RowForm
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import EngineName, check_time_limit, check_work_limit
+from downset.methods import check_time_limit, check_work_limit
 from downset.partial.front import Option, PartialPlan, compose, front_of
 from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
@@ -87,14 +87,13 @@ def partial_front(
     limits: PartialLimits | None = None,
     form: RowForm | None = None,
     persistent: Persistent | None = None,
-    engine: EngineName = "native",
 ) -> PartialFront:
     """The front of partial execution of a network in the order of its operators. A larger limit never gives a worse
     plan.
 
     `form`: the network's rows (by default `row_form`); it marks as whole the operators that a runtime cannot compute in
     strips. `persistent`: what a runtime keeps for each operator. Raises UnsupportedError for memory models in which
-    concatenations cost no bytes and where the native engine is not built, UsageError for unknown names and limits that
+    concatenations cost no bytes and where the native module is not built, UsageError for unknown names and limits that
     are not positive.
     """
     limits = limits or PartialLimits()
@@ -102,7 +101,7 @@ def partial_front(
     check_work_limit(limits.work_limit)
     deadline = time.perf_counter() + limits.time_limit_s
     form = form or row_form(graph, halos_required=False)
-    pricing = Pricing(graph, form, memory_model(memory), persistent=persistent, engine=engine)
+    pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
     search = _PartialSearch(graph, form, pricing, limits, deadline)
     segments = tuple(find_segments(graph, form))
     bound = least_peak(form, pricing, segments)
@@ -110,7 +109,7 @@ def partial_front(
         # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
         # worse.
         apart = replace(pricing.model, name="apart", kernels=None, in_place=frozenset())
-        search.explore(segments, least_peak(form, Pricing(graph, form, apart, engine=engine), segments), apart=True)
+        search.explore(segments, least_peak(form, Pricing(graph, form, apart), segments), apart=True)
     search.explore(segments, bound)
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)

@@ -1,7 +1,7 @@
 """The cheapest chain of stages; every stage is priced.
 
 Source: IOS §4, Algorithm 1, with the pruning of §4.3.
-Names: S → downset; S' → ending, a stage; cost[S] → cost in `StageLattice.solve`; GenerateStage → the cheapest of
+Names: S → downset; S' → ending, a stage; cost[S] → cost in native/stages/lattice.hpp; GenerateStage → the cheapest of
 `strategies_of`; r → max_ops, operators in a group; s → max_groups, groups in a stage; P → both limits.
 Complexity: O(C(n/d + 2, 2)^d) pairs of a downset and an ending for n units of width d; one price per different ending
 and strategy.
@@ -12,18 +12,13 @@ Costs are added in whole nanoseconds. Of equal prices, groups side by side are p
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-from downset import clock
-from downset.errors import LimitReached
-from downset.methods import EngineName, check_choice
-from downset.stages.endings import PAIR_LIMIT, EndingsName, stage_lattice
+from downset.methods import check_choice
+from downset.stages.endings import EndingsName, stage_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
-if TYPE_CHECKING:
-    from downset.stages.endings import Lattice
-
-__all__ = ["STRATEGIES", "StrategyName", "ios", "nanoseconds", "searched_lattice", "strategies_of"]
+__all__ = ["STRATEGIES", "StrategyName", "ios", "nanoseconds", "strategies_of"]
 
 StrategyName = Literal["both", "parallel", "merge"]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
@@ -45,35 +40,6 @@ def strategies_of(problem: StageProblem, units: int, strategy: StrategyName) -> 
     return tuple(strategies)
 
 
-def searched_lattice(
-    problem: StageProblem,
-    *,
-    strategy: StrategyName,
-    max_ops: int,
-    max_groups: int,
-    endings: EndingsName,
-    time_limit_s: float,
-    engine: EngineName,
-) -> Lattice:
-    """All stages of the problem within the limits. Raises LimitReached if the time or PAIR_LIMIT ends the enumeration,
-    UsageError for an unknown strategy."""
-    check_choice("strategy", strategy, STRATEGIES)
-    lattice = stage_lattice(
-        problem.predecessors,
-        max_ops=max_ops,
-        max_groups=max_groups,
-        endings=endings,
-        time_limit_s=time_limit_s,
-        engine=engine,
-    )
-    if not lattice.complete():
-        raise LimitReached(
-            f"the endings of {len(problem.predecessors)} units could not be enumerated within "
-            f"{clock.told(time_limit_s)} and {PAIR_LIMIT:,} pairs"
-        )
-    return lattice
-
-
 def ios(
     problem: StageProblem,
     price: Price,
@@ -83,18 +49,12 @@ def ios(
     endings: EndingsName = "all",
     strategy: StrategyName = "both",
     time_limit_s: float = 60.0,
-    engine: EngineName = "native",
 ) -> FoundStages:
     """The cheapest stages by the given prices, with at most `max_ops` units in a group and `max_groups` groups in a
     stage. Raises LimitReached if the endings cannot be enumerated in time; then split the units into blocks."""
-    lattice = searched_lattice(
-        problem,
-        strategy=strategy,
-        max_ops=max_ops,
-        max_groups=max_groups,
-        endings=endings,
-        time_limit_s=time_limit_s,
-        engine=engine,
+    check_choice("strategy", strategy, STRATEGIES)
+    lattice = stage_lattice(
+        problem.predecessors, max_ops=max_ops, max_groups=max_groups, endings=endings, time_limit_s=time_limit_s
     )
     ways = [strategies_of(problem, units, strategy) for units in lattice.stages()]
     priced = [[(nanoseconds(price(stage)), stage) for stage in stages] for stages in ways]

@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from downset import clock
-from downset.methods import EngineName
-from downset.stages.endings import EndingsName
-from downset.stages.ios import StrategyName, nanoseconds, searched_lattice
+from downset.methods import check_choice
+from downset.stages.endings import EndingsName, stage_lattice
+from downset.stages.ios import STRATEGIES, StrategyName, nanoseconds
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
 if TYPE_CHECKING:
-    from downset.stages.endings import Lattice
+    from downset import _native
 
 __all__ = ["lazy"]
 
@@ -40,7 +40,7 @@ class _Prices:
     """Known and assumed prices of all ways to run a stage: way 2i runs stage i side by side, way 2i + 1 merged."""
 
     def __init__(
-        self, problem: StageProblem, lattice: Lattice, price: Price, strategy: StrategyName, share: float
+        self, problem: StageProblem, lattice: _native.StageLattice, price: Price, strategy: StrategyName, share: float
     ) -> None:
         self._problem, self._price = problem, price
         self._masks: list[int] = lattice.stages()
@@ -99,7 +99,7 @@ class _Prices:
             assumed[kind] = np.maximum(self._bounds[kind], (share * self._total[kind]).astype(np.int64))
         return self._with_measured(assumed)
 
-    def solve(self, lattice: Lattice, costs: Costs) -> tuple[list[int], int]:
+    def solve(self, lattice: _native.StageLattice, costs: Costs) -> tuple[list[int], int]:
         """The ways of the cheapest chain, and its cost."""
         beside, merged = costs[0::2], costs[1::2]
         best = np.minimum(beside, merged)
@@ -123,7 +123,6 @@ def lazy(
     bound_share: float = 0.9,
     free: Callable[[Stage], bool] = _nothing_free,
     time_limit_s: float = 60.0,
-    engine: EngineName = "native",
 ) -> FoundStages:
     """The cheapest chain of priced stages, with the optimistic bound. If `proven`, no chain within the limits costs
     less, provided that every stage costs at least `bound_share` of its longest group.
@@ -133,14 +132,9 @@ def lazy(
     Raises LimitReached if the endings cannot be enumerated in time.
     """
     deadline = clock.now() + time_limit_s
-    lattice = searched_lattice(
-        problem,
-        strategy=strategy,
-        max_ops=max_ops,
-        max_groups=max_groups,
-        endings=endings,
-        time_limit_s=time_limit_s,
-        engine=engine,
+    check_choice("strategy", strategy, STRATEGIES)
+    lattice = stage_lattice(
+        problem.predecessors, max_ops=max_ops, max_groups=max_groups, endings=endings, time_limit_s=time_limit_s
     )
     prices = _Prices(problem, lattice, price, strategy, bound_share)
     left, late = budget, False

@@ -11,7 +11,7 @@ from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.lattice import bits
-from downset.methods import EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
+from downset.methods import Method, check_time_limit, check_work_limit, choose
 from downset.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
@@ -31,7 +31,6 @@ def plan_stages(
     method: str | Method | Planner = "lazy",
     time_limit_s: float = 60.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
     **options: Unpack[StageOptions],
 ) -> StagePlan:
     """Stages of low total price: which units run side by side or merged, stage after stage.
@@ -47,7 +46,6 @@ def plan_stages(
     unknown method, option or choice and for a family whose units wait for each other, and LimitReached if no plan was
     found in time.
     """
-    check_engine(engine)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
     planner = choose(method, STAGERS, CONTRACT, options)
@@ -60,7 +58,7 @@ def plan_stages(
     _check_families(problem)
     begin = time.perf_counter()
     with clock.counting(work_limit, time_limit_s) as limit_s:
-        stages: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
+        stages: FoundStages = planner(problem, price, time_limit_s=limit_s)
     seconds = time.perf_counter() - begin
     verify_schedule(problem, stages.stages)
     proven = stages.proven or stages.bound_s >= stages.cost_s

@@ -140,7 +140,7 @@ class _BankSearch:
             self._descend(0, 0, [[] for _ in self.banks])
 
     def _spill(self, sequence: Sequence[int]) -> None:
-        spilled = spill(self.records, sequence, [bank.bytes for bank in self.banks], choices=self._limited())
+        spilled = spill(self.records, sequence, [bank.bytes for bank in self.banks], choices=self.choices)
         if spilled is None:
             return
         cost = sum(
@@ -149,9 +149,6 @@ class _BankSearch:
         )
         if self.best is None or cost < self.best[0]:
             self.best = (cost, *spilled)
-
-    def _limited(self) -> Sequence[Sequence[int]] | None:
-        return self.choices if any(len(places) < len(self.banks) for places in self.choices) else None
 
     def _descend(self, position: int, cost: int, held: list[list[int]]) -> None:
         if self.best is not None and cost + self.rest[position] >= self.best[0]:
