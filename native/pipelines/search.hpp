@@ -1,5 +1,5 @@
 // Pipelines of least period: a search over (cut, multiset of devices used), each stage split exactly into integer rows.
-// Specified by its Python twin in downset/pipelines/exact_python.py. MACs and bytes are whole numbers, seconds double.
+// MACs and bytes are whole numbers, seconds double.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-"""Exact pipelines held to full enumeration of cuts, device assignments and integer rows; the engines to each other."""
+"""Exact pipelines held to full enumeration of cuts, device assignments and integer rows, and to plain Python."""
 
 import math
 from itertools import pairwise
@@ -16,15 +16,16 @@ from downset.pipelines.problem import quantities
 from downset.pipelines.strip_prices import needs
 from tests.oracles_pipeline import least_period
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
+from tests.pipelines.oracles.rounds import least_rounds
 
 pytestmark = pytest.mark.native
 
 COUNT = 500
 
 
-def searched(problem, cluster, *, comm, limit=None, engine="native", several=False, forbidden=frozenset()):
+def searched(problem, cluster, *, comm, limit=None, several=False, forbidden=frozenset()):
     return search(
-        problem, cluster, comm=comm, max_latency_s=limit, time_limit_s=30.0, engine=engine, several_blocks=several,
+        problem, cluster, comm=comm, max_latency_s=limit, time_limit_s=30.0, several_blocks=several,
         forbidden=forbidden,
     ).period_s  # fmt: skip
 
@@ -52,7 +53,7 @@ def test_exact_is_the_least_of_all_plans(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_native_is_its_python_twin(kind):
+def test_the_search_is_its_python_twin(kind):
     for seed in range(1000, 1025):
         random, problem, cluster, comm = instance(kind, seed)
         several = kind in ("links", "pairs")
@@ -63,9 +64,9 @@ def test_native_is_its_python_twin(kind):
             twins = [k for k, d in enumerate(cluster.devices) if d.speed == cluster.devices[device].speed]
             forbidden = frozenset((a, b, k) for a, b, _ in forbidden for k in twins)
         for banned in (frozenset(), forbidden):
-            native = searched(problem, cluster, comm=comm, several=several, forbidden=banned)
-            python = searched(problem, cluster, comm=comm, several=several, forbidden=banned, engine="python")
-            assert native == pytest.approx(python, rel=1e-7), seed
+            found = searched(problem, cluster, comm=comm, several=several, forbidden=banned)
+            least = least_rounds(problem, cluster, comm=comm, several_blocks=several, forbidden=banned)
+            assert found == pytest.approx(least, rel=1e-7), seed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +94,7 @@ def test_stages_of_several_blocks(kind):
         problem = random_chain(random, layers=4, rows=9) if seed % 4 else random_graph(random, units=3, rows=6)
         cluster, comm = random_cluster(random, kind), random.choice(["paper", "resources"])
         found = search(problem, cluster, comm=comm, time_limit_s=30.0)
-        least = searched(problem, cluster, comm=comm, several=True, engine="python")
+        least = least_rounds(problem, cluster, comm=comm)
         assert found.finished and found.bound_s <= least * (1 + 1e-7) <= found.period_s * (1 + 2e-7), seed
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         assert period_and_latency(cluster, stages)[0] == pytest.approx(found.period_s, rel=1e-9), seed

@@ -1,5 +1,5 @@
 // Pipelines of least period by the loads of their resources: every device, radio or port, and the medium.
-// Specified by its Python twin in downset/pipelines/load_search_python.py. Work and bytes are whole numbers or sums of
+// Work and bytes are whole numbers or sums of
 // them, seconds double.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""Runs the search behind `exact` in one of its engines: the compiled one, or the Python one that specifies it."""
+"""Runs the search behind `exact` by sums of rounds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from downset import clock, native
 from downset.clusters.model import Cluster
-from downset.methods import EngineName, check_engine
-from downset.pipelines import exact_python
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
 from downset.pipelines.paper_timing import CommName, period_and_latency, stages_of
@@ -46,7 +44,6 @@ def search(
     max_latency_s: float | None = None,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
-    engine: EngineName = "native",
     several_blocks: bool = True,
     least_latency: bool = False,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
@@ -56,15 +53,12 @@ def search(
     `several_blocks`: stages may be several fused blocks. On links without overlap the compiled search covers them all;
     elsewhere it bounds them and tries some of them, more with more time. `forbidden`: (start, stop, device) that no
     stage may be."""
-    check_engine(engine)
     form = canonical(cluster)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     limit = math.inf if max_latency_s is None else max_latency_s
 
     def asked(form: Canonical, banned: frozenset[tuple[int, int, int]], incumbent: float, seconds: float) -> Searched:
-        return _run(
-            problem, cluster, form, comm, limit, incumbent, seconds, engine, several_blocks, least_latency, banned
-        )
+        return _run(problem, cluster, form, comm, limit, incumbent, seconds, several_blocks, least_latency, banned)
 
     if form.sets() <= (TOO_MANY if least_latency else MANY):
         return asked(form, banned, incumbent_s, time_limit_s)
@@ -99,7 +93,7 @@ def search(
         some = form.order[: MANY.bit_length() - 1]
         few = frozenset((start, stop, some.index(device)) for start, stop, device in forbidden if device in some)
         last = search(
-            problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s, engine=engine,
+            problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s,
             incumbent_s=min(incumbent_s, best.period_s), time_limit_s=left, several_blocks=several_blocks,
             forbidden=few,
         )  # fmt: skip
@@ -159,23 +153,16 @@ def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:
 
 def _run(
     problem: SplitProblem, cluster: Cluster, form: Canonical, comm: CommName, limit_s: float, incumbent_s: float,
-    time_limit_s: float, engine: EngineName, several_blocks: bool, least_latency: bool,
+    time_limit_s: float, several_blocks: bool, least_latency: bool,
     banned: frozenset[tuple[int, int, int]],
 ) -> Searched:  # fmt: skip
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
     moved = int(comm != "paper")  # whether a moved byte costs the time of a MAC
     overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
-    if engine == "python":
-        outcome = exact_python.search(
-            problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned), moved,
-        )  # fmt: skip
-    else:
-        outcome = _native(
-            problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned), moved,
-        )  # fmt: skip
-    period, bound, finished, states, stages = outcome
+    period, bound, finished, states, stages = _native(
+        problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
+        sorted(banned), moved,
+    )  # fmt: skip
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 
 

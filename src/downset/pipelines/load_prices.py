@@ -41,6 +41,7 @@ class StripTables:
     and final, as in `SegmentPrices`."""
 
     segments: Mapping[tuple[int, int], Tables]
+    classes: tuple[WorkClass, ...]
 
     def cost(self, start: int, stop: int, quantity: int, lo: int, hi: int) -> float:
         """The value of a quantity for the strip [lo, hi); 0 for an empty strip."""
@@ -69,7 +70,7 @@ def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> Strip
                     work = work + (weight - 1.0) * np.stack([part.upper[0], part.lower[0], part.final[0]])
                 works.append(work)
             table_of[start, stop] = np.ascontiguousarray(np.stack([macs, in_bytes, out_bytes, *works]))
-    return StripTables(table_of)
+    return StripTables(table_of, classes)
 
 
 def _only(problem: SplitProblem, kind: str) -> SplitProblem:
