@@ -17,13 +17,13 @@ from downset.pipelines import network
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
-from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.pieces.search import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
+from downset.pipelines.round_search import search
 from tests.effort import cases
 from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
 from tests.pipelines.oracles.loads import least_load

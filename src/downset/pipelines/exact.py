@@ -13,7 +13,7 @@ Space: stages of consecutive units; any device may stay idle. In a stage the dev
 of name) from the top row down, each with any number of rows, also none; any of them may lead. By resources a stage is
 one fused block (`load_search`). If messages take processor time, the bound leaves it out, and plans are searched under
 guides that count it (`message_guides`).
-By the paper's equations a stage may be several blocks (`exact_search`). On links without overlap the search covers all
+By the paper's equations a stage may be several blocks (`round_search`). On links without overlap the search covers all
 of them; elsewhere it bounds them and tries those that the bounds leave.
 Plans of other planners with several blocks, tiles with columns or halo exchange are compared; the proof does not cover
 their kind. They are compared on fewer devices too, for a tenth of the time limit. A set of devices that is tried stays
@@ -35,7 +35,6 @@ from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.direct.search import DirectLimits, direct
 from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
-from downset.pipelines.exact_search import Searched, search
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
 from downset.pipelines.incumbents import Incumbents, PlanRequest
@@ -44,6 +43,7 @@ from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.message_guides import message_guides
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.round_search import Searched, search
 from downset.text import format_bytes
 
 __all__ = ["exact"]

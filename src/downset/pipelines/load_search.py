@@ -3,57 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from downset import clock, native
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
-from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.exact_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
+from downset.pipelines.drafts import Drafted
 from downset.pipelines.fetches import frame_tasks
-from downset.pipelines.load_prices import StripTables, strip_tables, work_class
+from downset.pipelines.load_prices import (
+    LoadAsked,
+    LoadDevice,
+    StripTables,
+    compiled_problem,
+    drafts_of,
+    strip_tables,
+    work_class,
+)  # fmt: skip
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.round_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
 from downset.pipelines.scheduling.loads import load_bound_s
-from downset.pipelines.strips import tiles
 from downset.pipelines.tasks import timed_tasks
 
-__all__ = ["LoadAsked", "LoadDevice", "LoadStage", "load_asked", "load_s", "search_by_loads"]
+__all__ = ["load_asked", "load_s", "search_by_loads"]
 
 _CLOSE = 1e-7
-
-
-class LoadDevice(NamedTuple):
-    """`type`: devices of one type are interchangeable. `work_class`: index of its table of work. `speed`: work in a
-    second. `peak`: the most MACs in a second. `full`: whether it sends and receives at once."""
-
-    type: int
-    work_class: int
-    speed: float
-    peak: float
-    full: bool
-
-
-class LoadAsked(NamedTuple):
-    """A chain, and devices in the order of strips. `source` and `sink`: devices, or -1 for outside."""
-
-    tables: StripTables
-    macs_before: Sequence[float]
-    crossing_bytes: Sequence[float]
-    devices: Sequence[LoadDevice]
-    per_byte: Sequence[Sequence[float]]
-    latency: Sequence[Sequence[float]]
-    uniform: bool
-    overlap: bool
-    shared: bool
-    source: int
-    sink: int
-    forbidden: frozenset[tuple[int, int, int]]
-
-
-LoadStage = tuple[int, int, int, list[int], list[int]]
-"""(leader, start, stop, devices, row boundaries)."""
 
 
 def search_by_loads(
@@ -163,30 +136,8 @@ def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting:
 def _run(asked: LoadAsked, form: Canonical, incumbent_s: float, time_limit_s: float) -> Searched:
     seconds, most = clock.compiled_limits(time_limit_s, STATES)
     outcome = native.compiled.least_load(
-        _compiled(asked), incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most
+        compiled_problem(asked), incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most
     )
     period, bound, finished, states, stages = outcome
     clock.spent(states)
-    return Searched(period, bound, finished, states, _drafts(stages, form.order))
-
-
-def _compiled(asked: LoadAsked) -> Any:
-    compiled = native.compiled
-    return compiled.LoadProblem(
-        compiled.LoadChain(
-            {index: compiled.LoadSegment(tables) for index, tables in asked.tables.segments.items()},
-            list(asked.macs_before), list(asked.crossing_bytes),
-        ),
-        [compiled.LoadDevice(*device) for device in asked.devices],
-        compiled.PipelineNetwork(
-            asked.per_byte, asked.latency, uniform=asked.uniform, overlap=asked.overlap, shared=asked.shared
-        ),
-        source=asked.source, sink=asked.sink, forbidden=sorted(asked.forbidden),
-    )  # fmt: skip
-
-
-def _drafts(stages: Sequence[LoadStage], order: Sequence[int]) -> Drafted:
-    return tuple(
-        StageDraft(order[leader], (Split(start, stop, tiles([order[device] for device in devices], bounds)),))
-        for leader, start, stop, devices, bounds in stages
-    )
+    return Searched(period, bound, finished, states, drafts_of(stages, form.order))

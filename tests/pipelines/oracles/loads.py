@@ -14,9 +14,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from downset import clock
-from downset.pipelines.load_search import LoadAsked, LoadStage, load_asked
+from downset.pipelines.load_prices import LoadAsked
+from downset.pipelines.load_search import load_asked
 
 __all__ = ["least_load"]
+
+
+LoadStage = tuple[int, int, int, list[int], list[int]]
+"""(leader, start, stop, devices, row boundaries)."""
 
 
 class _Row(NamedTuple):
