@@ -35,7 +35,7 @@
 #include "pieces/search.hpp"
 #include "pipelines/event_graph.hpp"
 #include "pipelines/loads/search.hpp"
-#include "pipelines/search.hpp"
+#include "pipelines/rounds/search.hpp"
 #include "stages/lattice.hpp"
 
 namespace nb = nanobind;
@@ -187,22 +187,32 @@ using PipelineStages =
     std::vector<std::tuple<int, std::vector<std::tuple<int, int, std::vector<int>>>, std::vector<int>>>;
 using PipelineFound = std::tuple<double, double, bool, std::int64_t, PipelineStages>;
 
-PipelineFound pipeline_found(const PipelineSearch& search, PipelineSearch::Found plan) {
+template <class Search>
+PipelineFound pipeline_found(const Search& search, typename Search::Found plan) {
     PipelineStages stages;
     for (auto& stage : plan.second)
         stages.emplace_back(stage.leader, std::move(stage.blocks), std::move(stage.devices));
     return {plan.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
-PipelineFound least_period(const PipelineProblem& problem, double incumbent, double seconds, std::int64_t state_limit) {
+PipelineFound least_load(const LoadProblem& problem, double incumbent, double seconds, std::int64_t state_limit) {
     require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
-    PipelineSearch search(problem, seconds, state_limit);
+    LoadSearch search(problem, seconds, state_limit);
     auto plan = search.run(incumbent);
     return pipeline_found(search, std::move(plan));
 }
 
-PipelineFound least_latency(const PipelineProblem& problem, double seconds, std::int64_t state_limit) {
-    PipelineSearch search(problem, seconds, state_limit);
+PipelineFound least_rounds(const LoadProblem& problem, const RoundAims& aims, double incumbent, double seconds,
+                           std::int64_t state_limit) {
+    require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
+    RoundSearch search(problem, aims, seconds, state_limit);
+    auto plan = search.run(incumbent);
+    return pipeline_found(search, std::move(plan));
+}
+
+PipelineFound least_latency(const LoadProblem& problem, const RoundAims& aims, double seconds,
+                            std::int64_t state_limit) {
+    RoundSearch search(problem, aims, seconds, state_limit);
     auto plan = search.least_latency();
     return pipeline_found(search, std::move(plan));
 }
@@ -256,50 +266,16 @@ void bind_partial(nb::module_& module) {
 
 void bind_pipelines(nb::module_& module) {
     using Table = std::vector<std::vector<double>>;
-    nb::class_<PipelineSegment>(module, "PipelineSegment",
-                                "Prices of strips of rows: each three lists, upper, lower and final, by row.")
-        .def(nb::init<int, const PipelineSegment::Lists&, const PipelineSegment::Lists&>(), "rows"_a, "macs"_a,
-             "moved_bytes"_a);
-    nb::class_<PipelineChain>(module, "PipelineChain",
-                              "Every segment by its cuts (start, stop); MACs before each cut, bytes charged over it.")
-        .def(nb::init<const PipelineChain::Segments&, Int64s, Int64s>(), "segments"_a, "macs_before"_a,
-             "handover_bytes"_a);
     nb::class_<PipelineNetwork>(module, "PipelineNetwork", "Seconds a byte and seconds a transfer by pair of devices.")
         .def(nb::init<Table, Table, bool, bool, bool>(), "per_byte_s"_a, "latency_s"_a, nb::kw_only(), "uniform"_a,
              "overlap"_a, "shared"_a);
-    nb::class_<PipelineProblem>(
-        module, "PipelineProblem",
-        "Devices are (type, MACs a second), the fastest first; forbidden are (start, stop, device).")
-        .def(nb::init<PipelineChain, const std::vector<PipelineProblem::Device>&, PipelineNetwork, double, bool,
-                      const std::vector<PipelineProblem::Forbidden>&>(),
-             "chain"_a, "devices"_a, "network"_a, nb::kw_only(), "latency_limit_s"_a, "several_blocks"_a,
-             "forbidden"_a);
-    module.def("pipeline_least_period", &least_period, "problem"_a, nb::kw_only(), "incumbent_s"_a, "time_limit_s"_a,
-               "state_limit"_a, Unlocked(),
-               "(Period or infinity, bound, whether the search ended, states, stages).\n\nA stage is (leader, blocks, "
-               "devices), a block (start, stop, row boundaries).");
-    module.def("pipeline_least_latency", &least_latency, "problem"_a, nb::kw_only(), "time_limit_s"_a, "state_limit"_a,
-               Unlocked(), "Likewise the plan of least latency; its period is given.");
 }
 
 using LoadTables = nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using LoadStages = std::vector<std::tuple<int, int, int, Ints, Ints>>;
 
 LoadSegment load_segment(const LoadTables& tables) {
     require(tables.shape(1) == 3 && tables.shape(2) > 1, "segment: its tables are not three lists of rows");
     return LoadSegment(static_cast<int>(tables.shape(2)) - 1, tables.data(), tables.shape(0));
-}
-
-// {period, bound, finished, states, stages}
-std::tuple<double, double, bool, std::int64_t, LoadStages> least_load(const LoadProblem& problem, double incumbent,
-                                                                      double seconds, std::int64_t state_limit) {
-    require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
-    LoadSearch search(problem, seconds, state_limit);
-    auto plan = search.run(incumbent);
-    LoadStages stages;
-    for (auto& stage : plan.second)
-        stages.emplace_back(stage.leader, stage.start, stage.stop, std::move(stage.devices), std::move(stage.bounds));
-    return {plan.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
 using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -347,10 +323,22 @@ void bind_loads(nb::module_& module) {
         .def(nb::init<LoadChain, std::vector<LoadDevice>, PipelineNetwork, int, int,
                       const std::vector<LoadProblem::Forbidden>&>(),
              "chain"_a, "devices"_a, "network"_a, nb::kw_only(), "source"_a, "sink"_a, "forbidden"_a);
+    nb::class_<RoundAims>(module, "RoundAims", "A limit on latency, and whether a stage may be several blocks.")
+        .def(
+            "__init__",
+            [](RoundAims* self, double latency_limit, bool several_blocks) {
+                require(latency_limit >= 0, "latency limit: it is not at least 0 seconds");
+                new (self) RoundAims{latency_limit, several_blocks};
+            },
+            nb::kw_only(), "latency_limit_s"_a, "several_blocks"_a);
     module.def("least_load", &least_load, "problem"_a, nb::kw_only(), "incumbent_s"_a, "time_limit_s"_a,
                "state_limit"_a, Unlocked(),
-               "(Period or infinity, bound, whether the search ended, states, stages).\n\nA stage is (leader, start, "
-               "stop, devices, row boundaries).");
+               "(Period or infinity, bound, whether the search ended, states, stages).\n\nA stage is (leader, blocks, "
+               "devices), a block (start, stop, row boundaries).");
+    module.def("least_rounds", &least_rounds, "problem"_a, "aims"_a, nb::kw_only(), "incumbent_s"_a, "time_limit_s"_a,
+               "state_limit"_a, Unlocked(), "Likewise by the paper's equations.");
+    module.def("least_latency", &least_latency, "problem"_a, "aims"_a, nb::kw_only(), "time_limit_s"_a, "state_limit"_a,
+               Unlocked(), "Likewise the plan of least latency; its period is given.");
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ PLANNERS = {
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
     "pipelines": {
         "exact",
-        "exact_search",
+        "round_search",
         "pico",
         "coedge",
         "early_fused",

@@ -13,8 +13,6 @@ namespace downset {
 // Multisets of devices: how many of each type, numbered in mixed radix, so that disjoint sets add.
 class DeviceSets {
 public:
-    explicit DeviceSets(const PipelineProblem& problem) : DeviceSets(problem.speed, problem.type) {}
-
     // By device, those of a type next to each other: MACs a second, and type.
     DeviceSets(const std::vector<double>& speeds, const std::vector<int>& types) {
         require_sets(types);

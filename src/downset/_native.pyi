@@ -259,25 +259,6 @@ def strips_price(
     (Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).
     """
 
-class PipelineSegment:
-    """
-    Prices of strips of rows: each three lists, upper, lower and final, by row.
-    """
-
-    def __init__(self, rows: int, macs: Sequence[Sequence[int]], moved_bytes: Sequence[Sequence[int]]) -> None: ...
-
-class PipelineChain:
-    """
-    Every segment by its cuts (start, stop); MACs before each cut, bytes charged over it.
-    """
-
-    def __init__(
-        self,
-        segments: Mapping[tuple[int, int], PipelineSegment],
-        macs_before: Sequence[int],
-        handover_bytes: Sequence[int],
-    ) -> None: ...
-
 class PipelineNetwork:
     """Seconds a byte and seconds a transfer by pair of devices."""
 
@@ -290,36 +271,6 @@ class PipelineNetwork:
         overlap: bool,
         shared: bool,
     ) -> None: ...
-
-class PipelineProblem:
-    """
-    Devices are (type, MACs a second), the fastest first; forbidden are (start, stop, device).
-    """
-
-    def __init__(
-        self,
-        chain: PipelineChain,
-        devices: Sequence[tuple[int, float]],
-        network: PipelineNetwork,
-        *,
-        latency_limit_s: float,
-        several_blocks: bool,
-        forbidden: Sequence[tuple[int, int, int]],
-    ) -> None: ...
-
-def pipeline_least_period(
-    problem: PipelineProblem, *, incumbent_s: float, time_limit_s: float, state_limit: int
-) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
-    """
-    (Period or infinity, bound, whether the search ended, states, stages).
-
-    A stage is (leader, blocks, devices), a block (start, stop, row boundaries).
-    """
-
-def pipeline_least_latency(
-    problem: PipelineProblem, *, time_limit_s: float, state_limit: int
-) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
-    """Likewise the plan of least latency; its period is given."""
 
 def longest_paths(
     arcs: Sequence[numpy.typing.NDArray[numpy.int64]],
@@ -374,11 +325,26 @@ class LoadProblem:
         forbidden: Sequence[tuple[int, int, int]],
     ) -> None: ...
 
+class RoundAims:
+    """A limit on latency, and whether a stage may be several blocks."""
+
+    def __init__(self, *, latency_limit_s: float, several_blocks: bool) -> None: ...
+
 def least_load(
     problem: LoadProblem, *, incumbent_s: float, time_limit_s: float, state_limit: int
-) -> tuple[float, float, bool, int, list[tuple[int, int, int, list[int], list[int]]]]:
+) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
     """
     (Period or infinity, bound, whether the search ended, states, stages).
 
-    A stage is (leader, start, stop, devices, row boundaries).
+    A stage is (leader, blocks, devices), a block (start, stop, row boundaries).
     """
+
+def least_rounds(
+    problem: LoadProblem, aims: RoundAims, *, incumbent_s: float, time_limit_s: float, state_limit: int
+) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
+    """Likewise by the paper's equations."""
+
+def least_latency(
+    problem: LoadProblem, aims: RoundAims, *, time_limit_s: float, state_limit: int
+) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
+    """Likewise the plan of least latency; its period is given."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from downset.errors import InvalidPlan, UsageError
 
@@ -20,20 +20,15 @@ __all__ = [
     "ChainName",
     "Chosen",
     "Contract",
-    "EngineName",
     "Method",
     "check_choice",
     "check_choices",
-    "check_engine",
     "check_time_limit",
     "check_whole",
     "check_work_limit",
     "choose",
     "is_whole",
 ]
-
-EngineName = Literal["native", "python"]
-"""The compiled search of a pipeline, or the Python one that specifies it."""
 
 _ROUNDING = 1e-9
 """The share of a value by which a stated bound may be above it: sums of seconds are rounded."""
@@ -186,12 +181,6 @@ def check_choice(what: str, value: object, choices: Collection[str]) -> None:
     """Raise UsageError that lists the choices, unless `value` is one of them."""
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")
-
-
-def check_engine(engine: object) -> None:
-    """Raise UsageError unless the engine is one of EngineName."""
-    if engine not in get_args(EngineName):
-        raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(get_args(EngineName))}")
 
 
 def check_time_limit(seconds: float, name: str = "time_limit_s") -> None:

@@ -90,25 +90,14 @@ def piece_search(form=None, vertices=((0,),), layers=(1,), strips=2, diameter=5)
     )
 
 
-def segment(rows=2, macs=((0, 3, 6), (0, 3, 6), (6, 3, 0)), moved_bytes=((0, 1, 2), (0, 1, 2), (2, 1, 0))):
-    return native.PipelineSegment(rows, macs, moved_bytes)
-
-
-def chain(segments=None, macs_before=(0, 6), handover_bytes=(0, 0)):
-    return native.PipelineChain({(0, 1): segment()} if segments is None else segments, macs_before, handover_bytes)
-
-
 def network(count=2, per_byte=0.5, latency=0.0, uniform=True):
     return native.PipelineNetwork(
         [[per_byte] * count] * count, [[latency] * count] * count, uniform=uniform, overlap=False, shared=False
     )
 
 
-def pipeline(devices=((0, 2.0), (1, 1.0)), links=None, latency_limit_s=math.inf, forbidden=()):
-    return native.PipelineProblem(
-        chain(), devices, links or network(len(devices)), latency_limit_s=latency_limit_s, several_blocks=True,
-        forbidden=forbidden,
-    )  # fmt: skip
+def aims(latency_limit_s=math.inf):
+    return native.RoundAims(latency_limit_s=latency_limit_s, several_blocks=True)
 
 
 def load_segment(upper=(0, 3, 6), lower=(0, 3, 6), final=(6, 3, 0), quantities=4):
@@ -209,17 +198,6 @@ FAULTS = [
     (lambda: piece_search(diameter=0), "diameter: 0 layers are less than one"),
     (lambda: piece_search(row_form(numbers=[[4, 2**61, 0]])), "MACs: they sum to more than 2"),
     (lambda: piece_search().within(9, NAN), "time limit: not a number of seconds"),
-    (lambda: segment(rows=0), "segment: 0 is not a number of rows"),
-    (lambda: segment(rows=3), "MACs of a segment: 3 entries; 4 are needed"),
-    (lambda: segment(moved_bytes=((0, 1), (0, 1, 2), (2, 1, 0))), "bytes of a segment: 2 entries; 3 are needed"),
-    (lambda: segment(macs=((0, -3, 6), (0, 3, 6), (6, 3, 0))), "MACs of a segment: less than nothing at row 0"),
-    (lambda: chain(macs_before=(0,)), "MACs before a cut: 1 cuts are not a chain"),
-    (lambda: chain(macs_before=(6, 0)), "MACs before a cut: they fall"),
-    (lambda: chain(macs_before=(0, -6)), "MACs before a cut: -6 is not at least 0"),
-    (lambda: chain(handover_bytes=(0,)), "bytes handed over: 1 entries; 2 are needed"),
-    (lambda: chain(handover_bytes=(0, -1)), "bytes handed over: -1 is not at least 0"),
-    (lambda: chain(segments={}), "segments: 0 entries; 1 are needed"),
-    (lambda: chain(segments={(1, 1): segment()}), "segments: (1, 1) is not in the chain"),
     (lambda: network(per_byte=-0.5), "seconds by pair: -0.5 is not at least 0"),
     (lambda: network(latency=NAN), "seconds by pair: nan is not at least 0"),
     (lambda: native.PipelineNetwork([[0.0]], [], uniform=True, overlap=False, shared=False), "latency by pair: 0 entr"),
@@ -233,21 +211,25 @@ FAULTS = [
         ),
         "seconds by pair: they are not uniform",
     ),
-    (lambda: pipeline(devices=()), "devices: there are 0"),
-    (lambda: pipeline(devices=[(0, NAN)]), "devices: a speed is not above 0"),
-    (lambda: pipeline(devices=[(0, 0.0)]), "devices: a speed is not above 0"),
-    (lambda: pipeline(devices=[(0, 1.0), (1, 2.0)]), "devices: they are not in order of speed"),
-    (lambda: pipeline(devices=[(1, 2.0), (0, 1.0)]), "devices: they are not in order of type"),
-    (lambda: pipeline(devices=[(0, 2.0), (0, 1.0)]), "devices: two of a type differ in speed"),
-    (lambda: pipeline(devices=[(k, 1.0) for k in range(23)]), "devices: more than 4194304 sets of them"),
-    (lambda: pipeline(links=network(3)), "seconds by pair: 3 entries; 2 are needed"),
-    (lambda: pipeline(latency_limit_s=NAN), "latency limit: it is not at least 0 seconds"),
-    (lambda: pipeline(forbidden=[(0, 1, 2)]), "forbidden: (0, 1, 2) is not a stage on a device"),
-    (lambda: pipeline(forbidden=[(0, 2, 0)]), "forbidden: (0, 2, 0) is not a stage on a device"),
+    (lambda: aims(latency_limit_s=NAN), "latency limit: it is not at least 0 seconds"),
     (
-        lambda: native.pipeline_least_period(pipeline(), incumbent_s=NAN, time_limit_s=1.0, state_limit=9),
+        lambda: native.least_rounds(loads(), aims(), incumbent_s=NAN, time_limit_s=1.0, state_limit=9),
         "incumbent: it is not a number of seconds",
     ),
+    (lambda: loads(segments={(1, 1): load_segment()}), "segments: (1, 1) is not in the chain"),
+    (lambda: loads(macs_before=[0]), "MACs before a cut: 1 cuts are not a chain"),
+    (lambda: loads(macs_before=[0, -6]), "MACs before a cut: -6 is not at least 0"),
+    (lambda: loads(crossing_bytes=[1]), "bytes over a cut: 1 entries; 2 are needed"),
+    (lambda: loads(crossing_bytes=[1, -1]), "bytes over a cut: -1 is not at least 0"),
+    (
+        lambda: loads(devices=[(1, 0, 2.0, 2.0, False), (0, 0, 1.0, 1.0, False)]),
+        "devices: they are not in order of type",
+    ),
+    (
+        lambda: loads(devices=[(k, 0, 1.0, 1.0, False) for k in range(23)]),
+        "devices: more than 4194304 sets of them",
+    ),
+    (lambda: loads(forbidden=[(0, 2, 0)]), "forbidden: (0, 2, 0) is not a stage on a device"),
     (lambda: load_segment(quantities=3), "segment: no class of work"),
     (lambda: native.LoadSegment(np.zeros((4, 2, 3))), "segment: its tables are not three lists of rows"),
     (lambda: load_segment(upper=(0, NAN, 6)), "segment: no number at row 0"),
@@ -278,7 +260,7 @@ FAULTS = [
         "incumbent: it is not a number of seconds",
     ),
     (
-        lambda: native.pipeline_least_latency(pipeline(), time_limit_s=NAN, state_limit=9),
+        lambda: native.least_latency(loads(), aims(), time_limit_s=NAN, state_limit=9),
         "time limit: not a number of seconds",
     ),
 ]
@@ -297,7 +279,7 @@ def test_what_the_faults_were_made_from_is_lawful():
     chain, price = lattice().solve([1, 1, 1])
     assert ([lattice().stages()[stage] for stage in chain], price) == ([0b11], 1)
     assert piece_search().within(100, 5.0)[0] is native.Outcome.SOLVED
-    found = native.pipeline_least_period(pipeline(), incumbent_s=math.inf, time_limit_s=5.0, state_limit=10_000)
+    found = native.least_rounds(loads(), aims(), incumbent_s=math.inf, time_limit_s=5.0, state_limit=10_000)
     assert found[0] == pytest.approx(3.0)  # both rows on the fast device: half of 6 MACs
     assert found[2]
     found = native.least_load(loads(), incumbent_s=math.inf, time_limit_s=5.0, state_limit=10_000)
@@ -410,29 +392,6 @@ def draw_pieces(given):
     assert len(search.pieces()) == len(search.costs())
 
 
-def draw_pipelines(given):
-    cuts, count = given.size(1, 3), given.size(1, 3)
-    segments = {}
-    for start in range(cuts):
-        for stop in range(start + 1, cuts + 1):
-            rows = given.size(1)
-            macs, moved = ([given.numbers(rows + 1) for _ in range(3)] for _ in range(2))
-            segments[start, stop] = native.PipelineSegment(rows, macs, moved)
-    units = native.PipelineChain(segments, sorted(given.numbers(cuts + 1)), given.numbers(cuts + 1))
-    odd = st.sampled_from([0.0, -1.0, math.inf, math.nan])
-    second = lambda: given.draw(odd) if given.mistake() else 0.5  # noqa: E731
-    per_byte, latency = (given.list(count, lambda: given.list(count, second)) for _ in range(2))
-    links = native.PipelineNetwork(per_byte, latency, uniform=given.flag(), overlap=given.flag(), shared=given.flag())
-    devices = [(k, given.draw(odd) if given.mistake() else float(9 - k)) for k in range(count)]
-    problem = native.PipelineProblem(
-        units, devices, links,
-        latency_limit_s=given.draw(st.sampled_from([math.inf, 1.0, 0.0])), several_blocks=given.flag(),
-        forbidden=[(0, given.number(1, cuts), 0)],
-    )  # fmt: skip
-    native.pipeline_least_period(problem, incumbent_s=math.inf, time_limit_s=given.seconds(), state_limit=3000)
-    native.pipeline_least_latency(problem, time_limit_s=given.seconds(), state_limit=3000)
-
-
 def draw_loads(given):
     cuts, count = given.size(1, 3), given.size(1, 3)
     segments = {}
@@ -459,9 +418,13 @@ def draw_loads(given):
         forbidden=[(0, given.number(1, cuts), 0)],
     )  # fmt: skip
     native.least_load(problem, incumbent_s=math.inf, time_limit_s=given.seconds(), state_limit=3000)
+    limit_s = given.draw(st.sampled_from([math.inf, 1.0, 0.0]))
+    rounds = native.RoundAims(latency_limit_s=limit_s, several_blocks=given.flag())
+    native.least_rounds(problem, rounds, incumbent_s=math.inf, time_limit_s=given.seconds(), state_limit=3000)
+    native.least_latency(problem, rounds, time_limit_s=given.seconds(), state_limit=3000)
 
 
-@pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines, draw_loads])
+@pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_loads])
 @settings(max_examples=cases(200))
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):

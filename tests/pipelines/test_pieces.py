@@ -91,12 +91,12 @@ def test_pieces_equal_brute_force(graph, strips, diameter):
     if len(problem.vertices) > 5:
         return
     expected = _best(problem, strips, diameter)
-    for engine in ("python", "native"):
+    for plan in (partition_graph_into_pieces, pieces):
         if expected is None:
             with pytest.raises(InfeasibleError):
-                pieces(problem, strips=strips, diameter=diameter, engine=engine)
+                plan(problem, strips=strips, diameter=diameter)
         else:
-            found = pieces(problem, strips=strips, diameter=diameter, engine=engine)
+            found = plan(problem, strips=strips, diameter=diameter)
             assert _is_chain(problem, found.pieces)
             assert (found.max_macs, sum(found.costs), -len(found.pieces)) == expected
             assert found.proven and found.refined

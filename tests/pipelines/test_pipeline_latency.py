@@ -60,8 +60,8 @@ def test_a_limit_is_kept_or_refused_rightly(kind):
             missed += found.period_s > period * (1 + 1e-7)
     assert refused > 0.5 * count
     assert quicker > 0
-    # Trades of period against latency are sampled where computing and sending overlap; they are all kept elsewhere.
-    assert missed <= (0 if kind == "links" else 3)
+    # On a shared network some trades of period against latency are left out.
+    assert missed <= (3 if kind.startswith("shared") else 0)
 
 
 @pytest.mark.parametrize("seed", [2047, 2123])

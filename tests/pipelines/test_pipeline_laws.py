@@ -17,16 +17,17 @@ from downset.pipelines import network
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
-from downset.pipelines.exact_search import search
-from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.pieces.search import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
+from downset.pipelines.round_search import search
 from tests.effort import cases
 from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
+from tests.pipelines.oracles.loads import least_load
+from tests.pipelines.oracles.rounds import least_rounds
 from zoo import graph
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "pipeline.schema.json"
@@ -83,7 +84,7 @@ def test_exhaustive_is_the_best_of_its_space(comm):
 
 
 def test_what_is_called_proven_is_the_least():
-    """All of `exact`, baselines and bounds too, against the Python engine's whole search; strides pass rows over."""
+    """All of `exact`, baselines and bounds too, against the whole search in Python; strides pass rows over."""
     proven, count = 0, cases(250)
     for kind in KINDS:
         for seed in range(count):
@@ -95,9 +96,9 @@ def test_what_is_called_proven_is_the_least():
             cluster, comm = Cluster(cluster.devices, network), random.choice(["paper", "resources"])
             plan = plan_pipeline(problem, cluster, comm=comm)
             if comm == "paper":
-                least = search(problem, cluster, comm=comm, engine="python", time_limit_s=30.0).period_s
+                least = least_rounds(problem, cluster, comm=comm)
             else:
-                least = search_by_loads(problem, cluster, Accounting(), engine="python", time_limit_s=30.0).period_s
+                least = least_load(problem, cluster, Accounting())
             if plan.evidence.proven:
                 assert plan.period_s <= least * (1 + 1e-7), (kind, seed)
             assert plan.evidence.bound <= min(plan.period_s, least) * (1 + 1e-7), (kind, seed)

@@ -49,6 +49,38 @@ struct LoadSegment {
         inner_out = rows > 1 && out.of(0, 1) > 0;
     }
 
+    // Bytes in and out together.
+    StripCosts in_and_out() const {
+        StripCosts both = in;
+        for (auto list : {&StripCosts::upper, &StripCosts::lower, &StripCosts::final})
+            for (std::size_t row = 0; row < (both.*list).size(); ++row) (both.*list)[row] += (out.*list)[row];
+        return both;
+    }
+
+    // The least bytes a MAC of any strip, by Dinkelbach's method: lower the ratio until no strip is below it.
+    double strip_ratio(const StripCosts& strip_bytes) const {
+        if (macs.final[0] <= 0) return 0;
+        double ratio = strip_bytes.final[0] / macs.final[0];
+        for (int round = 0; round < 50; ++round) {
+            double least = 0, better = ratio;  // of bytes - ratio · MACs
+            double base = -kNever;
+            int base_row = 0;
+            const auto offer = [&](double nbytes, double strip_macs) {
+                const double value = nbytes - ratio * strip_macs;
+                if (strip_macs > 0 && value < least) least = value, better = std::max(0.0, nbytes / strip_macs);
+            };
+            for (int hi = 1; hi < rows; ++hi) {
+                const double here = strip_bytes.lower[hi - 1] - ratio * macs.lower[hi - 1];
+                if (here > base) base = here, base_row = hi - 1;
+                offer(strip_bytes.upper[hi] - strip_bytes.lower[base_row], macs.upper[hi] - macs.lower[base_row]);
+            }
+            for (int lo = 0; lo < rows; ++lo) offer(strip_bytes.final[lo], macs.final[lo]);
+            if (better >= ratio * (1 - 1e-12)) return ratio * (1 - 1e-9);
+            ratio = better;
+        }
+        return 0;  // not settled: no bound
+    }
+
 private:
     static constexpr int kMostRows = 1 << 30;
 
@@ -206,10 +238,10 @@ private:
     }
 };
 
-// A stage of one block: its devices and row boundaries (one more than devices).
-struct LoadStage {
-    int leader = 0, start = 0, stop = 0;
-    std::vector<int> devices, bounds;
+struct PipelineStage {
+    int leader = 0;
+    std::vector<std::tuple<int, int, std::vector<int>>> blocks;  // start, stop, boundaries (one more than devices)
+    std::vector<int> devices;
 };
 
 }  // namespace downset

@@ -162,6 +162,13 @@ protected:
 
     // The shortest path with its leader and bounds, measured; infinite where there is none.
     LoadDivision shortest(const LoadAsk& ask, const Paths& paths) {
+        LoadDivision division = path(ask, paths);
+        if (division.value < kNever) measure(ask, division);
+        return division;
+    }
+
+    // The shortest path: its length, its leader and bounds.
+    LoadDivision path(const LoadAsk& ask, const Paths& paths) {
         const int rows = segment(ask).rows, n = static_cast<int>(sets_.members[ask.set].size());
         if (low_[0] > 0 || high_[n] < rows) return {};
         const int counts = paths.most == kNoCount ? 1 : paths.most + 1, layers = 2 * counts;
@@ -201,6 +208,7 @@ protected:
             if (now_[layer][rows] < now_[best][rows]) best = layer;
         if (now_[best][rows] == kNever) return {};
         LoadDivision division;
+        division.value = now_[best][rows];
         division.bounds.assign(n + 1, rows);
         for (int k = n - 1, row = rows, layer = best; k >= 0; --k) {
             const Step step = from_[layer][k][row];
@@ -208,7 +216,6 @@ protected:
             layer = step.layer, row = step.row;
             division.bounds[k] = row;
         }
-        measure(ask, division);
         return division;
     }
 

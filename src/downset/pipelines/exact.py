@@ -13,7 +13,7 @@ Space: stages of consecutive units; any device may stay idle. In a stage the dev
 equal ones source and sink last) from the top row down, each with any number of rows, also none; any of them may lead.
 By resources a stage is one fused block (`load_search`). If messages take processor time, the bound leaves it out, and
 plans are searched under guides that count it (`message_guides`).
-By the paper's equations a stage may be several blocks (`exact_search`). On links without overlap the search covers all
+By the paper's equations a stage may be several blocks (`round_search`). On links without overlap the search covers all
 of them; elsewhere it bounds them and tries those that the bounds leave.
 Plans of other planners with several blocks, tiles with columns or halo exchange are compared; the proof does not cover
 their kind. They are compared on fewer devices too, for a tenth of the time limit. A set of devices that is tried stays
@@ -29,14 +29,12 @@ from dataclasses import replace
 from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
-from downset.methods import EngineName, check_engine
 from downset.pipelines.accounting import Accounting, too_slow
 from downset.pipelines.baselines import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, without_relays
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.direct.search import DirectLimits, direct
 from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
-from downset.pipelines.exact_search import Searched, search
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
 from downset.pipelines.incumbents import Incumbents, PlanRequest
@@ -45,6 +43,7 @@ from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.message_guides import message_guides
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.round_search import Searched, search
 from downset.text import format_bytes
 
 __all__ = ["exact"]
@@ -69,7 +68,6 @@ def exact(
     accounting: Accounting | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
-    engine: EngineName = "native",
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
     baseline_cuts: tuple[int, ...] | None = None,
@@ -79,9 +77,8 @@ def exact(
     `accounting`: how plans are priced (default: by `comm`, with source and sink outside). `baseline_cuts`: the cuts
     that baselines may use, because they do not relay tensors; None: all. Raises InfeasibleError if it is proven that no
     plan is within the limits, and LimitReached if none was found; both state the least latency known."""
-    check_engine(engine)
     asked = PlanRequest(
-        problem, cluster, accounting or Accounting(comm=comm), max_latency_s, time_limit_s, engine, several_blocks,
+        problem, cluster, accounting or Accounting(comm=comm), max_latency_s, time_limit_s, several_blocks,
         forbidden, baseline_cuts,
     )  # fmt: skip
     if asked.accounting.topology == "direct":
@@ -93,7 +90,7 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
     """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
     best = Incumbents(asked)
     searched = search_by_loads(
-        asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s, engine=asked.engine,
+        asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s,
         forbidden=asked.forbidden,
     )  # fmt: skip
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
@@ -101,7 +98,7 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
         best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
     for guide in message_guides(asked.cluster):  # their plans are priced on the cluster itself
         result = search_by_loads(
-            asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED, engine=asked.engine,
+            asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED,
             forbidden=asked.forbidden,
         )  # fmt: skip
         if result.stages:
@@ -131,7 +128,7 @@ def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     forbidden = frozenset((start, stop, place[one]) for start, stop, one in asked.forbidden if one in place)
     result = search_by_loads(
         asked.problem, sub_cluster(asked.cluster, devices), asked.accounting.on(devices),
-        incumbent_s=best.period_s, time_limit_s=best.left_s(), engine=asked.engine, forbidden=forbidden,
+        incumbent_s=best.period_s, time_limit_s=best.left_s(), forbidden=forbidden,
     )  # fmt: skip
     if result.stages:
         best.offer(on_devices(result.stages, devices))
@@ -165,7 +162,7 @@ def _by_equations(asked: PlanRequest) -> FoundPipeline:
     best.ask(QUICK)
     searched = search(
         asked.problem, asked.cluster, comm="paper", max_latency_s=asked.max_latency_s, incumbent_s=best.period_s,
-        time_limit_s=asked.time_limit_s, engine=asked.engine, several_blocks=asked.several_blocks,
+        time_limit_s=asked.time_limit_s, several_blocks=asked.several_blocks,
         forbidden=asked.forbidden,
     )  # fmt: skip
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)

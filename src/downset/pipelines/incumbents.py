@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
-from downset.methods import EngineName, Method
+from downset.methods import Method
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.baselines import MOMENT_S, OUTSIDE, fewer_devices, without_relays
 from downset.pipelines.device_order import canonical, sub_cluster
@@ -38,7 +38,6 @@ class PlanRequest:
     accounting: Accounting
     max_latency_s: float | None = None
     time_limit_s: float = 10.0
-    engine: EngineName = "native"
     several_blocks: bool = True
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
     baseline_cuts: tuple[int, ...] | None = None

@@ -15,9 +15,9 @@ from downset.pipelines.accounting import latency_s
 from downset.pipelines.baselines import EVERY_DEVICE, baseline_plans, fewer_devices, without_relays
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.drafts import Drafted, on_cuts, on_devices
-from downset.pipelines.exact_search import Searched, search
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.incumbents import PlanRequest
+from downset.pipelines.round_search import Searched, search
 
 __all__ = ["least_latency", "plans_by_latency"]
 
@@ -43,7 +43,7 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
         if seconds <= 0:
             return None
         return search(
-            asked.problem, asked.cluster, max_latency_s=latency, time_limit_s=seconds, engine=asked.engine,
+            asked.problem, asked.cluster, max_latency_s=latency, time_limit_s=seconds,
             several_blocks=asked.several_blocks, forbidden=asked.forbidden, least_latency=least,
         )  # fmt: skip
 
@@ -76,7 +76,7 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
     for plan in baseline_plans(problem, cluster, comm=comm, baseline_cuts=asked.baseline_cuts):
         offer(plan)
     searched = search(
-        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s, engine=asked.engine,
+        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s,
         least_latency=True,
     )  # fmt: skip
     offer(searched.stages)

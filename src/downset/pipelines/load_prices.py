@@ -7,17 +7,23 @@ second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from downset import native
 from downset.clusters.model import Device
+from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.strips import tiles
 
-__all__ = ["StripTables", "WorkClass", "strip_tables", "work_class"]
+__all__ = [
+    "FoundStage", "LoadAsked", "LoadDevice", "StripTables", "WorkClass", "compiled_problem", "drafts_of",
+    "strip_tables", "work_class",
+]  # fmt: skip
 
 Tables = npt.NDArray[np.float64]
 
@@ -41,6 +47,7 @@ class StripTables:
     and final, as in `SegmentPrices`."""
 
     segments: Mapping[tuple[int, int], Tables]
+    classes: tuple[WorkClass, ...]
 
     def cost(self, start: int, stop: int, quantity: int, lo: int, hi: int) -> float:
         """The value of a quantity for the strip [lo, hi); 0 for an empty strip."""
@@ -69,10 +76,68 @@ def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> Strip
                     work = work + (weight - 1.0) * np.stack([part.upper[0], part.lower[0], part.final[0]])
                 works.append(work)
             table_of[start, stop] = np.ascontiguousarray(np.stack([macs, in_bytes, out_bytes, *works]))
-    return StripTables(table_of)
+    return StripTables(table_of, classes)
 
 
 def _only(problem: SplitProblem, kind: str) -> SplitProblem:
     """The chain in which only one kind of operators has MACs."""
     ops = tuple(op if op.kind == kind else replace(op, macs_per_row=0) for op in problem.ops)
     return SplitProblem(problem.tensors, ops, problem.units, problem.kept)
+
+
+class LoadDevice(NamedTuple):
+    """`type`: devices of one type are interchangeable. `work_class`: index of its table of work. `speed`: work in a
+    second. `peak`: the most MACs in a second. `full`: whether it sends and receives at once."""
+
+    type: int
+    work_class: int
+    speed: float
+    peak: float
+    full: bool
+
+
+class LoadAsked(NamedTuple):
+    """A chain, and devices in the order of strips. `source` and `sink`: devices, or -1 for outside."""
+
+    tables: StripTables
+    macs_before: Sequence[float]
+    crossing_bytes: Sequence[float]
+    devices: Sequence[LoadDevice]
+    per_byte: Sequence[Sequence[float]]
+    latency: Sequence[Sequence[float]]
+    uniform: bool
+    overlap: bool
+    shared: bool
+    source: int
+    sink: int
+    forbidden: frozenset[tuple[int, int, int]]
+
+
+FoundStage = tuple[int, list[tuple[int, int, list[int]]], list[int]]
+"""(leader, blocks as (start, stop, row boundaries), devices)."""
+
+
+def compiled_problem(asked: LoadAsked) -> Any:
+    """The problem of the compiled search."""
+    compiled = native.compiled
+    return compiled.LoadProblem(
+        compiled.LoadChain(
+            {index: compiled.LoadSegment(tables) for index, tables in asked.tables.segments.items()},
+            list(asked.macs_before), list(asked.crossing_bytes),
+        ),
+        [compiled.LoadDevice(*device) for device in asked.devices],
+        compiled.PipelineNetwork(
+            asked.per_byte, asked.latency, uniform=asked.uniform, overlap=asked.overlap, shared=asked.shared
+        ),
+        source=asked.source, sink=asked.sink, forbidden=sorted(asked.forbidden),
+    )  # fmt: skip
+
+
+def drafts_of(stages: Sequence[FoundStage], order: Sequence[int]) -> Drafted:
+    """The stages of the compiled search with devices of the cluster. `order`: the devices in the order of strips."""
+    drafts = []
+    for leader, blocks, devices in stages:
+        names = [order[device] for device in devices]
+        splits = tuple(Split(start, stop, tiles(names, bounds)) for start, stop, bounds in blocks)
+        drafts.append(StageDraft(order[leader], splits))
+    return tuple(drafts)

@@ -1,29 +1,30 @@
-"""Runs the search behind `exact` under resources, in one of its engines: the compiled one, or the Python one that
-specifies it. It finds the pipeline of least load whose stages are one fused block each, with leaders."""
+"""Runs the search behind `exact` under resources: the pipeline of least load, one fused block a stage, with leaders."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 from downset import clock, native
 from downset.clusters.model import Cluster
-from downset.methods import EngineName, check_engine
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
-from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.exact_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
+from downset.pipelines.drafts import Drafted
 from downset.pipelines.fetches import frame_tasks
-from downset.pipelines.load_prices import strip_tables, work_class
-from downset.pipelines.load_search_python import LoadAsked, LoadDevice, LoadStage, least_load
+from downset.pipelines.load_prices import (
+    LoadAsked,
+    LoadDevice,
+    StripTables,
+    compiled_problem,
+    drafts_of,
+    strip_tables,
+    work_class,
+)  # fmt: skip
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.round_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
 from downset.pipelines.scheduling.loads import load_bound_s
-from downset.pipelines.strips import tiles
 from downset.pipelines.tasks import timed_tasks
 
-__all__ = ["load_s", "search_by_loads"]
-
+__all__ = ["load_asked", "load_s", "search_by_loads"]
 
 _CLOSE = 1e-7
 
@@ -35,14 +36,12 @@ def search_by_loads(
     *,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
-    engine: EngineName = "native",
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
 ) -> Searched:
     """The pipeline of least load below the incumbent's. `forbidden`: (start, stop, device) that no stage may be.
 
     With more than 4096 multisets, devices of similar speed are first taken as alike, all as slow as the slowest (for a
     plan) and all as fast as the fastest (for a bound); with more than 65536 the search ends there."""
-    check_engine(engine)
     cluster = cluster.occupied  # loads are the seconds that messages occupy
     begin = clock.now()
     ends = (accounting.source, accounting.sink)
@@ -57,22 +56,7 @@ def search_by_loads(
     ]
 
     def asked(form: Canonical, banned: frozenset[tuple[int, int, int]], incumbent: float, seconds: float) -> Searched:
-        devices = [
-            LoadDevice(
-                form.type[place], classes.index(work_class(cluster.devices[device])), form.speed[place],
-                form.speed[place] * cluster.devices[device].peak_speed / cluster.devices[device].speed, full[place],
-            )
-            for place, device in enumerate(form.order)
-        ]  # fmt: skip
-        source, sink = (-1 if end is None else form.order.index(end) for end in ends)
-        return _run(
-            LoadAsked(
-                tables, [float(macs) for macs in problem.least_macs_before()],
-                [float(nbytes) for nbytes in problem.cut_bytes()], devices, form.per_byte, form.latency, form.uniform,
-                cluster.network.overlap, cluster.network.kind == "shared", source, sink, banned,
-            ),
-            form, incumbent, seconds, engine,
-        )  # fmt: skip
+        return _run(_asked(problem, cluster, accounting, form, tables, banned), form, incumbent, seconds)
 
     def whole(incumbent: float, seconds: float) -> Searched:
         """The search at real speeds. It knows the loads of entry and exit only in part. If its plan has a larger load
@@ -111,6 +95,37 @@ def search_by_loads(
     return best._replace(states=last.states + best.states)
 
 
+def load_asked(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, forbidden: frozenset[tuple[int, int, int]]
+) -> LoadAsked:
+    """The input of the search at real speeds."""
+    cluster = cluster.occupied
+    form = canonical(cluster, (accounting.source, accounting.sink))
+    banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
+    classes = tuple(dict.fromkeys(work_class(cluster.devices[device]) for device in form.order))
+    return _asked(problem, cluster, accounting, form, strip_tables(problem, classes), banned)
+
+
+def _asked(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, form: Canonical, tables: StripTables,
+    banned: frozenset[tuple[int, int, int]],
+) -> LoadAsked:  # fmt: skip
+    described = [cluster.devices[device] for device in form.order]
+    devices = [
+        LoadDevice(
+            form.type[place], tables.classes.index(work_class(device)), form.speed[place],
+            form.speed[place] * device.peak_speed / device.speed, cluster.duplex(form.order[place]) == "full",
+        )
+        for place, device in enumerate(described)
+    ]  # fmt: skip
+    source, sink = (-1 if end is None else form.order.index(end) for end in (accounting.source, accounting.sink))
+    return LoadAsked(
+        tables, [float(macs) for macs in problem.least_macs_before()],
+        [float(nbytes) for nbytes in problem.cut_bytes()], devices, form.per_byte, form.latency, form.uniform,
+        cluster.network.overlap, cluster.network.kind == "shared", source, sink, banned,
+    )  # fmt: skip
+
+
 def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
     """The load bound, in seconds, of stages."""
     frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
@@ -118,36 +133,11 @@ def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting:
     return load_bound_s(timed, len(resources))
 
 
-def _run(asked: LoadAsked, form: Canonical, incumbent_s: float, time_limit_s: float, engine: EngineName) -> Searched:
-    if engine == "python":
-        outcome = least_load(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s)
-    else:
-        seconds, states = clock.compiled_limits(time_limit_s, STATES)
-        outcome = native.compiled.least_load(
-            _compiled(asked), incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states
-        )
-        clock.spent(outcome[3])
-    period, bound, finished, states, stages = outcome
-    return Searched(period, bound, finished, states, _drafts(stages, form.order))
-
-
-def _compiled(asked: LoadAsked) -> Any:
-    compiled = native.compiled
-    return compiled.LoadProblem(
-        compiled.LoadChain(
-            {index: compiled.LoadSegment(tables) for index, tables in asked.tables.segments.items()},
-            list(asked.macs_before), list(asked.crossing_bytes),
-        ),
-        [compiled.LoadDevice(*device) for device in asked.devices],
-        compiled.PipelineNetwork(
-            asked.per_byte, asked.latency, uniform=asked.uniform, overlap=asked.overlap, shared=asked.shared
-        ),
-        source=asked.source, sink=asked.sink, forbidden=sorted(asked.forbidden),
-    )  # fmt: skip
-
-
-def _drafts(stages: Sequence[LoadStage], order: Sequence[int]) -> Drafted:
-    return tuple(
-        StageDraft(order[leader], (Split(start, stop, tiles([order[device] for device in devices], bounds)),))
-        for leader, start, stop, devices, bounds in stages
+def _run(asked: LoadAsked, form: Canonical, incumbent_s: float, time_limit_s: float) -> Searched:
+    seconds, most = clock.compiled_limits(time_limit_s, STATES)
+    outcome = native.compiled.least_load(
+        compiled_problem(asked), incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most
     )
+    period, bound, finished, states, stages = outcome
+    clock.spent(states)
+    return Searched(period, bound, finished, states, drafts_of(stages, form.order))

@@ -11,7 +11,7 @@ from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
-from downset.methods import ChainName, EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
+from downset.methods import ChainName, Method, check_time_limit, check_work_limit, choose
 from downset.pipeline_plans import Pipeline
 from downset.pipelines.accounting import TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
@@ -56,7 +56,6 @@ def plan_pipeline(
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
-    engine: EngineName = "native",
     units: Sequence[Iterable[int]] | None = None,
     **options: Unpack[PipelineOptions],
 ) -> Pipeline:
@@ -73,7 +72,6 @@ def plan_pipeline(
 
     Raises UsageError for an unknown method, option, choice or device; InfeasibleError if it is proven that no plan is
     within the latency or memory limit, with the least that is enough; LimitReached if none was found."""
-    check_engine(engine)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
     if max_latency_s is not None and not max_latency_s > 0:
@@ -90,7 +88,7 @@ def plan_pipeline(
         left_s = max(limit_s / 2, limit_s - (clock.now() - began))
         begin, deadline = time.perf_counter(), clock.now() + left_s
         search = PlanSearch(
-            problem, graph, cluster, accounting, planner, engine, baseline_cuts, max_latency_s, left_s, deadline
+            problem, graph, cluster, accounting, planner, baseline_cuts, max_latency_s, left_s, deadline
         )
         plan, counted = search.best()
         stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if plan.stopped else []

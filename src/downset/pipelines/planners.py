@@ -24,7 +24,7 @@ __all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 CONTRACT = Contract(
     "pipelines",
     problem=("problem", "cluster"),
-    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "engine", "forbidden", "baseline_cuts"),
+    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "forbidden", "baseline_cuts"),
     returns=FoundPipeline,
 )
 """`forbidden`: (start, stop, device) that no stage may be, because the device has too little memory; a planner without

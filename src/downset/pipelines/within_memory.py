@@ -16,7 +16,7 @@ from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
-from downset.methods import Chosen, EngineName
+from downset.methods import Chosen
 from downset.pipeline_plans import DeviceMemory
 from downset.pipelines.accounting import Accounting, judged, too_slow
 from downset.pipelines.baselines import baseline_plans
@@ -44,7 +44,6 @@ class PlanSearch:
     cluster: Cluster
     accounting: Accounting
     planner: Chosen
-    engine: EngineName
     baseline_cuts: tuple[int, ...] | None
     max_latency_s: float | None
     time_limit_s: float
@@ -96,7 +95,7 @@ class PlanSearch:
     def _ask(self, forbidden: Forbidden) -> FoundPipeline:
         answer: FoundPipeline = self.planner(
             self.problem, self.cluster, comm=self.accounting.comm, accounting=self.accounting,
-            max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s, engine=self.engine,
+            max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s,
             forbidden=frozenset(forbidden), baseline_cuts=self.baseline_cuts,
         )  # fmt: skip
         return answer

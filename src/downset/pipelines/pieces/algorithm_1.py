@@ -88,7 +88,7 @@ def partition_graph_into_pieces(
     while opened:
         left = opened[-1]
         if len(known_costs) > state_limit:
-            raise LimitReached(f"more than {state_limit} states; use engine='native'")
+            raise LimitReached(f"more than {state_limit} states")
         options = [] if left in known_costs else _endings(problem, pricing, left, diameter, state_limit)
         missing = [left & ~piece for piece in options if left & ~piece not in known_costs]
         if missing:
@@ -136,7 +136,7 @@ def _endings(problem: PieceProblem, pricing: PiecePrices, left: int, diameter: i
         if piece:
             endings.append(piece)
         if len(endings) > most:
-            raise LimitReached(f"more than {most} pieces may end here; use engine='native'")
+            raise LimitReached(f"more than {most} pieces may end here")
         for v in bits(left & ~piece):
             larger = piece | 1 << v
             if not pricing.after[v] & left & ~piece and larger not in seen:

@@ -31,8 +31,6 @@ from typing import TYPE_CHECKING
 
 from downset import clock, native
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
-from downset.methods import EngineName, check_engine
-from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, Ties
 
 if TYPE_CHECKING:
@@ -52,20 +50,14 @@ def pieces(
     seconds: float = 10.0,
     state_limit: int = 2_000_000,
     ties: Ties = "sum",
-    engine: EngineName = "native",
 ) -> PieceChain:
     """The chain of least max C with ties settled as asked for, or the best found within the limits, with its bound.
 
     Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
     than one strip, a diameter below one layer or too many vertices.
     """
-    check_engine(engine)
     if strips < 1 or diameter < 1:
         raise UsageError(f"pieces need at least one strip and a diameter of 1; given {strips} and {diameter}")
-    if engine == "python":
-        return partition_graph_into_pieces(
-            problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit
-        )
     begin, began = time.perf_counter(), clock.now()
     outcomes = native.compiled.Outcome
     _, state_limit = clock.compiled_limits(seconds, state_limit)

@@ -1,7 +1,7 @@
-"""The specification of native/pipelines/loads/search.hpp: the same space, searched plainly.
+"""The search of native/pipelines/loads/search.hpp in Python: the same space, searched plainly.
 
 It keeps every combination of loads that no other beats: of a block by row boundary, of the pipeline by devices used. It
-is exact and slow: for small networks, and for tests of the native search.
+is exact and slow: for small networks.
 Names: peak → the largest load that is final; open → the load of the last leader's resource that hands on; medium → the
 seconds of a shared network.
 """
@@ -10,41 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from downset import clock
-from downset.pipelines.load_prices import StripTables
+from downset.pipelines.load_prices import LoadAsked
+from downset.pipelines.load_search import load_asked
 
-__all__ = ["LoadAsked", "LoadDevice", "LoadStage", "least_load"]
-
-
-class LoadDevice(NamedTuple):
-    """`type`: devices of one type are interchangeable. `work_class`: index of its table of work. `speed`: work in a
-    second. `peak`: the most MACs in a second. `full`: whether it sends and receives at once."""
-
-    type: int
-    work_class: int
-    speed: float
-    peak: float
-    full: bool
-
-
-class LoadAsked(NamedTuple):
-    """A chain, and devices in the order of strips. `source` and `sink`: devices, or -1 for outside."""
-
-    tables: StripTables
-    macs_before: Sequence[float]
-    crossing_bytes: Sequence[float]
-    devices: Sequence[LoadDevice]
-    per_byte: Sequence[Sequence[float]]
-    latency: Sequence[Sequence[float]]
-    uniform: bool
-    overlap: bool
-    shared: bool
-    source: int
-    sink: int
-    forbidden: frozenset[tuple[int, int, int]]
+__all__ = ["least_load"]
 
 
 LoadStage = tuple[int, int, int, list[int], list[int]]
@@ -78,19 +51,11 @@ class _LoadLabel(NamedTuple):
 Trade = TypeVar("Trade", _Row, _LoadLabel)
 
 
-def least_load(
-    asked: LoadAsked, *, incumbent_s: float, time_limit_s: float
-) -> tuple[float, float, bool, int, list[LoadStage]]:
-    """(period, or infinity if none is below the incumbent; bound; whether the search finished; states; stages)."""
-    run = _LoadSearch(asked, clock.now() + time_limit_s)
-    try:
-        path = run.best()
-    except clock.TimeIsUp:
-        total = asked.macs_before[-1] / sum(device.peak for device in asked.devices)
-        return math.inf, total, False, run.states, []
-    if path is None or path[0] >= incumbent_s:
-        return math.inf, incumbent_s, True, run.states, []
-    return path[0], path[0], True, run.states, list(path[1])
+def least_load(problem, cluster, accounting, forbidden=frozenset()) -> float:
+    """The least load of a pipeline, in seconds; infinity: there is none."""
+    asked = load_asked(problem, cluster, accounting, forbidden)
+    path = _LoadSearch(asked, clock.now() + 60.0).best()
+    return math.inf if path is None else path[0]
 
 
 class _LoadSearch:

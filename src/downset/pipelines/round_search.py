@@ -1,18 +1,25 @@
-"""Runs the search behind `exact` in one of its engines: the compiled one, or the Python one that specifies it."""
+"""Runs the search behind `exact` by sums of rounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from downset import clock, native
-from downset.clusters.model import Cluster
-from downset.methods import EngineName, check_engine
-from downset.pipelines import exact_python
+from downset.clusters.model import Cluster, Device
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
+from downset.pipelines.load_prices import (
+    LoadAsked,
+    LoadDevice,
+    StripTables,
+    WorkClass,
+    compiled_problem,
+    drafts_of,
+    strip_tables,
+    work_class,
+)  # fmt: skip
 from downset.pipelines.paper_timing import CommName, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
@@ -46,7 +53,6 @@ def search(
     max_latency_s: float | None = None,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
-    engine: EngineName = "native",
     several_blocks: bool = True,
     least_latency: bool = False,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
@@ -56,15 +62,24 @@ def search(
     `several_blocks`: stages may be several fused blocks. On links without overlap the compiled search covers them all;
     elsewhere it bounds them and tries some of them, more with more time. `forbidden`: (start, stop, device) that no
     stage may be."""
-    check_engine(engine)
     form = canonical(cluster)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     limit = math.inf if max_latency_s is None else max_latency_s
 
+    tables = strip_tables(problem, tuple(dict.fromkeys(_work_class(device, comm) for device in cluster.devices)))
+    compiled = native.compiled
+    aims = compiled.RoundAims(latency_limit_s=limit, several_blocks=several_blocks)
+
     def asked(form: Canonical, banned: frozenset[tuple[int, int, int]], incumbent: float, seconds: float) -> Searched:
-        return _run(
-            problem, cluster, form, comm, limit, incumbent, seconds, engine, several_blocks, least_latency, banned
-        )
+        given = compiled_problem(_asked(problem, cluster, form, comm, tables, banned))
+        seconds, most = clock.compiled_limits(seconds, STATES)
+        if least_latency:
+            outcome = compiled.least_latency(given, aims, time_limit_s=seconds, state_limit=most)
+        else:
+            outcome = compiled.least_rounds(given, aims, incumbent_s=incumbent, time_limit_s=seconds, state_limit=most)
+        period, bound, finished, states, stages = outcome
+        clock.spent(states)
+        return Searched(period, bound, finished, states, drafts_of(stages, form.order))
 
     if form.sets() <= (TOO_MANY if least_latency else MANY):
         return asked(form, banned, incumbent_s, time_limit_s)
@@ -99,7 +114,7 @@ def search(
         some = form.order[: MANY.bit_length() - 1]
         few = frozenset((start, stop, some.index(device)) for start, stop, device in forbidden if device in some)
         last = search(
-            problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s, engine=engine,
+            problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s,
             incumbent_s=min(incumbent_s, best.period_s), time_limit_s=left, several_blocks=several_blocks,
             forbidden=few,
         )  # fmt: skip
@@ -157,65 +172,21 @@ def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:
     return replace(split, tiles=tiles(devices, balanced_rows(problem.segment(split.start, split.stop), speeds)))
 
 
-def _run(
-    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: CommName, limit_s: float, incumbent_s: float,
-    time_limit_s: float, engine: EngineName, several_blocks: bool, least_latency: bool,
+def _work_class(device: Device, comm: CommName) -> WorkClass:
+    return WorkClass((), 0.0) if comm == "paper" else work_class(device)
+
+
+def _asked(
+    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: CommName, tables: StripTables,
     banned: frozenset[tuple[int, int, int]],
-) -> Searched:  # fmt: skip
-    handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
-    moved = int(comm != "paper")  # whether a moved byte costs the time of a MAC
-    overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
-    if engine == "python":
-        outcome = exact_python.search(
-            problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned), moved,
-        )  # fmt: skip
-    else:
-        outcome = _native(
-            problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned), moved,
-        )  # fmt: skip
-    period, bound, finished, states, stages = outcome
-    return Searched(period, bound, finished, states, _drafts(stages, form.order))
-
-
-def _native(
-    problem: SplitProblem, form: Canonical, handover: list[int], overlap: bool, shared: bool, limit_s: float,
-    several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
-    banned: list[tuple[int, int, int]], moved: int,
-) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
-    compiled = native.compiled
-    segments = {}
-    for start in range(problem.cuts):
-        for stop in range(start + 1, problem.cuts + 1):
-            segment = problem.segment(start, stop)
-            tables = (segment.upper, segment.lower, segment.final)
-            macs = tuple((table[0] + moved * table[3]).tolist() for table in tables)
-            moved_bytes = tuple((table[1] + table[2]).tolist() for table in tables)
-            segments[start, stop] = compiled.PipelineSegment(segment.rows, macs, moved_bytes)
-    asked = compiled.PipelineProblem(
-        compiled.PipelineChain(segments, list(problem.least_macs_before()), handover),
-        list(zip(form.type, form.speed, strict=True)),
-        compiled.PipelineNetwork(form.per_byte, form.latency, uniform=form.uniform, overlap=overlap, shared=shared),
-        latency_limit_s=limit_s,
-        several_blocks=several_blocks,
-        forbidden=banned,
-    )
-    seconds, states = clock.compiled_limits(time_limit_s, STATES)
-    if least_latency:
-        answer = compiled.pipeline_least_latency(asked, time_limit_s=seconds, state_limit=states)
-    else:
-        answer = compiled.pipeline_least_period(
-            asked, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states
-        )
-    clock.spent(answer[3])
-    return answer
-
-
-def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:
-    drafts = []
-    for leader, blocks, devices in stages:
-        names = [order[device] for device in devices]
-        splits = tuple(Split(start, stop, tiles(names, bounds)) for start, stop, bounds in blocks)
-        drafts.append(StageDraft(order[leader], splits))
-    return tuple(drafts)
+) -> LoadAsked:  # fmt: skip
+    devices = []
+    for place, device in enumerate(form.order):
+        one, speed = cluster.devices[device], form.speed[place]
+        peak = speed if comm == "paper" else speed * one.peak_speed / one.speed
+        devices.append(LoadDevice(form.type[place], tables.classes.index(_work_class(one, comm)), speed, peak, False))
+    handover = [0.0 if comm == "paper" else float(nbytes) for nbytes in problem.cut_bytes()]
+    return LoadAsked(
+        tables, [float(macs) for macs in problem.least_macs_before()], handover, devices, form.per_byte, form.latency,
+        form.uniform, cluster.network.overlap, cluster.network.kind == "shared", -1, -1, banned,
+    )  # fmt: skip

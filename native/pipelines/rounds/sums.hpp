@@ -1,22 +1,20 @@
 // What a block, or several one after another on the same devices, takes at least; remembered, and bounded before that.
 //
-// Communication C falls in the limit T on computing (row_division.hpp). So T + C(T) is bounded on every interval of T
+// Communication C falls in the limit T on computing (rows.hpp). So T + C(T) is bounded on every interval of T
 // and its least value found by bisection; and whether it can be had within B is decided by T = B, B - C(B), …, which
 // falls to the largest T with T + C(T) <= B, or below all divisions.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "deadline.hpp"
-#include "pipelines/cut_path.hpp"
-#include "pipelines/row_division.hpp"
+#include "pipelines/rounds/cut_path.hpp"
+#include "pipelines/rounds/rows.hpp"
+#include "pipelines/set_search.hpp"
 
 namespace downset {
 
-class PipelineBlocks : public RowDivision {
+class BlockSums : public RoundRows {
 public:
     // Of the least T + C(T): some division has `value`, at `limit` of computing; none is below `above`.
     struct Known {
@@ -24,30 +22,16 @@ public:
         bool exact() const { return above >= value * kBelow; }
     };
 
-    PipelineBlocks(const PipelineProblem& problem, const DeviceSets& sets, double seconds, std::int64_t state_limit)
-        : RowDivision(problem, sets), state_limit_(state_limit), deadline_(seconds), known_(sets.led_count),
-          bytes_per_mac_(problem.chain.segments.size(), -1.0), least_rate_(sets.led_count, 0.0) {
-        for (int set = 1; set < sets.count; ++set)
-            for (int leader = kAnyLeader; leader < static_cast<int>(sets.members[set].size()); ++leader)
-                least_rate_[sets.led(set, leader)] = problem.least_rate(sets.members[set], leader);
+    BlockSums(const LoadProblem& problem, WorkLimit& work)
+        : RoundRows(problem), work_(work), known_(problem.sets.led_count),
+          bytes_per_mac_(problem.chain.segments.size(), -1.0), least_rate_(problem.sets.led_count, 0.0) {
+        for (int set = 1; set < sets_.count; ++set)
+            for (int leader = kAnyLeader; leader < static_cast<int>(sets_.members[set].size()); ++leader)
+                least_rate_[sets_.led(set, leader)] = rate_of(sets_.members[set], leader);
     }
 
-    std::int64_t states() const { return states_; }
-    bool stopped() const { return stopped_; }
-    bool out_of_time() {
-        ++states_;
-        if ((states_ & 63) == 0 && deadline_.passed()) stopped_ = true;
-        if (states_ > state_limit_) stopped_ = true;
-        return stopped_;
-    }
-
-    // Whether no device of the set is forbidden to run the segment (any of a type: all of it).
-    bool allowed(int start, int stop, int set) const {
-        for (int device : problem_.forbidden[problem_.index(start, stop)])
-            for (int member : sets_.members[set])
-                if (problem_.type[member] == problem_.type[device]) return false;
-        return true;
-    }
+    bool stopped() const { return work_.stopped(); }
+    bool out_of_time() { return work_.spend(); }
 
     // The largest T with T + C(T) within the budget: the limit, and its division. False: there is none (or no time).
     bool largest_within(int start, int stop, int set, int leader, double budget, double& limit, Division& division) {
@@ -81,33 +65,39 @@ public:
         Known& fact = known_of(start, stop, set, leader);
         if (fact.above >= cutoff || fact.exact()) return fact.value < cutoff ? fact : Known{kNever, kNever, fact.above};
         double best = std::min(cutoff, fact.value), limit = fact.value < cutoff ? fact.limit : kNever;
-        best = lightest(start, stop, set, leader, 1, kBelow, best, limit);
-        if (stopped_) return {kNever, kNever, 0};
+        best = lightest(start, stop, set, leader, {.cutoff = best}, limit);
+        if (stopped()) return {kNever, kNever, 0};
         fact.above = best;
         if (best < cutoff) fact.value = best, fact.limit = limit;
         return best < cutoff ? fact : Known{kNever, kNever, best};
     }
 
+    // What is asked of `lightest`: the least T + weight · C(T) with T up to `longest` and C(T) up to `most`, if that is
+    // below the cutoff.
+    struct Weighing {
+        double weight = 1, below = kBelow, cutoff = kNever, longest = kNever, most = kNever;
+    };
+
     // The least T + weight · C(T), or the cutoff where none is below; none is below `below` times what is returned.
     // `limit` receives the T of what is returned, if that is below the cutoff.
-    double lightest(int start, int stop, int set, int leader, double weight, double below, double cutoff,
-                    double& limit) {
+    double lightest(int start, int stop, int set, int leader, const Weighing& asked, double& limit) {
+        const double weight = asked.weight, below = asked.below;
         struct Span {
             double low, low_cost, high, high_cost;
         };
-        double best = cutoff;
+        double best = asked.cutoff;
         Division division;
         const auto look = [&](double trial) {
             const double transfer = least_transfer(start, stop, set, leader, trial, &division);
-            if (transfer < kNever && division.longest + weight * transfer < best * kBelow)
+            if (transfer <= asked.most && transfer < kNever && division.longest + weight * transfer < best * kBelow)
                 best = division.longest + weight * transfer, limit = trial;
             if (transfer == kNever) division.longest = trial;
             return transfer;
         };
-        const double alone = problem_.segment(start, stop).macs.final[0] / speed_of(set, leader);
-        if (alone < best) best = limit = alone;
+        const double alone = alone_s(start, stop, sets_.members[set][leader == kAnyLeader ? 0 : leader]);
+        if (alone < best && alone <= asked.longest) best = limit = alone;
         if (sets_.members[set].size() < 2) return best;
-        const double end = std::min(best, alone);
+        const double end = std::min({best, alone, asked.longest});
         const double end_cost = look(end);
         const double end_really = division.longest;
         const double least = problem_.macs(start, stop) / sets_.speed[set];
@@ -140,7 +130,7 @@ public:
             fact.value = division.longest + division.transfer, fact.limit = limit;
             return fact.value;
         }
-        if (!stopped_) fact.above = std::max(fact.above, budget);
+        if (!stopped()) fact.above = std::max(fact.above, budget);
         return kNever;
     }
 
@@ -157,7 +147,7 @@ public:
         // Each block led by whom it likes best is a bound; then one leader for all.
         if (path_sum(start, stop, set, kAnyLeader, cutoff, nullptr) == kNever) return kNever;
         double best = kNever;
-        for (int one = 0; one < static_cast<int>(sets_.members[set].size()) && !stopped_; ++one) {
+        for (int one = 0; one < static_cast<int>(sets_.members[set].size()) && !stopped(); ++one) {
             const double value = path_sum(start, stop, set, one, std::min(best, cutoff), path);
             if (value < best) best = value, leader = one;
         }
@@ -198,13 +188,16 @@ public:
         double& ratio = bytes_per_mac_[problem_.index(start, stop)];
         if (ratio >= 0) return ratio;
         const auto& seg = problem_.segment(start, stop);
-        ratio = problem_.speed.size() > 1 && seg.macs.final[0] > 0 ? strip_ratio(seg.rows, seg.macs, seg.moved) : 0;
+        ratio = problem_.device_count() > 1 ? seg.strip_ratio(seg.in_and_out()) : 0;
         return ratio;
     }
 
+    // Seconds a byte between the nearest two of the set.
+    double least_rate(int set) const { return least_rate_[sets_.led(set, kAnyLeader)]; }
+
     // Of the leader, or the fastest.
     double speed_of(int set, int leader) const {
-        return leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]];
+        return leader == kAnyLeader ? sets_.fastest[set] : problem_.devices[sets_.members[set][leader]].peak;
     }
 
     // No division of the segment over the set sums to less, communication weighted.
@@ -215,12 +208,20 @@ public:
     }
 
 private:
-    std::int64_t state_limit_, states_ = 0;
-    Deadline deadline_;
-    bool stopped_ = false;
+    WorkLimit& work_;
     std::vector<std::vector<Known>> known_;            // by set and leader, segment
     std::vector<double> bytes_per_mac_, least_rate_;   // by segment; by set and leader: seconds a byte
     std::vector<std::vector<double>> several_bounds_;  // by set and leader, segment
+
+    // Seconds a byte between the leader and whichever of the devices it is nearest to; of any leader, of all pairs.
+    double rate_of(const std::vector<int>& devices, int leader) const {
+        double least = kNever;
+        for (int first : devices)
+            for (int second : devices)
+                if (first != second && (leader == kAnyLeader || first == devices[leader]))
+                    least = std::min(least, problem_.per_byte(first, second));
+        return least == kNever ? 0 : least;
+    }
 
     double path_sum(int start, int stop, int set, int leader, double cutoff, std::vector<std::pair<int, int>>* path) {
         const int length = stop - start, line = length + 1;
@@ -238,7 +239,7 @@ private:
         while (true) {
             const CutPath shortest(length, weight);
             const auto& [distance, previous] = shortest;
-            if (distance[length] >= cutoff * kBelow || stopped_) return kNever;
+            if (distance[length] >= cutoff * kBelow || stopped()) return kNever;
             bool all = true;
             for (int b = length; b > 0; b = previous[b]) {
                 const int edge = previous[b] * line + b;
@@ -247,7 +248,7 @@ private:
                 // What the other blocks of this path leave is all that this one may take.
                 const double left = cutoff - (distance[length] - weight[edge]);
                 const Known fact = least_sum(start + previous[b], start + b, set, leader, left);
-                if (stopped_) return kNever;
+                if (stopped()) return kNever;
                 if (fact.value < kNever)
                     weight[edge] = fact.value, exact[edge] = 1;
                 else

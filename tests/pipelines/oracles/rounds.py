@@ -1,8 +1,7 @@
-"""The specification of native/pipelines/search.hpp: the same space, searched plainly.
+"""Pipelines of least period by sums of rounds, searched plainly in Python.
 
-The native search asks for the least communication within a limit of computing. This one keeps every pair of computing
-and communication that no other beats: of a block (T, C), of a stage, and of the pipeline so far (period, medium,
-latency). It is exact and slow: for small networks, and for tests of the native search.
+It keeps every pair of computing and communication that no other beats: of a block (T, C), of a stage, and of the
+pipeline so far (period, medium, latency). It is exact and slow: for small networks.
 """
 
 from __future__ import annotations
@@ -13,33 +12,30 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from downset import clock
-from downset.pipelines.device_order import Canonical
+from downset.pipelines.device_order import Canonical, canonical
 from downset.pipelines.problem import SegmentPrices, SplitProblem, quantities
 
-__all__ = ["search"]
+__all__ = ["least_rounds"]
 
 Trade = tuple[float, float, tuple[tuple[int, int, tuple[int, ...]], ...]]
 """(computing seconds, communication seconds, blocks as (start, stop, row boundaries))."""
 
 
-def search(
-    problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool, latency_limit_s: float,
-    several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
-    banned: Iterable[tuple[int, int, int]] = (), moved: int = 0,
-) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
-    """(period, or infinity if none is below the incumbent; bound; whether the search finished; states; stages in the
-    form of the native search)."""
-    run = _PipelineSearch(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
-    run.banned, run.moved = frozenset(banned), moved
-    run.deadline = clock.now() + time_limit_s
-    total = problem.least_macs_before()[-1] / sum(devices.speed)
-    try:
-        path = run.best()
-    except clock.TimeIsUp:
-        return math.inf, total, False, run.states, []
-    if path is None or (not least_latency and path[0] >= incumbent_s):
-        return math.inf, incumbent_s, True, run.states, []
-    return path[0], path[0], True, run.states, path[1]
+def least_rounds(
+    problem, cluster, *, comm, max_latency_s=math.inf, several_blocks=True, least_latency=False, forbidden=frozenset()
+) -> float:
+    """The least period of a pipeline, in seconds, or the period of that of least latency; infinity: there is none."""
+    form = canonical(cluster)
+    handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
+    shared = cluster.network.kind == "shared"
+    run = _PipelineSearch(
+        problem, form, handover, cluster.network.overlap, shared, max_latency_s, several_blocks, least_latency
+    )
+    run.banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
+    run.moved = int(comm != "paper")
+    run.deadline = clock.now() + 60.0
+    path = run.best()
+    return math.inf if path is None else path[0]
 
 
 class _PipelineSearch:

@@ -7,9 +7,15 @@
 // are all tried.
 #pragma once
 
-#include "pipelines/planned_stage.hpp"
+#include "pipelines/rounds/sums.hpp"
 
 namespace downset {
+
+// A block and its limit on computing.
+struct LimitedBlock {
+    int start, stop;
+    double limit;
+};
 
 class StageTrades {
 public:
@@ -24,8 +30,8 @@ public:
         Way way;                           // that sends `upper`
     };
 
-    StageTrades(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
-        : problem_(problem), sets_(sets), blocks_(blocks), facts_(problem.chain.segments.size()) {}
+    StageTrades(const LoadProblem& problem, BlockSums& blocks)
+        : problem_(problem), sets_(problem.sets), blocks_(blocks), facts_(problem.chain.segments.size()) {}
 
     // Works out what a stage sends; null where that is known for this budget.
     const Bounds* learn(int start, int stop, int set, int leader, double budget) {
@@ -81,9 +87,9 @@ private:
         std::vector<Part> parts;
     };
 
-    const PipelineProblem& problem_;
+    const LoadProblem& problem_;
     const DeviceSets& sets_;
-    PipelineBlocks& blocks_;
+    BlockSums& blocks_;
     std::vector<std::vector<Fact>> facts_;  // by segment
 
     double time_of(double compute, double transfer) const {
@@ -182,8 +188,7 @@ private:
         std::vector<double> seconds(line * line, kNever);
         for (int a = 0; a < length; ++a)
             for (int b = a + 1; b <= length; ++b)
-                seconds[a * line + b] =
-                    problem_.segment(start + a, start + b).macs.final[0] / blocks_.speed_of(set, leader);
+                seconds[a * line + b] = blocks_.alone_s(start + a, start + b, sets_.members[set][std::max(0, leader)]);
         const CutPath shortest(length, seconds);
         Way way{shortest.distance[length], 0, std::max(0, leader), {}};  // the first of a set is its fastest
         for (int b = length; b > 0; b = shortest.previous[b])
@@ -241,7 +246,7 @@ private:
 
     Part part_of(int start, int stop, int set, int leader, double weight, double& least) {
         Part part{{start, stop, kNever}};
-        const double value = blocks_.lightest(start, stop, set, leader, weight, kRoom, kNever, part.block.limit);
+        const double value = blocks_.lightest(start, stop, set, leader, {weight, kRoom}, part.block.limit);
         least = std::max(least, value * kRoom);
         Division division;
         part.transfer = blocks_.least_transfer(start, stop, set, leader, part.block.limit, &division);
