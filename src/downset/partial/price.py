@@ -245,7 +245,7 @@ class Pricing:
             yield _PricedOperator(reads, step.writes)
             return
         op = self.graph.ops[step.op]
-        sides = self._sides(program, step) if kind_of(op.kind).rows == "window" else None
+        sides = self._sides(program, step) if reads and kind_of(op.kind).rows == "window" else None
         padded = self._pad_bytes(program, step, sides) if self._padded and sides else 0
         lag = None if sides is None else self._lag(program, step, sides, padded=padded > 0)
         if padded:
