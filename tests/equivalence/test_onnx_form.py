@@ -264,5 +264,5 @@ def test_numbers_of_places_that_onnx_runtime_refuses_are_refused(tmp_path, key, 
     assert computed(one).tolist() == [-8, -5, 6, 14]
     with pytest.raises(Exception, match="ONNXRuntimeError"):
         computed(other)
-    with pytest.raises(LoadError, match="is no number"):
+    with pytest.raises(LoadError, match="is not a number"):
         prove(one, other)

@@ -70,7 +70,7 @@ def visible_numbers(stored: StoredFile) -> dict[tuple[bytes, bytes], int]:
     visible = False
     for subgraph in stored.model.subgraphs:
         called = [(stored.kind_of(operator), operator) for operator in listed(subgraph.operators)]
-        handles = {int(made) for kind, operator in called if kind == "VAR_HANDLE" for made in listed(operator.outputs)}
+        handles = {int(t) for kind, operator in called if kind == "VAR_HANDLE" for t in listed(operator.outputs)}
         visible |= bool(handles & {int(tensor) for tensor in listed(subgraph.outputs)})
         for kind, operator in called:
             if kind == "VAR_HANDLE":

@@ -69,7 +69,7 @@ def _bytes_beside(path: Path, tensor: Any) -> bytes:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     numbers = {key: entries[key] for key in ("offset", "length") if key in entries}
     if not all(number.isascii() and number.isdigit() for number in numbers.values()):  # as ONNX Runtime parses them
-        raise LoadError(f"{path}: the place of the weights {tensor.name!r} is no number: {numbers}")
+        raise LoadError(f"{path}: the place of the weights {tensor.name!r} is not a number: {numbers}")
     location, start = entries.get("location", ""), int(numbers.get("offset", 0))
     file = external_path(path, location, tensor.name)
     try:
