@@ -162,16 +162,17 @@ private:
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
         bool padded = false;
-        if (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none)
+        const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
+        if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none))
             sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
-        if (op.padded_row_bits > 0 && pads(op, sides, read[0].size())) {
-            const auto rows = read[0].size() + sides.top + sides.bottom;
+        if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
+            const auto rows = read_rows + sides.top + sides.bottom;
             pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
             runs_.push_back({{reads[0]}, {static_cast<std::int64_t>(pieces_.size()) - 1}, {}, -1, 0});
             reads[0] = static_cast<std::int64_t>(pieces_.size()) - 1;
             padded = true;
         }
-        const auto lag = lags_.of(op, operator_index, read[0].size(), pieces_[writes[0]].rows.size(), sides, padded);
+        const auto lag = lags_.of(op, operator_index, read_rows, pieces_[writes[0]].rows.size(), sides, padded);
         const auto lagged = lag < 0 ? -1 : reads[0];
         runs_.push_back({std::move(reads), writes, std::move(over), lagged, lag});
         runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),

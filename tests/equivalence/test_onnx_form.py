@@ -247,3 +247,22 @@ def test_names_in_a_body_hide_those_around_it(tmp_path):
     hides, apart, outer = file("a.onnx", "k", "k"), file("b.onnx", "m", "m"), file("c.onnx", "m", "k")
     assert prove(hides, apart).proven and prove(apart, hides).proven
     assert not prove(hides, outer).proven and not prove(apart, outer).proven
+
+
+@pytest.mark.parametrize("key", ["offset", "length"])
+@pytest.mark.parametrize("number", [" 16", "16 ", "+16", "1_6", "\u0661\u0666", "-16", ""])
+def test_numbers_of_places_that_onnx_runtime_refuses_are_refused(tmp_path, key, number):
+    (tmp_path / "w.bin").write_bytes(np.arange(8, dtype=np.float32).tobytes())
+
+    def file(name, stated):
+        outside = TensorProto(name="a", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+        for entry in ({"location": "w.bin", "offset": "16", "length": "16"} | stated).items():
+            outside.external_data.add(key=entry[0], value=entry[1])
+        return saved(model([helper.make_node("Mul", ["x", "a"], ["y"])], [outside], inputs=("x",)), tmp_path / name)
+
+    one, other = file("one.onnx", {}), file("other.onnx", {key: number})
+    assert computed(one).tolist() == [-8, -5, 6, 14]
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        computed(other)
+    with pytest.raises(LoadError, match="is not a number"):
+        prove(one, other)

@@ -25,9 +25,11 @@ from tests.equivalence.tflite_pairs import (
     looked_up,
     loop,
     made_twice,
+    numbered,
     outside,
     results,
     scaled_along,
+    state_beside,
     unary,
     variable,
 )
@@ -46,6 +48,12 @@ DIFFERENT = {
     "a tensor that two operators make": (made_twice(False), made_twice(True)),
     "a variable without a container": (variable(None, b"v", late=False), variable(None, b"v", late=True)),
     "a variable's name behind a zero": (variable(b"", b"v\0x", late=False), variable(b"", b"v\0x", late=True)),
+    "a state that is assigned": (
+        state_beside("ASSIGN_VARIABLE", late=False),
+        state_beside("ASSIGN_VARIABLE", late=True),
+    ),
+    "a state that is drawn from": (state_beside("MULTINOMIAL", late=False), state_beside("MULTINOMIAL", late=True)),
+    "the numbers of variables": (numbered("ab", seen=True), numbered("ba", seen=True)),
     "scales in a tensor that nothing reads": (looked_up(1), looked_up(2)),
     "the axis of scales, certified": (scaled_along(0), certified(scaled_along(1))),
     "a sparse constant, certified": (densified((0, 1)), certified(densified((1, 0)))),
@@ -241,13 +249,22 @@ def test_what_no_runtime_here_tells_apart_is_not_proven_either(name, tmp_path):
     assert not proven(one, other) and not proven(other, one)
 
 
-@pytest.mark.parametrize("name", ["custom operators", "tables of hashes"])
+EFFECTS = {
+    "custom operators": lambda: customs(b"a", b"b", b"c"),
+    "tables of hashes": lambda: table_of_hashes(),
+    "a state that is assigned": lambda: state_beside("ASSIGN_VARIABLE", late=False),
+    "a state that is drawn from": lambda: state_beside("MULTINOMIAL", late=True),
+    "a handle that is a number": lambda: numbered("ab", seen=True),
+    "names of variables behind a zero": lambda: variable(None, b"v\0x", late=False),
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
 def test_every_order_that_is_planned_keeps_the_effects(name, tmp_path):
     """The graph of planning orders operators whose effects are not known as the proof wants them."""
-    model = customs(b"a", b"b", b"c") if name == "custom operators" else table_of_hashes()
-    path = save(model, tmp_path / "m.tflite")
+    path = save(EFFECTS[name](), tmp_path / "m.tflite")
     graph = load(path)
-    for seed in range(4):
+    for seed in range(16):
         other = tmp_path / "other.tflite"
         export_tflite(other, graph, any_order(graph, np.random.default_rng(seed)))
         assert prove(path, other).proven

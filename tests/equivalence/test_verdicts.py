@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 
 from downset.errors import LimitReached, UnsupportedError
@@ -87,6 +88,20 @@ def test_where_nothing_ran_only_a_proof_is_enough(run, fails, files, monkeypatch
     fails(6, "verify", *files["agreeing"], "--accept-runs", says=f"outputs not compared: {error}")
     status, out, _ = run("verify", *files["same"])
     assert status == 0 and out == f"proven the same network\noutputs not compared: {error}\n"
+
+
+def test_a_file_that_the_runtime_refuses_differs_from_one_that_it_runs(fails, files, tmp_path):
+    """Names of nodes have no meaning, but ONNX Runtime refuses two that are equal."""
+    model = onnx.load(files["agreeing"][0])
+    model.graph.node.append(node("Neg", [model.graph.input[0].name], "unread"))
+    pair = [tmp_path / "names.onnx", tmp_path / "one_name.onnx"]
+    for path, names in zip(pair, ("ab", "aa"), strict=True):
+        for each, name in zip((model.graph.node[0], model.graph.node[-1]), names, strict=True):
+            each.name = name
+        onnx.save(model, path)
+    assert compare(*pair).proof.proven
+    fails(4, "verify", *pair, says="names.onnx alone")
+    fails(4, "verify", *pair[::-1], says="names.onnx alone")
 
 
 def test_sums_in_another_order_are_proven_up_to_rounding_and_said_so(run, files, monkeypatch):

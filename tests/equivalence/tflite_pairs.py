@@ -215,3 +215,46 @@ def certified(model, parts=None):
     entry = made(schema.MetadataT, name=METADATA_KEY.encode(), buffer=len(changed.buffers) - 1)
     changed.metadata = [*(changed.metadata or []), entry]
     return changed
+
+
+def state_beside(reader, *, late):
+    """A state that SVDF moves on, and an operator with another effect that reads it, before or after."""
+    build = Build()
+    x = build.input((1, 2))
+    weights = [build.tensor((1, size), value=np.full(size, 50, np.float32)) for size in (2, 4)]
+    state = build.tensor((1, 4), isVariable=True)
+    options = made(schema.SVDFOptionsT, rank=1)
+
+    def moved():
+        return build.op("SVDF", [x, *weights, -1, state], [build.tensor((1, 1))], options)
+
+    def read():
+        if reader == "MULTINOMIAL":
+            count = build.tensor((), "int32", [64])
+            seeds = made(schema.RandomOptionsT, seed=1, seed2=2)
+            return build.op(reader, [state, count], [build.tensor((1, 64), "int32")], seeds)
+        build.op(reader, [handle, state], [], schema.AssignVariableOptionsT())
+        return build.op("READ_VARIABLE", [handle], [build.tensor((1, 4))], schema.ReadVariableOptionsT())
+
+    named = made(schema.VarHandleOptionsT, sharedName=b"v")
+    handle = None if reader == "MULTINOMIAL" else build.op("VAR_HANDLE", [], [build.tensor((), "resource")], named)
+    first, second = (step() for step in ((moved, read) if late else (read, moved)))
+    return build.outputs(*((first, second) if late else (second, first)))
+
+
+def numbered(names, seen):
+    """Two variables, whose handles stand in the order of `names`, and of which "a" is assigned x and "b" -x. `seen`:
+    the number of a variable is read as a handle, or counted as a table."""
+    build = Build()
+    x = build.input((1,))
+    handles = {
+        name: build.op(
+            "VAR_HANDLE", [], [build.tensor((), "resource")], made(schema.VarHandleOptionsT, sharedName=name.encode())
+        )
+        for name in names
+    }
+    for name in "ab":
+        value = x if name == "a" else unary(build, "NEG", x)
+        build.op("ASSIGN_VARIABLE", [handles[name], value], [], schema.AssignVariableOptionsT())
+    handle = build.tensor((), "resource", np.int32(0).tobytes()) if seen else handles["a"]
+    return build.outputs(build.op("READ_VARIABLE", [handle], [build.tensor((1,))], schema.ReadVariableOptionsT()))

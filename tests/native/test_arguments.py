@@ -434,3 +434,31 @@ def test_anything_is_refused_or_answered(family, data):
         family(given)
     except (ValueError, TypeError) as error:  # TypeError: no such 32-bit number
         assert given.wild, error
+
+
+@given(st.data())
+@settings(max_examples=cases(100))
+def test_strips_of_operators_with_and_without_inputs_have_a_price(data):
+    """Windows that may need padding rows, over an activation or over constants alone."""
+    count = data.draw(st.integers(1, 4))
+    reads = [data.draw(st.booleans()) for _ in range(count)]
+    form = native.RowForm(
+        [[at, 1, 1, -1, 1] if read else [] for at, read in enumerate(reads)],
+        [[at + 1] for at in range(count)],
+        [[4, 2, 0]] * count,
+        [4] * (count + 1),
+        [count],
+    )
+    numbers = [[1, 1, 3, 1, 1, 1, 0, 0 if read else -1, data.draw(st.integers(0, 8)), 1, 1, 0, 0, 5] for read in reads]
+    network = native.StripNetwork(
+        form, numbers, [[]] * count, [[]] * count, [64] * (count + 1),
+        alignment=16, moving_persistent_bytes=0, only_reader=True,
+    )  # fmt: skip
+    segment = native.StripSegment(
+        network, 0, count, inputs=[0], input_bytes=[32], inputs_kept=[False], inputs_apart=[True],
+        inputs_alone=[True], results=[count], results_counted=[True], live_beside=0,
+    )  # fmt: skip
+    possible, peak, *_ = native.strips_price(
+        network, segment, data.draw(st.integers(1, 4)), [], data.draw(st.booleans())
+    )
+    assert not possible or peak >= 32

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from downset.errors import UnsupportedError
+from downset.formats.reading import load
 from downset.graph.cost import macs, row_form
 from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MEMORY_MODELS
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Pricing
 from downset.partial.rewrite import InStrips, in_strips
-from downset.partial.segments import find_segments
+from downset.partial.segments import find_segment, find_segments
 from downset.partial.strip_program import most_strips, strip_program
 from tests.effort import cases
+from tests.equivalence.tflite_pairs import Build, add
+from tests.equivalence.tflite_tables import made, save
 from tests.partial.oracles.price import price_of
 from tests.spatial import in_int8, spatial_graphs
 
@@ -54,3 +59,23 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         assert price.apart_bytes == max(apart[segment.first : segment.first + len(inside)]), model.name
         assert price.extra_macs == macs(striped) - macs(graph)
         assert price.narrow_bytes == price.persistent_bytes - 3 * price.extra_operators
+
+
+def test_operators_that_read_constants_alone_have_a_price(tmp_path):
+    """A segment with a window that no activation moves over is priced, as the oracle prices it."""
+    build = Build()
+    x = build.input((1, 8, 8, 2))
+    held = build.tensor((1, 8, 8, 2), value=np.ones(128, np.float32))
+    weights = [build.tensor(shape, value=np.ones(shape, np.float32)) for shape in ((2, 3, 3, 2), (2,))]
+
+    def convolved(tensor):
+        options = made(schema.Conv2DOptionsT, strideH=1, strideW=1)
+        return build.op("CONV_2D", [tensor, *weights], [build.tensor((1, 8, 8, 2))], options)
+
+    summed = add(build, convolved(x), convolved(held), shape=(1, 8, 8, 2))
+    graph = load(save(build.outputs(convolved(summed)), tmp_path / "m.tflite"))
+    form, segment = row_form(graph), find_segment(graph, 0, len(graph.ops))
+    for model in MODELS:
+        for strips in (1, 2, 4):
+            pricing = Pricing(graph, form, model)
+            assert pricing.strips(segment, strips) == price_of(pricing, strip_program(graph, form, segment, strips))

@@ -19,7 +19,7 @@ import numpy as np
 
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode, FileValue
 from downset.equivalence.offline import OFFLINE_KEY, Offline, read_offline
-from downset.equivalence.tflite_effects import Effects
+from downset.equivalence.tflite_effects import Effects, variable_name, visible_numbers
 from downset.equivalence.tflite_file import StoredFile, fields, listed, plain, subgraphs_of, text
 from downset.equivalence.tflite_order import subgraph_order
 from downset.errors import LoadError
@@ -59,6 +59,8 @@ class _Reader:
     order: tuple[int, ...] = ()
     """The subgraphs in the sequence in which they are compared."""
     effects: Effects = field(default_factory=Effects)
+    numbers: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
+    """The numbers of variables, where something depends on them."""
     placed: bool = False
     """Whether the places of operators have a meaning."""
 
@@ -66,7 +68,7 @@ class _Reader:
         model = self.stored.model
         if not listed(model.subgraphs):
             raise LoadError(f"{self.stored.path} has no subgraph: nothing to compare")
-        self.order = subgraph_order(self.stored)
+        self.order, self.numbers = subgraph_order(self.stored), visible_numbers(self.stored)
         metadata = [entry for entry in self.stored.metadata() if text(entry[0]) not in WITHOUT_MEANING]
         self.placed = any(name == _CONTROL_KEY for name, _ in metadata)
         for number, subgraph in enumerate(model.subgraphs):
@@ -176,12 +178,8 @@ class _Reader:
         return Body(text(subgraph.name) or f"subgraph {number}", inputs, outputs, tuple(range(first, len(self.nodes))))
 
     def _node(self, number: int, operator: Any, place: int) -> FileNode:
-        model = self.stored.model
-        code = model.operatorCodes[
-            self.stored.at(operator.opcodeIndex, len(listed(model.operatorCodes)), "operator code")
-        ]
+        code, kind = self.stored.code_of(operator), self.stored.kind_of(operator)
         builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
-        kind = self.stored.operators.get(builtin, f"operator {builtin}")
         name = text(code.customCode) if kind == "CUSTOM" else kind
         intermediates = [self._operand(number, tensor) for tensor in listed(operator.intermediates)]
         settings = self._settings(operator, len(intermediates))
@@ -192,7 +190,9 @@ class _Reader:
         label = self.values[outputs[0]].label if outputs and outputs[0] != ABSENT else f"operator {len(self.nodes)}"
         kept = [value for value in (*inputs, *intermediates) if value != ABSENT and self.values[value].keeps]
         effects = self.effects.of(builtin, name, operator, inputs, outputs)
-        effects = effects or tuple((value, True) for value in kept)
+        effects += tuple((value, True) for value in kept)
+        if kind == "VAR_HANDLE" and self.numbers:
+            settings["number of the variable"] = self.numbers[variable_name(operator)]
         kind = f"custom {name}" if kind == "CUSTOM" else kind
         return FileNode(label, kind, settings, (*inputs, *intermediates), tuple(outputs), effects=effects)
 

@@ -53,6 +53,17 @@ class StoredFile:
             raise LoadError(f"{self.path} is damaged: {what} {index} does not exist")
         return int(index)
 
+    def code_of(self, operator: Any) -> Any:
+        """The OperatorCode of an operator."""
+        codes = listed(self.model.operatorCodes)
+        return codes[self.at(operator.opcodeIndex, len(codes), "operator code")]
+
+    def kind_of(self, operator: Any) -> str:
+        """The name of a builtin operator."""
+        code = self.code_of(operator)
+        number = max(code.builtinCode, code.deprecatedBuiltinCode)
+        return self.operators.get(number, f"operator {number}")
+
     def tensor_at(self, number: int, index: Any) -> int:
         return self.at(index, len(listed(self.model.subgraphs[number].tensors)), f"in subgraph {number} tensor")
 

@@ -96,7 +96,8 @@ def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[i
     if model.kernels is None or op.kind in model.in_place or _given(graph, form, index)[0] != _WINDOW:
         return []
     layout, order = geometry(graph, op), walk_of(graph, op, model.kernels)
-    if layout is None or order is None or form.ops[index].inputs[0].tensor != op.inputs[0]:
+    reads = [item.tensor for item in form.ops[index].inputs]
+    if layout is None or order is None or reads[:1] != [*op.inputs[:1]]:
         return []
     batches, _, read_columns, depth = layout.read
     one_row = replace(layout, read=(batches, 1, read_columns, depth), written=(batches, 1, *layout.written[2:]))

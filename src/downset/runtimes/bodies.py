@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from downset.equivalence.tflite_file import subgraphs_of
 from downset.formats.onnx.bodies import subgraphs
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
@@ -177,8 +178,8 @@ def _calls(operator: Any) -> list[int]:
     return [
         int(value)
         for options in (operator.builtinOptions, operator.builtinOptions2)
-        for key, value in sorted((vars(options) if options is not None else {}).items())
-        if "subgraph" in key.lower()
+        for _, called in sorted(subgraphs_of(options).items())
+        for value in np.ravel(called if called is not None else ())
     ]
 
 

@@ -166,14 +166,25 @@ def compare_outputs(
     Made inputs that choose what runs are made otherwise where the first file does not run with them.
 
     ONNX Runtime runs both files with its default optimisations, but with `ordered` the second one in the file's order
-    with none. `proof`: what is known already, for the result. Raises UnsupportedError where the runtime cannot run
-    them, or compute other outputs each time, UsageError for unknown runtimes and inputs that do not fit."""
+    with none. `proof`: what is known already, for the result. A runtime that runs one file alone is a difference.
+    Raises UnsupportedError where it runs neither, or computes other outputs each time, UsageError for unknown runtimes
+    and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
     row = RUNTIMES[runtime]
     graphs = [load(path, shapes=shapes, trust=row.compute is in_torch) for path in (first, second)]
     names = _common(*graphs) if row.looks_inside else []
-    feeds, ours = _first_computed(row, first, graphs[0], names, seed, inputs)
-    theirs = row.compute(second, feeds, inside=names, ordered=ordered)
+    try:
+        feeds, ours = _first_computed(row, first, graphs[0], names, seed, inputs)
+    except UnsupportedError as refused:
+        try:
+            _first_computed(row, second, graphs[1], (), seed, inputs)
+        except UnsupportedError:
+            raise refused from None
+        return Comparison(False, None, runtime, f"it runs {second} alone: {refused}", proof=proof)
+    try:
+        theirs = row.compute(second, feeds, inside=names, ordered=ordered)
+    except UnsupportedError as refused:
+        return Comparison(False, None, runtime, f"it runs {first} alone: {refused}", proof=proof)
     outputs = [_listed(computed) for computed in (ours, theirs)]
     comparison = replace(
         compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)

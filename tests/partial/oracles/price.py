@@ -71,7 +71,7 @@ def _operators(pricing: Pricing, program: StripProgram, step: StripStep, nbytes:
         yield PricedOperator(reads, step.writes)
         return
     op = pricing.graph.ops[step.op]
-    sides = _sides(pricing, program, step) if kind_of(op.kind).rows == "window" else None
+    sides = _sides(pricing, program, step) if reads and kind_of(op.kind).rows == "window" else None
     padded = _pad_bytes(pricing, program, step, sides) if pricing.graph.source.format == "tflite" and sides else 0
     lag = None if sides is None else _lag(pricing, program, step, sides, padded=padded > 0)
     if padded:

@@ -67,12 +67,15 @@ def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
 
 def _bytes_beside(path: Path, tensor: Any) -> bytes:
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    location, start = entries.get("location", ""), int(entries.get("offset") or 0)
+    numbers = {key: entries[key] for key in ("offset", "length") if key in entries}
+    if not all(number.isascii() and number.isdigit() for number in numbers.values()):  # as ONNX Runtime parses them
+        raise LoadError(f"{path}: the place of the weights {tensor.name!r} is not a number: {numbers}")
+    location, start = entries.get("location", ""), int(numbers.get("offset", 0))
     file = external_path(path, location, tensor.name)
     try:
         size = file.stat().st_size
-        length = int(entries.get("length") or max(size - start, 0))
-        if start < 0 or length < 0 or start + length > size:
+        length = int(numbers.get("length", max(size - start, 0)))
+        if start + length > size:
             raise LoadError(f"{path}: the weights {tensor.name!r} end outside {location}, which has {size} bytes")
         with file.open("rb") as opened:
             opened.seek(start)

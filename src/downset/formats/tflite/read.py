@@ -19,7 +19,8 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.open_sizes import sizes_wanted
-from downset.formats.tflite.kinds import PURE_CUSTOM, RENAMED, TRANSLATED, Translated
+from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
+from downset.formats.tflite.side_effects import SideEffects, variable_name
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import printable, shell_word
 
@@ -30,13 +31,6 @@ DTYPES = {
     9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
     17: "int4", 18: "bfloat16", 19: "int2", 20: "uint4", 21: "float8e4m3fn", 22: "float8e5m2",
 }  # fmt: skip
-_BARRIERS = frozenset(
-    {
-        "CALL", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "IF",
-        "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "STABLEHLO_CUSTOM_CALL", "STABLEHLO_WHILE", "WHILE",
-    }
-)  # fmt: skip
-"""Operators that may read and write what no tensor holds."""
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
 _DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
@@ -243,7 +237,7 @@ class _TfliteGraphReader:
 
     def _operators(self, subgraph: Any, tensors: list[Tensor]) -> list[Op]:
         ops: list[Op] = []
-        effects = _SideEffects()
+        effects = SideEffects(self._numbers_are_visible(), {i for i, tensor in enumerate(tensors) if _is_state(tensor)})
         seen: dict[str, int] = {}
         for position in self._counted(subgraph.OperatorsLength(), "operators"):
             raw = subgraph.Operators(position)
@@ -276,12 +270,29 @@ class _TfliteGraphReader:
         """The kinds in the subgraphs from this one on."""
         return sorted({self._operator_name(operator.OpcodeIndex()) for operator in self._every_operator(first)})
 
-    def variable_names(self) -> set[str]:
+    def variable_names(self) -> set[tuple[bytes, bytes]]:
         return {
-            repr(getattr(self._options(operator), "sharedName", None))
+            variable_name(self._options(operator))
             for operator in self._every_operator()
             if self._operator_name(operator.OpcodeIndex()) == "VAR_HANDLE"
         }
+
+    def _numbers_are_visible(self) -> bool:
+        """Whether something may depend on the numbers that the runtime gives variables in the order of their handles: a
+        handle is more than the name of what is read or assigned, or there are tables, whose numbers the file states."""
+        for place in range(self._model.SubgraphsLength()):
+            subgraph = self._model.Subgraphs(place)
+            operators = [subgraph.Operators(number) for number in range(subgraph.OperatorsLength())]
+            called = [(self._operator_name(operator.OpcodeIndex()), operator) for operator in operators]
+            handles = {t for name, one in called if name == "VAR_HANDLE" for t in _tensors(one.OutputsAsNumpy())}
+            if handles & {*_tensors(subgraph.OutputsAsNumpy())}:
+                return True
+            for name, operator in called:
+                read = _tensors(operator.InputsAsNumpy())
+                names = read[:1] if name in ("ASSIGN_VARIABLE", "READ_VARIABLE") else []
+                if name.startswith("HASHTABLE") or not handles.issuperset(names) or handles & {*read[len(names) :]}:
+                    return True
+        return False
 
     def _every_operator(self, first: int = 0) -> Iterator[Any]:
         """Yields the operators of all subgraphs from this one on."""
@@ -325,46 +336,9 @@ def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, 
     return raw.view(dtype).reshape(shape)
 
 
-class _SideEffects:
-    """Dependencies without a tensor: a variable is read after it was last written, and written after it was read.
+def _tensors(array: Any) -> list[int]:
+    return [] if isinstance(array, int) else [int(index) for index in array]  # 0 where there is no vector
 
-    Variables of one shared name are one variable. An operator that calls a subgraph, and a custom operator that is not
-    known, may read and write all variables.
-    """
 
-    def __init__(self) -> None:
-        self._name_of: dict[int, str] = {}
-        self._written: dict[str, int] = {}
-        self._read: dict[str, list[int]] = {}
-        self._barrier = -1
-
-    def after(
-        self, name: str, position: int, inputs: tuple[int, ...], outputs: tuple[int, ...], options: Any
-    ) -> tuple[int, ...]:
-        if name == "VAR_HANDLE":
-            shared = getattr(options, "sharedName", None) or b""
-            self._name_of.update(dict.fromkeys(outputs, repr(shared)))
-            return ()
-        if name == "READ_VARIABLE":
-            variable = self._variable(inputs)
-            waits = {self._written.get(variable, -1), self._barrier}
-            self._read.setdefault(variable, []).append(position)
-        elif name == "ASSIGN_VARIABLE":
-            variable = self._variable(inputs)
-            waits = {self._written.get(variable, -1), self._barrier, *self._read.pop(variable, ())}
-            self._written[variable] = position
-        elif name in _BARRIERS or (name.startswith("custom.") and name[7:] not in PURE_CUSTOM):
-            waits = {
-                self._barrier,
-                *self._written.values(),
-                *(earlier for reads in self._read.values() for earlier in reads),
-            }
-            self._barrier = position
-            self._written.clear()
-            self._read.clear()
-        else:
-            return ()
-        return tuple(sorted(earlier for earlier in waits if earlier >= 0))
-
-    def _variable(self, inputs: tuple[int, ...]) -> str:
-        return self._name_of.get(inputs[0], f"tensor {inputs[0]}") if inputs else ""
+def _is_state(tensor: Tensor) -> bool:
+    return tensor.role == "state" and tensor.dtype not in ("resource", "variant")
