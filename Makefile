@@ -6,6 +6,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
+# Tests of wording: part of `make lint`, and not of `make test`.
+LINT_TESTS := tests/docs/test_prose.py tests/docs/test_glossary.py
 
 .PHONY: demo test docs wheel lowest fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
 	bench-ios bench-pico bench-testbed bench-partial bench-inductor
@@ -13,8 +15,8 @@ STRICT := -C cmake.define.DOWNSET_STRICT=ON
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screens and write a page for each
 	$(BIN)/python -m experiments.fit.demo
 
-test: $(VENV)/dev.stamp  ## set up, then run all tests; LONG=1: with five times the random cases
-	$(BIN)/python -m pytest -n 4 --dist loadgroup $(PYTEST_ARGS)
+test: $(VENV)/dev.stamp  ## set up, then run all tests but those of lint; LONG=1: with five times the random cases
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(addprefix --ignore=,$(LINT_TESTS)) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint, spelling, prose, the glossary and types
 	$(BIN)/ruff format --check .
@@ -22,7 +24,7 @@ lint: $(VENV)/dev.stamp  ## formatting, lint, spelling, prose, the glossary and 
 	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
-	$(BIN)/python -m pytest -q tests/docs/test_prose.py tests/docs/test_glossary.py
+	$(BIN)/python -m pytest -q $(LINT_TESTS)
 
 native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types, after a change in native/
 	mkdir -p build && flock build/.lock $(BUILD) $(STRICT) -e .

@@ -4,6 +4,7 @@ Threads of OpenMP sleep while they wait: on a shared machine those that spin wai
 The fixtures are the command line in this process, as several tests call it.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -16,6 +17,8 @@ from downset.cli import main
 from tests.effort import cases
 from tests.needs import forbidden_skip
 
+gc.disable()  # until the tests are collected: what they import stays
+sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its grammar of IRIs: 1.6 s of CPU a process
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which("clang++")):
     os.environ.setdefault("CXX", compiler)  # PyTorch's compiler looks for g++ alone
@@ -43,6 +46,19 @@ def pytest_runtest_makereport():
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report():
     return _judged((yield))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A file runs in one process, so that what its fixtures make is made once; groups of several files keep theirs."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0].replace("/", ".")))
+
+
+def pytest_collection_finish():
+    gc.enable()
+    gc.freeze()  # a collection of garbage passes over 6,000 tests and their modules no more
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -105,14 +106,12 @@ PLANNERS = {
 """Modules that no `check` may reach, by family; a name that no longer exists fails."""
 
 
+@cache
 def modules():
     return {
         ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
         for path in SOURCE.rglob("*.py")
     }
-
-
-MODULES = modules()
 
 
 def imported(tree):
@@ -124,7 +123,7 @@ def imported(tree):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            ours = [name for name in inside if name.removeprefix("downset.") in MODULES and name != "downset"]
+            ours = [name for name in inside if name.removeprefix("downset.") in modules() and name != "downset"]
             yield from ((name, id(node) in at_once) for name in (ours or [node.module]))
 
 
@@ -135,12 +134,12 @@ def part(module):
 def own(module):
     """The modules of the package that this one names in an import."""
     return {
-        name.removeprefix("downset.") for name, _ in imported(MODULES[module]) if name.split(".")[0] == "downset"
+        name.removeprefix("downset.") for name, _ in imported(modules()[module]) if name.split(".")[0] == "downset"
     } - {"downset", module}
 
 
 def test_every_part_has_its_place():
-    parts = {part(module) for module in MODULES}
+    parts = {part(module) for module in modules()}
     placed = list(chain.from_iterable(LEVELS))
     assert len(placed) == len(set(placed))
     assert parts == set(placed), f"not in the table: {parts - set(placed)}; gone: {set(placed) - parts}"
@@ -148,7 +147,7 @@ def test_every_part_has_its_place():
 
 def test_imports_go_one_way():
     level = {name: number for number, names in enumerate(LEVELS) for name in names}
-    for module in MODULES:
+    for module in modules():
         for other in own(module):
             one, two = part(module), part(other)
             assert one == two or level[two] < level[one], f"{module} imports {other}"
@@ -161,14 +160,14 @@ def test_no_circle_between_files():
     def visit(module, path):
         if state.get(module) == "open":
             raise AssertionError(" imports ".join([*path[path.index(module) :], module]))
-        if module in state or module not in MODULES:
+        if module in state or module not in modules():
             return
         state[module] = "open"
         for other in sorted(own(module)):
             visit(other, [*path, module])
         state[module] = "done"
 
-    for module in MODULES:
+    for module in modules():
         visit(module, [])
 
 
@@ -176,12 +175,12 @@ def test_no_circle_between_files():
 def test_checks_reach_no_planner(family):
     """Neither by name, through any chain of imports, nor by running: packages import nothing of their own."""
     planners = {f"{family}.{name}" for name in PLANNERS[family]}
-    assert planners <= set(MODULES), f"no such module: {planners - set(MODULES)}"
+    assert planners <= set(modules()), f"no such module: {planners - set(modules())}"
     every = {f"{other}.{name}" for other, names in PLANNERS.items() for name in names}
     reached, left = set(), [f"{family}.check"]
     while left:
         module = left.pop()
-        if module in reached or module not in MODULES:
+        if module in reached or module not in modules():
             continue
         reached.add(module)
         left += own(module)
@@ -197,12 +196,12 @@ def test_checks_reach_no_planner(family):
 def test_the_simulator_knows_nothing_of_the_planners():
     """Through no chain of imports: what it agrees with, it agrees with by itself."""
     runs = ("distributed.serving.", "distributed.profiling.")  # what drives real devices plans again when one is lost
-    simulates = [name for name in MODULES if name.startswith("distributed.") and not name.startswith(runs)]
+    simulates = [name for name in modules() if name.startswith("distributed.") and not name.startswith(runs)]
     reached, left = set(), simulates
     assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
     while left:
         module = left.pop()
-        if module not in reached and module in MODULES:
+        if module not in reached and module in modules():
             reached.add(module)
             left += own(module)
     assert not {module for module in reached if part(module) == "pipelines"}
@@ -210,11 +209,11 @@ def test_the_simulator_knows_nothing_of_the_planners():
 
 def test_proofs_of_sameness_share_no_code_with_what_rewrites():
     """Through no chain of imports: neither with the rewrites, nor with what they edit graphs and follow rows with."""
-    reached, left = set(), [module for module in MODULES if part(module) == "equivalence"]
+    reached, left = set(), [module for module in modules() if part(module) == "equivalence"]
     assert {"equivalence.prove", "equivalence.bijection", "equivalence.read_tflite"} <= set(left)
     while left:
         module = left.pop()
-        if module not in reached and module in MODULES:
+        if module not in reached and module in modules():
             reached.add(module)
             left += own(module)
     assert not {module for module in reached if part(module) in ("rewrites", "stages", "joint", "fitting")}
@@ -232,7 +231,7 @@ def test_folders_import_nothing_of_their_own():
 def test_libraries_have_their_places():
     standard = set(sys.stdlib_module_names) | {"downset"}
     used = {library: set() for library in LIBRARIES}
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for other, at_once in imported(tree):
             library = other.split(".")[0]
             if library in standard:
@@ -251,7 +250,7 @@ def test_libraries_have_their_places():
 def test_what_opens_an_extra_is_imported_by_executing_folders_only():
     """`extras` hands out optional libraries by name: who imports it reaches them."""
     asked = set()
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if ast.unparse(call.func) == "optional_library" and isinstance(call.args[0], ast.Constant):
                 library = call.args[0].value.split(".")[0]

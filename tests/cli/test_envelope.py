@@ -14,6 +14,7 @@ from downset.cli import _COMMANDS
 from downset.errors import DownsetError
 from downset.tuning.profiles import Key, Profiles
 from tests.every_command import FAILS, SUCCEEDS, write_files
+from tests.without_ray import start_no_ray
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
@@ -27,6 +28,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def here(files, monkeypatch, tmp_path):
+    start_no_ray(monkeypatch, tmp_path)
     monkeypatch.chdir(files)
     monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
 

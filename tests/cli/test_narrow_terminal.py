@@ -1,18 +1,21 @@
 """What every command prints on a terminal of 60 columns: no number is cut, and none is parted from its unit."""
 
+import contextlib
 import fcntl
 import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 
+from downset.cli import main
 from tests.every_command import FAILS, SUCCEEDS, write_files
+from tests.without_ray import start_no_ray
 
 COLUMNS = 60
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -26,30 +29,68 @@ def files(tmp_path_factory):
     return folder
 
 
-def shown(arguments, folder, cache):
-    """The rows that a terminal of 60 columns is sent, before it cuts those that are longer."""
+END = b"\x00end\x00"
+"""What ends the reading: a process that the command keeps for the next one holds the terminal open."""
+
+
+def shown():
+    """The rows that a terminal of 60 columns is sent by the command in this process, before it cuts those that are
+    longer."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    sized = ("COLUMNS", "LINES")
-    environment = {name: value for name, value in os.environ.items() if name not in sized}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "downset", *arguments], cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**environment, "TERM": "xterm", "DOWNSET_CACHE": str(cache)},
-    )  # fmt: skip
+    with ThreadPoolExecutor(1) as reading:
+        sent = reading.submit(_until_end, ours)
+        try:
+            with _standard_streams(theirs), contextlib.suppress(SystemExit):
+                main()
+        finally:
+            os.write(theirs, END)
+            said = sent.result()
     os.close(theirs)
-    said = bytearray()
-    with process:
-        while data := _read(ours):
-            said += data
     os.close(ours)
     return [row.rstrip() for row in re.split(r"[\r\n]+", CONTROL.sub("", said.decode()))]
 
 
-def _read(terminal):
+def _until_end(terminal):
+    said = b""
+    while not said.endswith(END):
+        said += os.read(terminal, 1 << 16)
+    return said.removesuffix(END)
+
+
+@contextlib.contextmanager
+def _standard_streams(terminal):
+    """All three of this process are the terminal."""
+    names = ("stdin", "stdout", "stderr")
+    before = [(getattr(sys, name), os.dup(number)) for number, name in enumerate(names)]
+    for number, name in enumerate(names):
+        os.dup2(terminal, number)
+        setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
     try:
-        return os.read(terminal, 1 << 16)
-    except OSError:  # the other end is closed
-        return b""
+        yield
+    finally:
+        for number, (name, (stream, kept)) in enumerate(zip(names, before, strict=True)):
+            getattr(sys, name).close()
+            setattr(sys, name, stream)
+            os.dup2(kept, number)
+            os.close(kept)
+
+
+@pytest.fixture
+def narrow(files, monkeypatch, tmp_path):
+    """`narrow(argument, …)`: the rows of that command, in the folder of the files, with devices of this process."""
+    start_no_ray(monkeypatch, tmp_path)
+    monkeypatch.chdir(files)
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
+
+    def call(arguments):
+        monkeypatch.setattr(sys, "argv", ["downset", *arguments])
+        return shown()
+
+    return call
 
 
 def check_rows(rows):
@@ -62,16 +103,16 @@ def check_rows(rows):
 
 
 @pytest.mark.parametrize("command", SUCCEEDS)
-def test_no_line_is_cut_inside_a_number(files, tmp_path, command):
+def test_no_line_is_cut_inside_a_number(narrow, tmp_path, command):
     arguments = [word for word in SUCCEEDS[command] if word != "-q"]
     if command == "profile-cluster":
         arguments += ["-o", str(tmp_path / "c")]  # else it prints that file
-    check_rows(shown(arguments, files, tmp_path))
+    check_rows(narrow(arguments))
 
 
 @pytest.mark.parametrize("arguments", FAILURES, ids=" ".join)
-def test_no_line_of_a_failure_is_cut_inside_a_number(files, tmp_path, arguments):
-    check_rows(shown(arguments, files, tmp_path))
+def test_no_line_of_a_failure_is_cut_inside_a_number(narrow, arguments):
+    check_rows(narrow(arguments))
 
 
 def test_in_a_pipe_a_line_stays_one(files, run, monkeypatch):

@@ -6,12 +6,15 @@ import os
 import subprocess
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from downset import load_cluster
 from downset.distributed.keys import issue_keys, make_authority
 from downset.distributed.profiling.measure import Effort, measure_cluster
 from downset.errors import UsageError
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 def rays_variables():
@@ -45,6 +48,7 @@ def test_a_local_cluster_is_measured(run, tmp_path, monkeypatch):
     )
     assert status == 0, err
     found, cluster = json.loads(out), load_cluster(file)
+    jsonschema.validate(found, json.loads((SCHEMAS / "profile-cluster.json").read_text()))
     assert [device.name for device in cluster.devices] == ["d7", "d8"]
     assert cluster.network.overlap
     for stated, device in zip(found["devices"], cluster.devices, strict=True):
