@@ -7,6 +7,7 @@ never fewer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -87,10 +88,8 @@ class Surroundings:
     """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
     held_by: tuple[tuple[int, ...], ...]
     """By tensor: its storages."""
-
-    def alone(self, tensor: int) -> bool:
-        """Whether no other tensor lies in the tensor's storage."""
-        return self.held_by.count(self.held_by[tensor]) == 1
+    alone: tuple[bool, ...]
+    """By tensor: whether no other tensor lies in its storages."""
 
 
 def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
@@ -114,7 +113,9 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
     held = tuple(storage_map.storages_of)
-    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held)
+    tensors = Counter(held)
+    alone = tuple(tensors[storages] == 1 for storages in held)
+    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held, alone)
 
 
 class Pricing:
@@ -137,6 +138,7 @@ class Pricing:
         self.around = surroundings(graph, model)
         self._padded = graph.source.format == "tflite"
         self._native = native_network(graph, form, model, self.persistent) if engine == "native" else None
+        self._inputs, self._outputs = frozenset(graph.inputs), frozenset(graph.outputs)
         self._segments: dict[Segment, Any] = {}
         self._replaced: dict[Segment, tuple[int, int]] = {}
 
@@ -169,8 +171,8 @@ class Pricing:
             inputs=segment.inputs,
             input_bytes=nbytes,
             inputs_kept=[self.stays(tensor, segment) for tensor in segment.inputs],
-            inputs_apart=[tensor in self.graph.inputs for tensor in segment.inputs],
-            inputs_alone=[self.around.alone(tensor) for tensor in segment.inputs],
+            inputs_apart=[tensor in self._inputs for tensor in segment.inputs],
+            inputs_alone=[self.around.alone[tensor] for tensor in segment.inputs],
             results=segment.results,
             results_counted=[self.counts(tensor) for tensor in segment.results],
             live_beside=beside,
@@ -189,7 +191,7 @@ class Pricing:
 
     def counts(self, tensor: int) -> bool:
         """Whether the model counts a tensor that an operator makes."""
-        return self.model.outputs_counted or tensor not in self.graph.outputs
+        return self.model.outputs_counted or tensor not in self._outputs
 
     def stays(self, tensor: int, segment: Segment) -> bool:
         """Whether the bytes of an input are needed after the segment."""
@@ -210,7 +212,7 @@ class Pricing:
             *(position for position, tensor in enumerate(segment.inputs) if self.stays(tensor, segment)),
         }
         apart = {position for position, tensor in enumerate(segment.inputs) if tensor in graph.inputs}
-        shared = {position for position, tensor in enumerate(segment.inputs) if not self.around.alone(tensor)}
+        shared = {position for position, tensor in enumerate(segment.inputs) if not self.around.alone[tensor]}
         peaks = _peaks(runs, nbytes, beside + sum(given), kept, apart, shared, self.model)
         computed = [step for step in program.steps if step.kind == "compute"]
         macs = sum(self.form.ops[step.op].macs_per_row * _made(program, step) for step in computed)
