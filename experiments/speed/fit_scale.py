@@ -3,7 +3,7 @@
     python -m experiments.speed.fit_scale [--quick] [--operators 250,500] [--time-limit 10s]
 
 A diamond is Relu, Sigmoid and their Add; diamonds stand in a row, on tensors of 8 x 8 x 4 values, as an .onnx file for
-ONNX Runtime and as a .tflite file for TFLite Micro. CPU seconds of the whole command, its child processes included, as
+ONNX Runtime and as a .tflite file for TFLite Micro. CPU seconds of the command and the processes that it waited for, as
 the system reports them. The exponent is the slope of log CPU seconds over log operators, from 500 operators on.
 """
 
