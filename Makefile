@@ -65,6 +65,7 @@ bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's m
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
 	$(BIN)/python -m experiments.speed.trees
+	$(BIN)/python -m experiments.speed.fit_scale
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
 	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done

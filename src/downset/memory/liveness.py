@@ -209,7 +209,8 @@ class Lifetimes:
 
     def first_tensors(self) -> list[int]:
         """The first tensor in each record."""
-        return [self.record_of.index(record) for record in range(len(self.records))]
+        first = {record: tensor for tensor, record in reversed([*enumerate(self.record_of)])}
+        return [first[record] for record in range(len(self.records))]
 
     def tensor_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
         """The offset of each tensor that lies in one record, from the offsets of the records."""

@@ -10,9 +10,11 @@ Deviations: operators outside the options run without strips. The peak of a sequ
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from operator import le
 from typing import NamedTuple, TypeVar
@@ -88,12 +90,14 @@ def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
     return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
 
 
-def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan]:
+def compose(whole: Sequence[int], options: Iterable[Option], *, deadline: float = inf) -> list[PartialPlan]:
     """The front of sequences of options, the least work first. The first is the network without strips, unless strips
     need less work because they leave rows out.
 
-    `whole[i]`: the transient of operator i without strips.
+    `whole[i]`: the transient of operator i without strips. `deadline`: the moment of `time.perf_counter` from which on
+    plans of lower peaks are left out; the first plan is always found.
     """
+    options = list(options)
     alike: dict[tuple[int, int], list[Option]] = {}
     limit = max(whole, default=0)
     for option in options:
@@ -103,8 +107,10 @@ def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan
     ending: dict[int, list[_Useful]] = {}
     for (first, stop), several in alike.items():
         ending.setdefault(stop, []).extend(_useful(several, max(whole[first:stop])))
+    cuts = sorted({0, len(whole), *(end for ends in alike for end in ends)})
+    between = [(stop, max(whole[first:stop])) for first, stop in pairwise(cuts)]
     front: list[PartialPlan] = []
-    while limit >= 0 and (plans := _paths(whole, ending, limit)):
+    while limit >= 0 and (plans := _paths(between, ending, limit, deadline)):
         front += plans
         limit = max(plan.price.peak_bytes for plan in plans) - 1
     return front_of_plans(front)
@@ -162,31 +168,34 @@ class _Path(NamedTuple):
         return PartialPlan(tuple(parts[::-1]), price)
 
 
-def _paths(whole: Sequence[int], ending: Mapping[int, Sequence[_Useful]], limit: int) -> list[PartialPlan]:
-    """The cheapest ways to run all operators within `limit` bytes."""
+def _paths(
+    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[_Useful]], limit: int, deadline: float
+) -> list[PartialPlan]:
+    """The cheapest ways to run all operators within `limit` bytes; none when the time is over, except for the network
+    without strips. `between`: the cuts where options end, each with the peak without strips since the one before."""
     within = {
         stop: [one.option for one in several if one.needed_bytes <= limit < one.replaced_from]
         for stop, several in ending.items()
     }
-    leads_on = [False] * len(whole) + [True]  # by cut: whether all later operators can run within the limit
-    for stop in range(len(whole), 0, -1):
-        if leads_on[stop]:
-            leads_on[stop - 1] |= whole[stop - 1] <= limit
-            for option in within.get(stop, ()):
-                leads_on[option.part.first] = True
-    paths_of = [[_Path(0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)]]
-    for stop, nbytes in enumerate(whole, start=1):
+    leads_on = {between[-1][0] if between else 0}  # the cuts from which all later operators can run within the limit
+    for (stop, nbytes), first in zip(reversed(between), (*(stop for stop, _ in between[-2::-1]), 0), strict=True):
+        if stop in leads_on:
+            if nbytes <= limit:
+                leads_on.add(first)
+            leads_on.update(option.part.first for option in within.get(stop, ()))
+    last = [_Path(0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)]
+    paths_of = {0: last}
+    for stop, nbytes in between:
         reached: list[_Path] = []
-        if leads_on[stop]:
+        if stop in leads_on:
             if nbytes <= limit:
                 reached = [
-                    path._replace(peak=max(path.peak, nbytes), number=number)
-                    for number, path in enumerate(paths_of[-1])
+                    path._replace(peak=max(path.peak, nbytes), number=number) for number, path in enumerate(last)
                 ]
-            for option in within.get(stop, ()):
+            for option in () if time.perf_counter() > deadline else within.get(stop, ()):
                 _extend(reached, paths_of[option.part.first], option)
-        paths_of.append(_cheapest(reached))
-    return [path.plan() for path in paths_of[-1]]
+        last = paths_of[stop] = _cheapest(reached)
+    return [path.plan() for path in last]
 
 
 def _extend(reached: list[_Path], paths: Sequence[_Path], option: Option) -> None:

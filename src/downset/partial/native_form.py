@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from downset import native
-from downset.graph.core import Graph
+from downset.graph.core import Graph, Op
 from downset.graph.halo_maps import pad_sides
 from downset.graph.halos import spatial_axis, window
 from downset.graph.kinds import kind_of
@@ -36,9 +37,13 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
         form.rows,
         form.outputs,
     )
+    outputs = frozenset(graph.outputs)
     return native.compiled.StripNetwork(
         rows,
-        [[*_numbers(graph, form, index, model), persistent.operator_bytes[index]] for index in range(len(graph.ops))],
+        [
+            [*_numbers(graph, form, index), *_apart(op, outputs, model), persistent.operator_bytes[index]]
+            for index, op in enumerate(graph.ops)
+        ],
         [_overwritten(graph, form, index, model) for index in range(len(graph.ops))],
         [_walk(graph, form, index, model) for index in range(len(graph.ops))],
         [row_bits(graph, tensor, rows) for tensor, rows in enumerate(form.rows)],
@@ -48,7 +53,7 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
     )
 
 
-def _numbers(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
+def _numbers(graph: Graph, form: RowForm, index: int) -> list[int]:
     op, row_op = graph.ops[index], form.ops[index]
     how, stride, reach, begin, end, factor = _given(graph, form, index)
     adds = how == _WINDOW and any(tensor >= 0 for tensor in op.inputs[3:])
@@ -61,8 +66,11 @@ def _numbers(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> lis
         wide = graph.tensors[op.inputs[0]].shape[2]
         same = (left, right) == same_pads(columns, wide)
         padded = padded_row_bits(graph, op.inputs[0], form.rows[op.inputs[0]], left + right)
-    apart = model.outputs_apart and any(tensor in graph.outputs for tensor in op.outputs[:1])
-    return [how, stride, reach, begin, end, factor, adds, first, padded, left, right, same, apart]
+    return [how, stride, reach, begin, end, factor, adds, first, padded, left, right, same]
+
+
+def _apart(op: Op, outputs: Collection[int], model: MemoryModel) -> list[int]:
+    return [model.outputs_apart and any(tensor in outputs for tensor in op.outputs[:1])]
 
 
 def _given(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int, int, int]:

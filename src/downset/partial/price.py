@@ -7,6 +7,7 @@ never fewer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -72,12 +73,10 @@ class Surroundings:
     """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
     held_by: tuple[tuple[int, ...], ...]
     """By tensor: its storages."""
+    alone: tuple[bool, ...]
+    """By tensor: whether no other tensor lies in its storages."""
     readers: tuple[frozenset[int], ...]
     """By tensor: the operators that read its storages."""
-
-    def alone(self, tensor: int) -> bool:
-        """Whether no other tensor lies in the tensor's storage."""
-        return self.held_by.count(self.held_by[tensor]) == 1
 
 
 def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
@@ -101,10 +100,10 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
     held = tuple(storage_map.storages_of)
-    readers = tuple(
-        frozenset().union(*(storage_map.consumers[storage] for storage in held)) for held in storage_map.storages_of
-    )
-    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held, readers)
+    tensors = Counter(held)
+    alone = tuple(tensors[storages] == 1 for storages in held)
+    readers = tuple(frozenset().union(*(storage_map.consumers[storage] for storage in storages)) for storages in held)
+    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held, alone, readers)
 
 
 class Pricing:
@@ -122,6 +121,7 @@ class Pricing:
         self.persistent = persistent or Persistent((0,) * len(graph.ops), 0)
         self.around = surroundings(graph, model)
         self._native = native_network(graph, form, model, self.persistent)
+        self._inputs, self._outputs = frozenset(graph.inputs), frozenset(graph.outputs)
         self._segments: dict[Segment, Any] = {}
         self._replaced: dict[Segment, tuple[int, int]] = {}
 
@@ -147,7 +147,7 @@ class Pricing:
             input_bytes=nbytes,
             inputs_kept=[self.stays(tensor, segment) for tensor in segment.inputs],
             inputs_apart=[self.never_overwritten(tensor, segment) for tensor in segment.inputs],
-            inputs_alone=[self.around.alone(tensor) for tensor in segment.inputs],
+            inputs_alone=[self.around.alone[tensor] for tensor in segment.inputs],
             results=segment.results,
             results_counted=[self.counts(tensor) for tensor in segment.results],
             live_beside=beside,
@@ -166,7 +166,7 @@ class Pricing:
 
     def counts(self, tensor: int) -> bool:
         """Whether the model counts a tensor that an operator makes."""
-        return self.model.outputs_counted or tensor not in self.graph.outputs
+        return self.model.outputs_counted or tensor not in self._outputs
 
     def stays(self, tensor: int, segment: Segment) -> bool:
         """Whether the bytes of an input are needed after the segment."""
@@ -175,9 +175,10 @@ class Pricing:
     def never_overwritten(self, tensor: int, segment: Segment) -> bool:
         """Whether no result may take the place of an input: the caller's inputs, and under some models what operators
         outside the segment read too, even where they have run."""
-        if tensor in self.graph.inputs:
+        if tensor in self._inputs:
             return True
-        return self.model.in_place_only_reader and not self.around.readers[tensor] <= set(segment.operators)
+        readers = self.around.readers[tensor]
+        return self.model.in_place_only_reader and not all(reader in segment.operators for reader in readers)
 
     def _price(
         self, segment: Segment, peaks: tuple[int, int], extra: int, copied: int, operators: int, persistent: int

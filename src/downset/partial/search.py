@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations
+from itertools import accumulate, chain, combinations
 
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph
@@ -30,7 +30,7 @@ from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
-from downset.partial.segments import Segment, computed_whole, find_segments
+from downset.partial.segments import Segment, computed_whole, find_cuts, find_segments
 from downset.partial.strip_program import most_strips
 from downset.plans import StoppedBy
 
@@ -38,6 +38,8 @@ __all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
 
 EVERY_SUBSET = 4
 """The most units of a segment of which every set is tried."""
+_LISTING_SHARE, _PRICING_SHARE = 0.2, 0.75
+"""The shares of the time limit until segments are listed, and then priced; in the rest plans are composed of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +101,31 @@ def partial_front(
     limits = limits or PartialLimits()
     check_time_limit(limits.time_limit_s)
     check_work_limit(limits.work_limit)
-    deadline = time.perf_counter() + limits.time_limit_s
+    begin = time.perf_counter()
+    deadline = begin + limits.time_limit_s
     form = form or row_form(graph, halos_required=False)
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
-    search = _PartialSearch(graph, form, pricing, limits, deadline)
-    segments = tuple(find_segments(graph, form))
-    bound = least_peak(form, pricing, segments)
+    search = _PartialSearch(graph, form, pricing, limits, begin + _PRICING_SHARE * limits.time_limit_s)
+    cuts = find_cuts(graph, form)
+    segments = []
+    for segment in find_segments(graph, form, cuts=cuts):
+        if time.perf_counter() > begin + _LISTING_SHARE * limits.time_limit_s:
+            cuts, search.stopped_by = replace(cuts, listed=False), "time"
+            break
+        segments.append(segment)
+    search.complete = not cuts.long_runs
+    bound = least_peak(form, pricing, segments, cuts)
     if pricing.model.kernels is not None:
         # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
         # worse.
         apart = replace(pricing.model, name="apart", kernels=None, in_place=frozenset())
-        search.explore(segments, least_peak(form, Pricing(graph, form, apart), segments), apart=True)
+        least = least_peak(form, Pricing(graph, form, apart), segments, cuts)
+        search.explore(segments, least, apart=True)
     search.explore(segments, bound)
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
     *before, last = search.steps
-    front = compose(*last)
+    front = compose(*last, deadline=deadline)
     plans, beyond = (
         tuple(plan for plan in front if (plan.price.extra_macs <= most) is allowed) for allowed in (True, False)
     )
@@ -122,7 +133,7 @@ def partial_front(
     lying_apart = [step for step in before if step[0] is pricing.around.apart][::-1]
     for step in (*lying_apart, *(step for step in before[::-1] if step[0] is pricing.around.transient)):
         if (lying_apart and step is lying_apart[0]) or time.perf_counter() <= deadline:
-            allowed = (plan for plan in compose(*step) if plan.price.extra_macs <= most)
+            allowed = (plan for plan in compose(*step, deadline=deadline) if plan.price.extra_macs <= most)
             earlier |= {plan.segments: plan for plan in allowed if plan.segments not in earlier}
     others = tuple(earlier.values())[len(plans) :]
     whole = computed_whole(graph, form)
@@ -140,6 +151,8 @@ class _PartialSearch:
     priced: int = 0
     complete: bool = True
     stopped_by: StoppedBy = ""
+    refused: bool = False
+    """Whether a limit refused a choice, so that no further one is priced."""
     apart: bool = False
     """Whether the choices to try next are ranked by prices without overlaps."""
     shown: dict[Segment, list[Option]] = field(default_factory=dict)
@@ -151,6 +164,11 @@ class _PartialSearch:
 
     kept_at: int = -1
     """The number of choices priced when the last of `steps` was added."""
+    made_by: Sequence[int] = field(init=False)
+    read_by: Sequence[Sequence[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.made_by, self.read_by = self.graph.producers(), self.graph.consumers()
 
     def _keep_step(self) -> None:
         if self.kept_at == self.priced:
@@ -172,37 +190,44 @@ class _PartialSearch:
         """(segments in which the network without strips exceeds the bound, others that may save arithmetic). In all
         other segments strips save nothing, so a plan without them is as good."""
         whole = self.pricing.around.apart if self.apart else self.pricing.around.transient
-        spared = _spared(self.form)
+        above = (0, *accumulate(int(nbytes > bound) for nbytes in whole))
+        read_until = _spared_until(self.form)
         useful, sparing = [], []
         for segment in segments:
-            if max(whole[segment.first : segment.stop]) > bound:
+            if above[segment.first] < above[segment.stop]:
                 useful.append(segment)
-            elif any(segment.first <= maker <= last < segment.stop for maker, last in spared):
+            elif read_until[segment.first] < segment.stop:
                 sparing.append(segment)
         return useful, sparing
 
     def price(self, segments: Sequence[Segment]) -> None:
         """Price the finest strips of every segment, then the other numbers of strips, then the sets that recompute.
         Segments with the lowest peak in their finest strips come first."""
-        finest = {segment: least for segment in segments if (least := self._finest(segment)) is not None}
+        finest = {}
+        for segment in segments:
+            least = None if self.refused else self._finest(segment)
+            if least is not None:
+                finest[segment] = least
         ranked = sorted(finest, key=lambda segment: (finest[segment], segment.first, segment.stop))
         for segment in ranked:
-            for even, strips in self._strips(segment):
+            for even, strips in () if self.refused else self._strips(segment):
                 self._try(segment, strips, even, frozenset())
         for segment in ranked:
-            self._recompute(segment)
+            if not self.refused:
+                self._recompute(segment)
 
     def _spent(self) -> bool:
         worked = self.limits.work_limit is not None and self.priced >= _step(self.limits.work_limit)
         spent = worked or time.perf_counter() > self.deadline
         if spent:
-            self.complete, self.stopped_by = False, "work" if worked else "time"
+            self.complete, self.refused, self.stopped_by = False, True, "work" if worked else "time"
         return spent
 
     def _finest(self, segment: Segment) -> int | None:
         prices = []
+        listed = self._strips(segment)
         for even in (False, True):
-            strips = max((count for one, count in self._strips(segment) if one == even), default=0)
+            strips = max((count for one, count in listed if one == even), default=0)
             price = self._try(segment, strips, even, frozenset()) if strips else None
             prices += [] if price is None else [price.peak_bytes]
         return min(prices, default=None)
@@ -276,7 +301,7 @@ class _PartialSearch:
     def _units(self, segment: Segment) -> list[frozenset[int]]:
         """Sets of operators that recompute together: an operator, and pointwise operators behind it that are the only
         readers. Operators that make a result of the segment always keep it, so their units are left out."""
-        made_by, read_by = self.graph.producers(), self.graph.consumers()
+        made_by, read_by = self.made_by, self.read_by
         unit_of: dict[int, int] = {}
         for index in segment.operators:
             op = self.form.ops[index]
@@ -333,6 +358,17 @@ def _spared(form: RowForm) -> list[tuple[int, int]]:
         for tensor in op.outputs
         if tensor not in read_all
     ]
+
+
+def _spared_until(form: RowForm) -> list[int]:
+    """By operator: the least last reader of a tensor of `_spared` that this or a later operator makes; without one, the
+    number of operators."""
+    until = [len(form.ops)] * (len(form.ops) + 1)
+    for maker, last in _spared(form):
+        until[maker] = min(until[maker], last)
+    for index in reversed(range(len(form.ops))):
+        until[index] = min(until[index], until[index + 1])
+    return until
 
 
 def _subsets(units: Sequence[frozenset[int]]) -> Iterator[tuple[frozenset[int], ...]]:

@@ -48,7 +48,7 @@ def price_of(pricing: Pricing, program: StripProgram) -> Price:
         *(position for position, tensor in enumerate(segment.inputs) if pricing.stays(tensor, segment)),
     }
     apart = {position for position, tensor in enumerate(segment.inputs) if pricing.never_overwritten(tensor, segment)}
-    shared = {position for position, tensor in enumerate(segment.inputs) if not pricing.around.alone(tensor)}
+    shared = {position for position, tensor in enumerate(segment.inputs) if not pricing.around.alone[tensor]}
     peaks = _peaks(operators, nbytes, beside + sum(given), kept, apart, shared, pricing.model)
     computed = [step for step in program.steps if step.kind == "compute"]
     macs = sum(pricing.form.ops[step.op].macs_per_row * _made(program, step) for step in computed)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import accumulate, combinations
 
 from downset.graph.core import Graph
 from downset.graph.kinds import FUSED_CONV
@@ -214,13 +214,13 @@ class _RewriteSearch:
         now = self.tried[current]
         steps = now.order.steps
         needs = profile(order_problem(now.graph, self.model), steps)
-        peaks = [step for step, need in enumerate(needs) if need == max(needs)]
+        most = max(needs)
+        peaks = (0, *accumulate(int(need == most) for need in needs))
         living = lifetimes(now.graph, steps, self.model)
         names = {
             tensor.name
             for tensor, record in zip(now.graph.tensors, living.record_of, strict=True)
-            if record >= 0
-            and any(living.records[record].start <= position < living.records[record].stop for position in peaks)
+            if record >= 0 and peaks[living.records[record].start] < peaks[living.records[record].stop]
         }
         return frozenset(site for site in sites if site not in current and names & self._region(site))
 

@@ -1,0 +1,132 @@
+"""CPU time of `downset fit` on diamonds of elementwise operators, and the power of the operators by which it grows.
+
+    python -m experiments.speed.fit_scale [--quick] [--operators 250,500] [--time-limit 10s]
+
+A diamond is Relu, Sigmoid and their Add; diamonds stand in a row, on tensors of 8 x 8 x 4 values, as an .onnx file for
+ONNX Runtime and as a .tflite file for TFLite Micro. CPU seconds of the command and the processes that it waited for, as
+the system reports them. The exponent is the slope of log CPU seconds over log operators, from 500 operators on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
+
+OPERATORS = (250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
+SHAPE = {".onnx": (1, 4, 8, 8), ".tflite": (1, 8, 8, 4)}
+FROM_OPERATORS = 500
+"""Below, most of the time is that of the start."""
+
+
+def write_onnx(operators: int, path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    nodes, last = [], "x"
+    for diamond in range(operators // 3):
+        one, other, joined = (f"{kind}{diamond}" for kind in "rsa")
+        nodes.append(helper.make_node("Relu", [last], [one]))
+        nodes.append(helper.make_node("Sigmoid", [last], [other]))
+        nodes.append(helper.make_node("Add", [one, other], [joined]))
+        last = joined
+    for tail in range(operators % 3):
+        nodes.append(helper.make_node("Relu", [last], [f"t{tail}"]))
+        last = f"t{tail}"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE[".onnx"]) for name in ("x", last)]
+    graph = helper.make_graph(nodes, "diamonds", ends[:1], ends[1:])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def write_tflite(operators: int, path: Path) -> None:
+    from tests.tflite_net import TfliteNet
+
+    _, size, _, channels = SHAPE[".tflite"]
+    net = TfliteNet(size=size)
+    last = net.input(channels)
+    for _ in range(operators // 3):
+        one = net.op("RELU", (last,), channels)
+        other = net.op("LOGISTIC", (last,), channels)
+        last = net.op("ADD", (one, other), channels, "AddOptions")
+    for _ in range(operators % 3):
+        last = net.op("RELU", (last,), channels)
+    net.save(path, [last])
+
+
+FORMATS: dict[str, Callable[[int, Path], None]] = {".onnx": write_onnx, ".tflite": write_tflite}
+
+
+def row_of(form: str, operators: int, time_limit: str) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / f"diamonds{form}"
+        FORMATS[form](operators, model)
+        begin = time.perf_counter()
+        command = [sys.executable, "-P", "-m", "downset", "fit", str(model), "--time-limit", time_limit, "--json", "-q"]
+        with (Path(folder) / "out.json").open("wb") as out, subprocess.Popen(command, stdout=out) as process:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        row: Row = {"format": form, "operators": operators, "time_limit": time_limit}
+        if process.returncode:
+            return {**row, "error": f"exit code {process.returncode}"}
+        said = json.loads((Path(folder) / "out.json").read_text())
+        row["file_kb"] = model.stat().st_size // 1024
+        row["cpu_s"] = round(used.ru_utime + used.ru_stime, 2)
+        row["wall_s"] = round(time.perf_counter() - begin, 2)
+        row["arena_bytes"] = said["arena_bytes"]["after"]
+        return row
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    for form in FORMATS:
+        for operators in (250, 500) if options.quick else options.operators:
+            yield row_of(form, operators, options.time_limit)
+
+
+def exponents(rows: Sequence[Row]) -> None:
+    """The least-squares slope of log CPU seconds over log operators, for each format."""
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        if "error" not in row and row["operators"] >= FROM_OPERATORS:
+            points[row["format"]].append((math.log(row["operators"]), math.log(row["cpu_s"])))
+    for form, listed in points.items():
+        if len(listed) > 1:
+            mean = [sum(values) / len(listed) for values in zip(*listed, strict=True)]
+            slope = sum((x - mean[0]) * (y - mean[1]) for x, y in listed) / sum((x - mean[0]) ** 2 for x, _ in listed)
+            print(f"{form}: CPU time grows with the power {slope:.2f} of the operators")
+
+
+EXPERIMENT = Experiment(
+    "speed_fit_scale",
+    rows,
+    (
+        *fields("format"),
+        *fields("operators", "arena_bytes", spec=","),
+        ("file KB", "{file_kb}"),
+        ("CPU s", "{cpu_s:.2f}"),
+        ("wall s", "{wall_s:.2f}"),
+    ),
+    key=("format", "operators"),
+    quick="250 and 500 operators, nothing written",
+    options={
+        "--operators": {
+            "type": lambda text: [int(number) for number in text.split(",")],
+            "default": OPERATORS,
+            "help": "the numbers of operators, with commas between them",
+        },
+        "--time-limit": {"default": "10s", "help": "of each command"},
+    },
+    after=exponents,
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)
