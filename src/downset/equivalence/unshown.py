@@ -68,7 +68,7 @@ def unshown_differences(original: str | os.PathLike[str], other: str | os.PathLi
     reads = read_tflite if Path(original).suffix.lower() == ".tflite" else read_onnx
     first, second = reads(original)[0], reads(other)[0]
     pairs = find_bijection(first, second)
-    graphs = (*_graphs(first, second, pairs), *_called(first, second), *_functions(first, second))
+    graphs = (*_graphs(first, second, pairs), *_called(first, second))
     places = [{index: place for place, index in enumerate(each.bodies[0].nodes)} for each in (first, second)]
     operators = tuple(
         (place, places[1][pairs.nodes[index]])
@@ -99,16 +99,8 @@ def _graphs(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Iterat
             yield OtherGraphs(f"{node.kind} {node.label!r} is in one file only", None, place)
 
 
-def _functions(first: FileNetwork, second: FileNetwork) -> Iterator[OtherGraphs]:
-    """The functions of .onnx files that differ and have branches."""
-    for key in sorted(first.settings.keys() & second.settings.keys()):
-        both = (first.settings[key], second.settings[key])
-        if both[0] != both[1] and any(isinstance(held, bytes) and b"then_branch" in held for held in both):
-            yield OtherGraphs(f"they differ in {key.strip()}")
-
-
 def _called(first: FileNetwork, second: FileNetwork) -> Iterator[OtherGraphs]:
-    """Whether the graphs that operators call by number differ; those are read in .tflite files."""
+    """Whether the graphs that operators call differ: functions of .onnx files, and other graphs of .tflite files."""
     if len(first.bodies) > 1 or len(second.bodies) > 1:
         ours, theirs = without_main(first), without_main(second)
         said = check_bijection(ours, theirs, find_bijection(ours, theirs))
