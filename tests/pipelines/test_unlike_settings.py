@@ -8,13 +8,14 @@ from random import Random
 
 import pytest
 
-from downset.clusters.model import Cluster
-from downset.errors import UnsupportedError
+from downset.clusters.model import Cluster, Device, Network
+from downset.errors import UnsupportedError, UsageError
 from downset.joint.check import verify
 from downset.pipelines import incumbents
 from downset.pipelines.device_order import canonical
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.problem import chain_problem
 from tests.effort import cases
 from tests.oracles_loads import computing_s
 from tests.pipeline_generators import KINDS, random_setting
@@ -78,3 +79,10 @@ def test_devices_of_one_type_take_equally_long_for_everything():
                 first, second = (computing_s(device, macs, moved) for device in devices)
                 assert first == pytest.approx(second, rel=1e-12), seed
     assert alike
+
+
+def test_work_whose_result_has_no_bytes_is_refused():
+    """Strips leave out rows without bytes, and would leave out the work that makes them."""
+    problem = chain_problem([(8, 3, 1, 0), (4, 3, 1, 2)], rows=6, row_bytes=2)
+    with pytest.raises(UsageError, match="operator 0 multiplies, but its results have 0 bytes a row"):
+        plan_pipeline(problem, Cluster((Device("one", 10.0),), Network("links", 10.0)))

@@ -140,12 +140,20 @@ _MOST_CHAIN_S = 5.0
 same plans for longer."""
 
 
+def _check_bytes(problem: SplitProblem) -> None:
+    """Raise UsageError for work whose result has no bytes: no strip would count it."""
+    for index, op in enumerate(problem.ops):
+        if op.macs_per_row and not any(problem.tensors[tensor].row_bytes for tensor in op.outputs):
+            raise UsageError(f"operator {index} multiplies, but its results have 0 bytes a row; give row_bytes from 1")
+
+
 def _problem(
     network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
     """The chain of cuts, the cuts that planners without relays may use (None: all), and notes. The chain takes at most
     half of `seconds`, the time limit, and at most `_MOST_CHAIN_S`."""
     if isinstance(network, SplitProblem):
+        _check_bytes(network)
         return network, None, []
     notes = []
     if not network.ops:
