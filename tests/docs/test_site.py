@@ -80,7 +80,7 @@ def test_fields_and_defaults_of_types_are_in_the_reference(site):
     for field in (
         "Record( id: str, start: int, stop: int, nbytes: int, alignment: int = 1, offset: int | None = None,",
         "Storage( nbytes: int, producers: tuple[int, ...], consumers: tuple[int, ...], kept: bool = False, )",
-        "Evidence( method: str, value: float, bound: float, proven: bool, states: int = 0,",
+        "Evidence( method: str, value: int | float, bound: int | float, proven: bool, states: int = 0,",
         "Order( steps: tuple[int, ...], memory: str, evidence: Evidence",
         "peak_bytes: int",
     ):

@@ -280,7 +280,7 @@ def test_a_block_with_too_many_endings_is_cut_and_searched(tmp_path, monkeypatch
     from downset.stages import endings
 
     graph = prepare(load(random_network(tmp_path / "m.onnx", seed=3, operators=16)))
-    monkeypatch.setattr(endings, "PAIR_LIMIT", 60)
+    monkeypatch.setattr(endings, "_MOST_PAIRS", 60)
     # More timings than there are stages: what is searched is searched to the end.
     result = tune_stages(graph, open_device("cpu", threads=1), limits=StageLimits(timings=10_000), runs=3)
     cuts = [note for note in result.notes if "were cut into" in note]
