@@ -115,9 +115,10 @@ def segments() -> str:
             for step, (operator, nbytes) in enumerate(zip(order.steps, profile(problem, order.steps), strict=True))
         ]
         steps = Axis(0, len(predecessors), "step", "steps")
-        chart = Chart(f"{name}: peak {order.peak_bytes} B", steps, Axis(0, most, "live", "bytes"), tuple(marks),
-                      height_px=120)  # fmt: skip
-        charts.append(("", chart))
+        title = f"{name}: peak {order.peak_bytes} B"
+        charts.append(
+            (title, Chart(title, steps, Axis(0, most, "live", "bytes"), tuple(marks), height_px=120))
+        )  # fmt: skip
     legend = {"c0": "first branch", "c1": "second branch", "c2": "where they meet"}
     return chart_sheet("Between two segments an order may wait at a valley", charts, legend)
 
