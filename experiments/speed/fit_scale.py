@@ -10,7 +10,6 @@ the system reports them. The exponent is the slope of log CPU seconds over log o
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+from experiments.speed.trees import print_growth
 
 OPERATORS = (250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 SHAPE = {".onnx": (1, 4, 8, 8), ".tflite": (1, 8, 8, 4)}
@@ -93,16 +93,11 @@ def rows(options: Namespace) -> Iterator[Row]:
 
 
 def exponents(rows: Sequence[Row]) -> None:
-    """The least-squares slope of log CPU seconds over log operators, for each format."""
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         if "error" not in row and row["operators"] >= FROM_OPERATORS:
-            points[row["format"]].append((math.log(row["operators"]), math.log(row["cpu_s"])))
-    for form, listed in points.items():
-        if len(listed) > 1:
-            mean = [sum(values) / len(listed) for values in zip(*listed, strict=True)]
-            slope = sum((x - mean[0]) * (y - mean[1]) for x, y in listed) / sum((x - mean[0]) ** 2 for x, _ in listed)
-            print(f"{form}: CPU time grows with the power {slope:.2f} of the operators")
+            points[row["format"]].append((row["operators"], row["cpu_s"]))
+    print_growth(points)
 
 
 EXPERIMENT = Experiment(

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from downset import OrderProblem, Storage, peak_bytes, plan_order
 from downset.orders.liu import liu
@@ -242,17 +243,21 @@ def proof(row: Row) -> str:
     return "proven" if row["proven"] else f"gap {gap:.2%}"
 
 
+def print_growth(points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """The least-squares slope of log CPU seconds over log operators, for each name of several points."""
+    for name, listed in points.items():
+        if len(listed) > 1:
+            logs = [[math.log(value) for value in values] for values in zip(*listed, strict=True)]
+            slope = statistics.linear_regression(*logs).slope
+            print(f"{name}: CPU time grows with the power {slope:.2f} of the operators")
+
+
 def exponents(rows: Sequence[Row]) -> None:
-    """The least-squares slope of log CPU seconds over log operators, for each kind of graph."""
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         if row["whole_cpu_s"] > 0:
-            points[row["graph"]].append((math.log(row["operators"]), math.log(row["whole_cpu_s"])))
-    for name, listed in points.items():
-        if len(listed) > 1:
-            mean = [sum(values) / len(listed) for values in zip(*listed, strict=True)]
-            slope = sum((x - mean[0]) * (y - mean[1]) for x, y in listed) / sum((x - mean[0]) ** 2 for x, _ in listed)
-            print(f"{name}: CPU time grows with the power {slope:.2f} of the operators")
+            points[row["graph"]].append((row["operators"], row["whole_cpu_s"]))
+    print_growth(points)
 
 
 EXPERIMENT = Experiment(
