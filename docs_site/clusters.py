@@ -28,15 +28,23 @@ _TABLES = (
 def cluster_page() -> str:
     """Every table of a cluster file with its keys."""
     parts = [
-        "# Cluster files (TOML)", "",
+        "# Cluster files (TOML)",
+        "",
         "A cluster file says how fast devices compute and how messages travel between them. `downset split` and",
         "`serve` take one by `--cluster`, `downset profile-cluster -o` measures one, `downset.load_cluster` reads one.",
         "A key that is not listed here is an error. [An example](../pipelines.md#clusters) ·",
-        "[a cluster that runs](../cluster.md) · [how times are computed](../pipelines.md#times)", "",
-    ]  # fmt: skip
+        "[a cluster that runs](../cluster.md) · [how times are computed](../pipelines.md#times)",
+        "",
+    ]
     for heading, form in _TABLES:
-        parts += [f"## {heading}", "", " ".join((form.__doc__ or "").split()), "",
-                  "| key | value | if not given | what it is |", "|---|---|---|---|"]  # fmt: skip
+        parts += [
+            f"## {heading}",
+            "",
+            " ".join((form.__doc__ or "").split()),
+            "",
+            "| key | value | if not given | what it is |",
+            "|---|---|---|---|",
+        ]
         parts += [*_rows(form), ""]
     return "\n".join(parts)
 

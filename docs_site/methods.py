@@ -40,15 +40,23 @@ FAMILIES = (
 def methods_page() -> str:
     """Every method of every family, with the options that only it takes."""
     parts = [
-        "# Methods and their options", "",
+        "# Methods and their options",
+        "",
         "A method is chosen by name: `method=` in Python, and `--method` of `downset order`, `arena` and `split`.",
-        "The options here are keywords of the Python function: `ds.plan_order(graph, method=\"beam\", width=8)`.",
+        'The options here are keywords of the Python function: `ds.plan_order(graph, method="beam", width=8)`.',
         "*Proves*: a finished search of the method proves its plan least. A function of your own is a method, too",
-        "([how](../python.md#methods)).", "",
-    ]  # fmt: skip
+        "([how](../python.md#methods)).",
+        "",
+    ]
     for family in FAMILIES:
-        parts += [f"## {family.heading}: `{family.function}`", "", f"Default: `{family.default}`.", "",
-                  "| method | what it does | its own options | proves |", "|---|---|---|---|"]  # fmt: skip
+        parts += [
+            f"## {family.heading}: `{family.function}`",
+            "",
+            f"Default: `{family.default}`.",
+            "",
+            "| method | what it does | its own options | proves |",
+            "|---|---|---|---|",
+        ]
         told: list[str] = []
         for name, method in family.methods.items():
             own = own_options(method, family.contract)

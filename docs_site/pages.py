@@ -94,16 +94,31 @@ def leaves() -> list[tuple[str, click.Command]]:
 
 def options_page() -> str:
     """Every option of every command."""
-    parts = ["# Every option", "", f"Generated from the code of downset {downset.__version__}. {UNITS}", "",
-             *_console(EXAMPLES[""])]  # fmt: skip
+    parts = [
+        "# Every option",
+        "",
+        f"Generated from the code of downset {downset.__version__}. {UNITS}",
+        "",
+        *_console(EXAMPLES[""]),
+    ]
     for name, command in leaves():
         arguments = " ".join(
-            parameter.make_metavar(click.Context(command)) for parameter in command.params
+            parameter.make_metavar(click.Context(command))
+            for parameter in command.params
             if isinstance(parameter, click.Argument)
-        )  # fmt: skip
-        parts += [f"## downset {name}", "", (command.help or "").strip(), "", "```console",
-                  f"$ downset {name} {arguments} [OPTIONS]".replace("  ", " "), "```", "", "| option | what it does |",
-                  "|---|---|"]  # fmt: skip
+        )
+        parts += [
+            f"## downset {name}",
+            "",
+            (command.help or "").strip(),
+            "",
+            "```console",
+            f"$ downset {name} {arguments} [OPTIONS]".replace("  ", " "),
+            "```",
+            "",
+            "| option | what it does |",
+            "|---|---|",
+        ]
         parts += [_option_row(command, one) for one in command.params if isinstance(one, click.Option)]
         parts += ["", *_console(EXAMPLES[name])]
     return "\n".join(parts)
@@ -130,8 +145,11 @@ def names_page() -> str:
         for name in downset.__all__:
             home = downset._HOME[name]
             if wanted(name):
-                parts += [f"::: downset.{home}" + ("" if home.rpartition(".")[2] == name and _is_module(home, name) else
-                                                    f".{name}"), ""]  # fmt: skip
+                parts += [
+                    f"::: downset.{home}"
+                    + ("" if home.rpartition(".")[2] == name and _is_module(home, name) else f".{name}"),
+                    "",
+                ]
     return "\n".join(parts)
 
 

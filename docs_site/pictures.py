@@ -116,9 +116,7 @@ def segments() -> str:
         ]
         steps = Axis(0, len(predecessors), "step", "steps")
         title = f"{name}: peak {order.peak_bytes} B"
-        charts.append(
-            (title, Chart(title, steps, Axis(0, most, "live", "bytes"), tuple(marks), height_px=120))
-        )  # fmt: skip
+        charts.append((title, Chart(title, steps, Axis(0, most, "live", "bytes"), tuple(marks), height_px=120)))
     legend = {"c0": "first branch", "c1": "second branch", "c2": "where they meet"}
     return chart_sheet("Between two segments an order may wait at a valley", charts, legend)
 
@@ -126,9 +124,11 @@ def segments() -> str:
 def arenas() -> str:
     """The records of docs/arenas.md one behind the other, and at the offsets of `best`."""
     records = [
-        ds.Record("image", 0, 2, 600), ds.Record("left", 1, 4, 300), ds.Record("right", 2, 5, 500),
+        ds.Record("image", 0, 2, 600),
+        ds.Record("left", 1, 4, 300),
+        ds.Record("right", 2, 5, 500),
         ds.Record("sum", 4, 6, 300),
-    ]  # fmt: skip
+    ]
     drawn = [(name, ds.plan_arena(records, method=name)) for name in ("naive", "best")]
     return ds.memory_map(drawn, caption="Records that are never live together share bytes", height_px=200)
 
@@ -153,8 +153,14 @@ def stages() -> str:
             for s in timeline.slices
         ]
         lanes = Axis(0, len(timeline.lanes), "", "lanes", timeline.lanes)
-        chart = Chart(name, Axis(0, longest, "time without barriers", "s"), lanes, tuple(marks), tuple(labels),
-                      height_px=34 * len(timeline.lanes))  # fmt: skip
+        chart = Chart(
+            name,
+            Axis(0, longest, "time without barriers", "s"),
+            lanes,
+            tuple(marks),
+            tuple(labels),
+            height_px=34 * len(timeline.lanes),
+        )
         said = f"{name}: {len(plan.stages)} stages, {plan.evidence.value * 1e3:g} ms with barriers"
         charts.append((said, chart))
     return chart_sheet("Two branches behind unit 0: side by side where that pays", charts)
@@ -180,8 +186,10 @@ def convolutions() -> Graph:
 
 def pipelines() -> str:
     """Six convolutions over three devices (`early_fused`): what each does when, over a few periods, and its rows."""
-    cluster = Cluster(tuple(Device(f"d{place}", speed) for place, speed in enumerate((2e8, 1.5e8, 1e8))),
-                      Network("links", 6.25e6, overlap=True))  # fmt: skip
+    cluster = Cluster(
+        tuple(Device(f"d{place}", speed) for place, speed in enumerate((2e8, 1.5e8, 1e8))),
+        Network("links", 6.25e6, overlap=True),
+    )
     plan = ds.plan_pipeline(convolutions(), cluster, method="early_fused")
     gantt = gantt_figure("What each device does when", [planned_timeline(plan)])
     rows = rows_figure(plan)
@@ -276,8 +284,7 @@ def rewriting() -> str:
         order = ds.plan_order(one, memory="ort")
         arena = ds.plan_arena(one, order)
         views.append(arena_view(heading, one, order.steps, arena, memory="ort", bound_bytes=order.peak_bytes))
-    return ds.memory_map(views, caption="A concatenation taken apart: its parts are never live together",
-                         height_px=190)  # fmt: skip
+    return ds.memory_map(views, caption="A concatenation taken apart: its parts are never live together", height_px=190)
 
 
 def verification() -> str:
@@ -318,8 +325,14 @@ def memory_models() -> str:
     peaks = [ds.peak_bytes(ds.order_problem(graph, name), steps) for name in names]
     marks = tuple(Mark(0, lane + 0.12, peak, 0.76, f"c{lane}") for lane, peak in enumerate(peaks))
     labels = tuple(Label(peak / 2, lane + 0.5, peak, 0.76, f"{peak:,} B") for lane, peak in enumerate(peaks))
-    chart = Chart("Peaks", Axis(0, 1.05 * max(peaks), "peak of live bytes", "bytes"),
-                  Axis(0, len(names), "", "lanes", names), marks, labels, height_px=26 * len(names))  # fmt: skip
+    chart = Chart(
+        "Peaks",
+        Axis(0, 1.05 * max(peaks), "peak of live bytes", "bytes"),
+        Axis(0, len(names), "", "lanes", names),
+        marks,
+        labels,
+        height_px=26 * len(names),
+    )
     said = "Two convolutions with Relu, their concatenation, and a convolution, in the order of the file"
     return chart_sheet("One network in one order: what counts as live differs by runtime", [(said, chart)])
 
@@ -327,10 +340,17 @@ def memory_models() -> str:
 def how_a_job_runs() -> str:
     """The parts that `downset fit` goes through, with their folders."""
     parts = (
-        ("read", "formats/"), ("Graph", "graph/"), ("rewrite", "rewrites/, partial/"), ("order", "orders/"),
-        ("arena", "arenas/"), ("check", "joint/check.py"), ("write", "formats/"), ("measure", "runtimes/"),
-        ("prove and compare", "equivalence/"), ("report", "reports/"),
-    )  # fmt: skip
+        ("read", "formats/"),
+        ("Graph", "graph/"),
+        ("rewrite", "rewrites/, partial/"),
+        ("order", "orders/"),
+        ("arena", "arenas/"),
+        ("check", "joint/check.py"),
+        ("write", "formats/"),
+        ("measure", "runtimes/"),
+        ("prove and compare", "equivalence/"),
+        ("report", "reports/"),
+    )
     drawn, boxes = [], []
     places = [(70 + 176 * (place % 5), 70 + 130 * (place // 5)) for place in range(len(parts))]
     for place, ((x, y), (name, folder)) in enumerate(zip(places, parts, strict=True)):
@@ -342,8 +362,9 @@ def how_a_job_runs() -> str:
         "Orange: parts that search. Every candidate file is written, measured, proven and compared; the least ships.",
     )
     text = [f'<text x="30" y="{306 + 20 * line}" font-size="13">{escape(one)}</text>' for line, one in enumerate(said)]
-    return sheet("The way of a model through downset fit", "".join([*drawn, *boxes, *text]), width_px=WIDTH_PX,
-                 height_px=330)  # fmt: skip
+    return sheet(
+        "The way of a model through downset fit", "".join([*drawn, *boxes, *text]), width_px=WIDTH_PX, height_px=330
+    )
 
 
 def pieces() -> str:
@@ -369,8 +390,9 @@ def pieces() -> str:
             if end > first:
                 marks.append(Mark(first / rows, lane + 0.12, (end - first) / rows, 0.76, style))
     lanes = Axis(0, len(tensors), "", "lanes", tuple(graph.tensors[tensor].name for tensor in tensors))
-    chart = Chart("Rows", Axis(0, 1, "rows of the tensor, as a share", "share"), lanes, tuple(marks),
-                  height_px=26 * len(tensors))  # fmt: skip
+    chart = Chart(
+        "Rows", Axis(0, 1, "rows of the tensor, as a share", "share"), lanes, tuple(marks), height_px=26 * len(tensors)
+    )
     legend = {"c0": "needed by the upper strip", "c1": "needed by both", "c2": "by the lower strip"}
     return chart_sheet("Two strips of a piece: rows that both need grow towards the image", [("", chart)], legend)
 
@@ -385,17 +407,21 @@ def training() -> str:
     ]
     predecessors += [(layers + place,) for place in range(layers)]
     storages = [
-        *(ds.Storage(activation, (layer,), (*((layer + 1,) if layer + 1 < layers else ()), 2 * layers - 1 - layer))
-          for layer in forward),
+        *(
+            ds.Storage(activation, (layer,), (*((layer + 1,) if layer + 1 < layers else ()), 2 * layers - 1 - layer))
+            for layer in forward
+        ),
         *(ds.Storage(activation, (step,), (step + 1,)) for step in [*backward][:-1]),
         *(ds.Storage(weight, (step,), (other,)) for step, other in zip(backward, update, strict=True)),
-    ]  # fmt: skip
+    ]
     problem = OrderProblem(tuple(predecessors), tuple(storages))
     kinds = ["forward"] * layers + ["backward"] * layers + ["update"] * layers
     views = []
     none = Arena((), (), Evidence("none", 0, 0, False))
-    for heading, steps in (("all gradients, then the update", tuple(range(3 * layers))),
-                           ("in the order of least peak (proven)", ds.plan_order(problem).steps)):  # fmt: skip
+    for heading, steps in (
+        ("all gradients, then the update", tuple(range(3 * layers))),
+        ("in the order of least peak (proven)", ds.plan_order(problem).steps),
+    ):
         live = profile(problem, steps)
         operators = tuple(
             Operator(f"{kinds[op]} {op % layers}", kinds[op], live[step]) for step, op in enumerate(steps)
@@ -407,10 +433,20 @@ def training() -> str:
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
-    "lattice": lattice, "segments": segments, "arenas": arenas, "stages": stages, "pipelines": pipelines,
-    "partial": partial, "cluster": cluster, "rewriting": rewriting, "verification": verification,
-    "memory-models": memory_models, "how-a-job-runs": how_a_job_runs, "pieces": pieces, "training": training,
-}  # fmt: skip
+    "lattice": lattice,
+    "segments": segments,
+    "arenas": arenas,
+    "stages": stages,
+    "pipelines": pipelines,
+    "partial": partial,
+    "cluster": cluster,
+    "rewriting": rewriting,
+    "verification": verification,
+    "memory-models": memory_models,
+    "how-a-job-runs": how_a_job_runs,
+    "pieces": pieces,
+    "training": training,
+}
 
 
 def pictures() -> Iterator[tuple[Path, str]]:

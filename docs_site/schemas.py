@@ -18,16 +18,26 @@ _ENVELOPE = "envelope"
 def schemas_page(folder: Path) -> str:
     """Every schema in a folder, in words and as a table of keys."""
     parts = [
-        "# JSON", "",
+        "# JSON",
+        "",
         "With `--json` a command prints one document. Keys are added, never renamed. In the tables `a.b` is the key",
         "`b` of the object `a`, `a[].b` is that key of each object in the list `a`, and in `a.*` the star is any key,",
         "such as the name of a device. *Optional* keys can be missing. If a command fails, only the keys of",
-        f"[{_ENVELOPE}](#{_ENVELOPE}) are certain.", "",
-    ]  # fmt: skip
+        f"[{_ENVELOPE}](#{_ENVELOPE}) are certain.",
+        "",
+    ]
     for path in sorted(folder.glob("*.json")):
         schema = json.loads(path.read_text())
-        parts += [f"## {path.stem}", "", str(schema.get("title", "")), "", str(schema.get("description", "")), "",
-                  "| key | type | what it is |", "|---|---|---|"]  # fmt: skip
+        parts += [
+            f"## {path.stem}",
+            "",
+            str(schema.get("title", "")),
+            "",
+            str(schema.get("description", "")),
+            "",
+            "| key | type | what it is |",
+            "|---|---|---|",
+        ]
         definitions = schema.get("$defs", {})
         for key, value, optional in _keys(schema, "", definitions):
             if key.startswith("error.") and path.stem != _ENVELOPE:

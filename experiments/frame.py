@@ -14,9 +14,22 @@ from typing import Any
 from experiments.rows import Row, rest_of_rows, save_rows
 
 __all__ = [
-    "NO_FIGURE", "RECORDED", "Column", "Experiment", "Printed", "beside", "fields", "line_beside", "line_of",
-    "names_of", "printed", "ratio", "run", "show_table", "table_lines",
-]  # fmt: skip
+    "NO_FIGURE",
+    "RECORDED",
+    "Column",
+    "Experiment",
+    "Printed",
+    "beside",
+    "fields",
+    "line_beside",
+    "line_of",
+    "names_of",
+    "printed",
+    "ratio",
+    "run",
+    "show_table",
+    "table_lines",
+]
 
 PAPERS = Path(__file__).resolve().parent / "papers"
 RECORDED = " (recorded)"

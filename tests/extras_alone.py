@@ -37,8 +37,12 @@ def run_alone(folder, extras, *arguments):
     assert blocked
     (site / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({blocked}))\n")
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False,
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(site)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

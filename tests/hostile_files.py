@@ -64,8 +64,10 @@ def loops(turns=1 << 62):
     given = [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v")]
     body = helper.make_graph(
         [helper.make_node("Neg", ["v"], ["w"]), helper.make_node("Identity", ["c"], ["d"])],
-        "b", given, [value("d", (), TensorProto.BOOL), value("w")],
-    )  # fmt: skip
+        "b",
+        given,
+        [value("d", (), TensorProto.BOOL), value("w")],
+    )
     node = helper.make_node("Loop", ["m", "", "x"], ["y"], body=body)
     count = helper.make_tensor("m", TensorProto.INT64, (), [turns])
     return model([node], [value("x")], [value("y")], initializers=[count])
@@ -164,9 +166,15 @@ def damaged_behind(path):
 
 
 ODD_TIMINGS = (
-    (b"\xff", 1.0, 1.0), (NAME, "abc", 1.0), (NAME, float("inf"), 1.0), (NAME, 1.0, 1e300), (NAME, 1.0, -1e18),
-    (NAME, 1.0, "soon"), (NAME, 1.0, b"\xff"), (NAME, 1.0, 1.0),
-)  # fmt: skip
+    (b"\xff", 1.0, 1.0),
+    (NAME, "abc", 1.0),
+    (NAME, float("inf"), 1.0),
+    (NAME, 1.0, 1e300),
+    (NAME, 1.0, -1e18),
+    (NAME, 1.0, "soon"),
+    (NAME, 1.0, b"\xff"),
+    (NAME, 1.0, 1.0),
+)
 """(device, seconds, taken_at): text that is none, numbers that are none, moments that no calendar has; a lawful one."""
 
 
@@ -185,10 +193,19 @@ def profiles(path, device, seconds, taken_at):
 
 
 ONNX = {
-    "crashes": crashes, "hangs": hangs, "unfolds": unfolds, "calls_itself": calls_itself, "loops": loops,
-    "claims": claims, "dead_branch": dead_branch, "strings": strings, "escapes": escapes, "no_text": no_text,
-    "outside": outside, "traps": traps,
-}  # fmt: skip
+    "crashes": crashes,
+    "hangs": hangs,
+    "unfolds": unfolds,
+    "calls_itself": calls_itself,
+    "loops": loops,
+    "claims": claims,
+    "dead_branch": dead_branch,
+    "strings": strings,
+    "escapes": escapes,
+    "no_text": no_text,
+    "outside": outside,
+    "traps": traps,
+}
 
 
 def write_all(folder):

@@ -46,8 +46,15 @@ def fused_convolution(r):
     case = convolution(r)
     while case.inputs[0].ndim != 4 or len(case.inputs) < 3:
         case = convolution(r)
-    kind, parameters = pick(r, ("Relu", []), ("Sigmoid", []), ("Tanh", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.7]),
-                            ("HardSigmoid", [0.3, 0.4]))  # fmt: skip
+    kind, parameters = pick(
+        r,
+        ("Relu", []),
+        ("Sigmoid", []),
+        ("Tanh", []),
+        ("LeakyRelu", [0.2]),
+        ("Clip", [-0.5, 0.7]),
+        ("HardSigmoid", [0.3, 0.4]),
+    )
     case.attrs |= {"activation": kind} | ({"activation_params": parameters} if parameters else {})
     return case
 

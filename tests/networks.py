@@ -30,9 +30,14 @@ class _Builder:
         inputs = [source, self.constant(weights / np.float32(fan**0.5))]
         inputs.append(self.constant(self.random.standard_normal(outside, dtype=np.float32)))
         made = self.op(
-            "Conv", inputs, kernel_shape=[height, width], strides=[stride] * 2, group=group, pads=pads,
+            "Conv",
+            inputs,
+            kernel_shape=[height, width],
+            strides=[stride] * 2,
+            group=group,
+            pads=pads,
             dilations=[dilation] * 2,
-        )  # fmt: skip
+        )
         return self.op("Relu", [made]) if relu else made
 
     def normalise(self, source, channels):

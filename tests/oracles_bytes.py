@@ -54,8 +54,9 @@ def cluster(draw):
 
 
 def _rows_read(graph, op, low, high, rows):
-    kernel, stride, pad = (op.attrs.get(key, [default])[0] for key, default in
-                           (("kernel_shape", 1), ("strides", 1), ("pads", 0)))  # fmt: skip
+    kernel, stride, pad = (
+        op.attrs.get(key, [default])[0] for key, default in (("kernel_shape", 1), ("strides", 1), ("pads", 0))
+    )
     if op.kind == "GlobalAveragePool":
         return 0, rows
     return max(0, low * stride - pad), min(rows, (high - 1) * stride - pad + kernel)

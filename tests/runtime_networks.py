@@ -260,10 +260,17 @@ def _product(net, x):
 
 
 _GROW = (
-    [_convolution] * 6 + [_transposed] * 2 + [_pool] * 4 + [_slice] * 2 + [_pad] * 2 + [_resize] * 2 + [_two] * 3
-    + [_constant_operand] * 2 + [_flip, _split, _reduction, _normalisation, _normalisation, _moved, _moved, _pointwise]
+    [_convolution] * 6
+    + [_transposed] * 2
+    + [_pool] * 4
+    + [_slice] * 2
+    + [_pad] * 2
+    + [_resize] * 2
+    + [_two] * 3
+    + [_constant_operand] * 2
+    + [_flip, _split, _reduction, _normalisation, _normalisation, _moved, _moved, _pointwise]
     + [_product]
-)  # fmt: skip
+)
 
 
 def random_network(seed: int, *, most: int = 7):

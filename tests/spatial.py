@@ -166,8 +166,26 @@ def _mean(build, x):
     return build.op("ReduceMean", [x, axes], (build.sizes[x][0], 1, 1), keepdims=1)
 
 
-KINDS = ["Conv", "Conv", "Conv", "MaxPool", "AveragePool", "SamePadded", "Relu", "Concat", "Add", "Excite", "Resize",
-         "BatchNormalization", "SpaceToDepth", "DepthToSpace", "Pad", "Slice", "Softmax", "Constant"]  # fmt: skip
+KINDS = [
+    "Conv",
+    "Conv",
+    "Conv",
+    "MaxPool",
+    "AveragePool",
+    "SamePadded",
+    "Relu",
+    "Concat",
+    "Add",
+    "Excite",
+    "Resize",
+    "BatchNormalization",
+    "SpaceToDepth",
+    "DepthToSpace",
+    "Pad",
+    "Slice",
+    "Softmax",
+    "Constant",
+]
 
 
 @st.composite

@@ -65,10 +65,13 @@ class StripNet(TfliteNet):
         if min(sizes) < 1:
             return x
         settings = {
-            "strideH": stride, "strideW": stride, "padding": padding,
-            "dilationHFactor": dilation, "dilationWFactor": dilation,
+            "strideH": stride,
+            "strideW": stride,
+            "padding": padding,
+            "dilationHFactor": dilation,
+            "dilationWFactor": dilation,
             "fusedActivationFunction": draw(st.sampled_from([0, 1, 3])),
-        }  # fmt: skip
+        }
         depth = self.channels(x)
         if channels is not None:
             weights = self._weights(x, (channels, *kernel, depth), 0)
@@ -88,10 +91,18 @@ class StripNet(TfliteNet):
             return x
         name = draw(st.sampled_from(["MAX_POOL_2D", "AVERAGE_POOL_2D"]))
         return self.add_op(
-            name, (x,), (1, *sizes, self.channels(x)), "Pool2DOptions", like=x, strideH=stride, strideW=stride,
-            filterHeight=kernel[0], filterWidth=kernel[1], padding=padding,
+            name,
+            (x,),
+            (1, *sizes, self.channels(x)),
+            "Pool2DOptions",
+            like=x,
+            strideH=stride,
+            strideW=stride,
+            filterHeight=kernel[0],
+            filterWidth=kernel[1],
+            padding=padding,
             fusedActivationFunction=draw(st.sampled_from([0, 1])),
-        )  # fmt: skip
+        )
 
     def residual(self, x, y):
         return self.add_op("ADD", (x, y), self.shape(x), "AddOptions")

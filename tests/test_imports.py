@@ -68,9 +68,18 @@ LIBRARIES = {
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
-    "ai_edge_litert", "cryptography", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "ray",
-    "tflite_micro", "torch",
-}  # fmt: skip
+    "ai_edge_litert",
+    "cryptography",
+    "executorch",
+    "flatbuffers",
+    "google",
+    "onnx",
+    "onnx_ir",
+    "onnxruntime",
+    "ray",
+    "tflite_micro",
+    "torch",
+}
 """Optional libraries: imported by the executing folders only, inside functions."""
 ELSEWHERE = {"platformdirs": {"tuning"}, "jinja2": {"reports"}}
 """Optional libraries with another home, inside functions too."""
@@ -187,8 +196,10 @@ def test_checks_reach_no_planner(family):
     assert not reached & every, f"{family}.check reaches {reached & every}"
     loaded = subprocess.run(
         [sys.executable, "-c", f"import sys, downset.{family}.check; print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     assert f"downset.{family}.check" in loaded
     assert not {name.removeprefix("downset.") for name in loaded} & every
 

@@ -74,11 +74,15 @@ def test_a_number_that_another_process_has_now_is_no_owner(tmp_path, living):
 def test_names_of_others_and_of_elsewhere_stay(tmp_path, dead):
     machine, process, start = parts(dead)
     names = [
-        f"downset-{int(machine, 16) ^ 1:08x}-{process}-{start}-abcdefgh", f"x{dead}abcdefgh", f"{dead}abcdefgh.txt",
+        f"downset-{int(machine, 16) ^ 1:08x}-{process}-{start}-abcdefgh",
+        f"x{dead}abcdefgh",
+        f"{dead}abcdefgh.txt",
         f"{dead}abcdefghi",
-        f"downset-{machine}--{process}-{start}-abcdefgh", "downset-report-abcdefgh.txt", "some.part",
+        f"downset-{machine}--{process}-{start}-abcdefgh",
+        "downset-report-abcdefgh.txt",
+        "some.part",
         f"downset-{machine}-{'9' * 11}-{start}-abcdefgh",
-    ]  # fmt: skip
+    ]
     assert set(swept(tmp_path, dict.fromkeys(names, full)).values()) == {False}
 
 

@@ -124,10 +124,15 @@ def test_an_unknown_option_is_named(family, name):
         family.methods[name](*family.arguments, max_opps=3)
 
 
-@pytest.mark.parametrize(("plan", "given", "meant"), [
-    (plan_arena, "capacity", "capacity_bytes"), (plan_shared, "capacity", "capacity_bytes"),
-    (plan_arena, "time_limit", "time_limit_s"), (plan_arena, "qqq", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "given", "meant"),
+    [
+        (plan_arena, "capacity", "capacity_bytes"),
+        (plan_shared, "capacity", "capacity_bytes"),
+        (plan_arena, "time_limit", "time_limit_s"),
+        (plan_arena, "qqq", None),
+    ],
+)
 def test_an_argument_close_to_a_misspelt_one_is_named(plan, given, meant):
     with pytest.raises(UsageError) as refused:
         plan([Record("a", 0, 1, 8)], **{given: 8})
@@ -200,8 +205,9 @@ def stating(family, **fields):
     value = family.plan(family.own).evidence.value
     named = {"bound": "bound_s" if family.contract.bound == "bound_s" else "bound"}
     needed = {"orders": {"time_limit_s": 1.0}, "offsets": {"ties": "tflite"}}.get(family.contract.plans, {})
-    changed = {named.get(field, field): stated * value if field == "bound" else stated
-               for field, stated in fields.items()}  # fmt: skip
+    changed = {
+        named.get(field, field): stated * value if field == "bound" else stated for field, stated in fields.items()
+    }
     return lambda *problem: replace(family.own(*problem, **needed), **changed)
 
 

@@ -50,8 +50,12 @@ def outcome(tmp_path):
             chosen = ["-p", "tests.conftest", str(tmp_path / "test_here.py")]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *chosen],
-            cwd=tmp_path if source else ROOT, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=tmp_path if source else ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.returncode, done.stdout
 
     return call

@@ -67,9 +67,12 @@ def test_mypy_finds_a_wrong_name_and_a_wrong_keyword_and_nothing_else(tmp_path):
     """As a user's program is checked: strict, without this repository's settings."""
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", str(USES)],
-        capture_output=True, text=True, check=False, env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     lines = USES.read_text().splitlines()
     wrong = [at for at, line in enumerate(lines, 1) if "plan_everything" in line or "methd" in line]
     assert len(wrong) == 2

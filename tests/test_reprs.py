@@ -73,15 +73,39 @@ def large():
     schedule = PipelineSchedule(2, orders, buffers, 0.2)
     memory = tuple(DeviceMemory(at, 10, 0, 10) for at in range(COUNT))
     pipeline = ds.Pipeline(
-        cluster, "resources", "leader", 0, 0, "outside", "outside", (part,) * COUNT, tasks, schedule, memory, 0.25, 0.5,
-        evidence, space="space " * COUNT, note="note " * COUNT,
-    )  # fmt: skip
+        cluster,
+        "resources",
+        "leader",
+        0,
+        0,
+        "outside",
+        "outside",
+        (part,) * COUNT,
+        tasks,
+        schedule,
+        memory,
+        0.25,
+        0.5,
+        evidence,
+        space="space " * COUNT,
+        note="note " * COUNT,
+    )
     figure = Figure(2000, 1000, 900, proven=False)
     details = {f"candidate {at}": {"total_bytes": at} for at in range(COUNT)}
     fit = ds.Fit(
-        "/a/long/path" * 50 + "/model.tflite", "tflm", graph, arena, together, figure, figure, "order",
-        Measured("tflm", 2000, 1000, details), Comparison(True, 0.0, "litert"), None, ("note " * 100,) * COUNT,
-    )  # fmt: skip
+        "/a/long/path" * 50 + "/model.tflite",
+        "tflm",
+        graph,
+        arena,
+        together,
+        figure,
+        figure,
+        "order",
+        Measured("tflm", 2000, 1000, details),
+        Comparison(True, 0.0, "litert"),
+        None,
+        ("note " * 100,) * COUNT,
+    )
     settings = SessionSettings("s" * COUNT, {str(at): at for at in range(COUNT)})
     many = tuple(float(at) for at in range(COUNT))
     uses = tuple(DeviceUse("d" * COUNT, 0.5, 0.1, 0.1, 0.4, 0.1, 0.1, COUNT, 10) for _ in range(COUNT))

@@ -95,9 +95,15 @@ class TfliteNet:
     def depthwise(self, x, multiplier=1, *, relu=False):
         out = self.channels(x) * multiplier
         return self.op(
-            "DEPTHWISE_CONV_2D", (x, *self.weights((1, 3, 3, out), 3)), out, "DepthwiseConv2DOptions",
-            strideW=1, strideH=1, depthMultiplier=multiplier, fusedActivationFunction=int(relu),
-        )  # fmt: skip
+            "DEPTHWISE_CONV_2D",
+            (x, *self.weights((1, 3, 3, out), 3)),
+            out,
+            "DepthwiseConv2DOptions",
+            strideW=1,
+            strideH=1,
+            depthMultiplier=multiplier,
+            fusedActivationFunction=int(relu),
+        )
 
     def concat(self, parts, axis=3):
         return self.op("CONCATENATION", parts, sum(map(self.channels, parts)), "ConcatenationOptions", axis=axis)

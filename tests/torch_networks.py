@@ -46,9 +46,23 @@ class Branches(nn.Module):
     def _drawn(self, draw, sizes, source):
         channels, side = sizes[source]
         kind = draw.choice(
-            ["conv", "conv", "conv", "depthwise", "norm", "max", "average", "relu", "relu_", "sigmoid", "matmul",
-             "add", "mul", "cat"]
-        )  # fmt: skip
+            [
+                "conv",
+                "conv",
+                "conv",
+                "depthwise",
+                "norm",
+                "max",
+                "average",
+                "relu",
+                "relu_",
+                "sigmoid",
+                "matmul",
+                "add",
+                "mul",
+                "cat",
+            ]
+        )
         if kind in ("add", "mul", "cat"):
             fits = [i for i, size in enumerate(sizes) if size[1] == side and (kind == "cat" or size[0] == channels)]
             other = draw.choice(fits)
@@ -80,12 +94,17 @@ class Branches(nn.Module):
             if isinstance(kind, int):
                 values.append(self.layers[kind](one))
             else:
-                values.append({
-                    "relu": torch.relu, "relu_": torch.relu_, "sigmoid": torch.sigmoid,
-                    "matmul": lambda value: value @ value.transpose(2, 3),
-                    "add": lambda value, two=two: value + two, "mul": lambda value, two=two: value * two,
-                    "cat": lambda value, two=two: torch.cat([value, two], 1),
-                }[kind](one))  # fmt: skip
+                values.append(
+                    {
+                        "relu": torch.relu,
+                        "relu_": torch.relu_,
+                        "sigmoid": torch.sigmoid,
+                        "matmul": lambda value: value @ value.transpose(2, 3),
+                        "add": lambda value, two=two: value + two,
+                        "mul": lambda value, two=two: value * two,
+                        "cat": lambda value, two=two: torch.cat([value, two], 1),
+                    }[kind](one)
+                )
         read = {place for _, *places in self.calls for place in places}
         ends = [value for place, value in enumerate(values) if place not in read and place]
         return torch.stack([end.mean() for end in ends]).sum(), *ends[:2]

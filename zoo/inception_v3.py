@@ -24,9 +24,11 @@ _D = [[(192, 1), (320, 3, 2)], [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3,
 def _c(middle: int) -> list[list[object]]:
     tall, wide = (7, 1), (1, 7)
     return [
-        [(192, 1)], [(middle, 1), (middle, wide), (192, tall)],
-        [(middle, 1), (middle, tall), (middle, wide), (middle, tall), (192, wide)], ["avg", (192, 1)],
-    ]  # fmt: skip
+        [(192, 1)],
+        [(middle, 1), (middle, wide), (192, tall)],
+        [(middle, 1), (middle, tall), (middle, wide), (middle, tall), (192, wide)],
+        ["avg", (192, 1)],
+    ]
 
 
 def build(seed: int = 0, *, image: int = 299, classes: int = 0, **options: bool) -> onnx.ModelProto:

@@ -82,9 +82,18 @@ class Network:
         return value
 
     def conv(
-        self, x: Value, out: int, kernel: int | tuple[int, int] = 1, stride: int = 1, pad: Pad = None, *,
-        groups: int = 1, dilation: int = 1, act: str | None = None, bias: bool = True,
-    ) -> Value:  # fmt: skip
+        self,
+        x: Value,
+        out: int,
+        kernel: int | tuple[int, int] = 1,
+        stride: int = 1,
+        pad: Pad = None,
+        *,
+        groups: int = 1,
+        dilation: int = 1,
+        act: str | None = None,
+        bias: bool = True,
+    ) -> Value:
         size = (kernel, kernel) if isinstance(kernel, int) else kernel
         pads = _pads(pad, x.shape[2:], size, stride, dilation)
         inside = x.channels // groups
@@ -96,8 +105,13 @@ class Network:
         inputs = [x.name, self._constant(f"{name}.weight", weights)]
         if bias and not self._batch_norm:
             inputs.append(self._constant(f"{name}.bias", self._drawn((out,), 0.1)))
-        attributes = {"kernel_shape": size, "strides": (stride, stride), "pads": pads, "group": groups,
-                      "dilations": (dilation, dilation)}  # fmt: skip
+        attributes = {
+            "kernel_shape": size,
+            "strides": (stride, stride),
+            "pads": pads,
+            "group": groups,
+            "dilations": (dilation, dilation),
+        }
         if self._fused and act in _FUSED:
             kind, parameters = _FUSED[act]
             attributes |= {"activation": kind} | ({"activation_params": parameters} if parameters else {})
@@ -134,9 +148,11 @@ class Network:
     def batch_norm(self, x: Value) -> Value:
         name, channels = self._operator_name("bn"), (x.channels,)
         values = {
-            "scale": 1 + self._drawn(channels, 0.1), "shift": self._drawn(channels, 0.1),
-            "mean": self._drawn(channels, 0.1), "variance": 1 + np.abs(self._drawn(channels, 0.1)),
-        }  # fmt: skip
+            "scale": 1 + self._drawn(channels, 0.1),
+            "shift": self._drawn(channels, 0.1),
+            "mean": self._drawn(channels, 0.1),
+            "variance": 1 + np.abs(self._drawn(channels, 0.1)),
+        }
         inputs = [self._constant(f"{name}.{key}", value) for key, value in values.items()]
         return self._append("BatchNormalization", [x.name, *inputs], x.shape, x.square, name)
 
@@ -272,9 +288,15 @@ class Network:
         return f"{name}{number}" if number or not self._scope else name
 
     def _append(
-        self, kind: str, inputs: Sequence[str], shape: tuple[int, ...], square: float,
-        name: str | None = None, domain: str = "", **attributes: Any,
-    ) -> Value:  # fmt: skip
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        shape: tuple[int, ...],
+        square: float,
+        name: str | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> Value:
         name = name or self._operator_name(kind.lower())
         self._nodes.append(helper.make_node(kind, list(inputs), [f"{name}:0"], name=name, domain=domain, **attributes))
         return Value(f"{name}:0", shape, square)
@@ -298,9 +320,14 @@ def _pads(pad: Pad, size: Sequence[int], kernel: tuple[int, int], stride: int, d
 
 
 def _extents(
-    size: Sequence[int], kernel: tuple[int, int], stride: int, pads: Sequence[int], dilation: int = 1,
-    *, ceil: bool = False,
-) -> tuple[int, ...]:  # fmt: skip
+    size: Sequence[int],
+    kernel: tuple[int, int],
+    stride: int,
+    pads: Sequence[int],
+    dilation: int = 1,
+    *,
+    ceil: bool = False,
+) -> tuple[int, ...]:
     extents = []
     for axis in range(2):
         room = size[axis] + pads[axis] + pads[axis + 2] - (kernel[axis] - 1) * dilation - 1

@@ -49,10 +49,18 @@ class Inception(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.parts = nn.ModuleList(
-            nn.ModuleList([nn.Conv2d(c, 16, 1), nn.Conv2d(c, 16, 1), nn.Conv2d(16, 24, 3, padding=1),
-                           nn.Conv2d(c, 8, 1), nn.Conv2d(8, 16, 5, padding=2), nn.Conv2d(c, 8, 1)])
+            nn.ModuleList(
+                [
+                    nn.Conv2d(c, 16, 1),
+                    nn.Conv2d(c, 16, 1),
+                    nn.Conv2d(16, 24, 3, padding=1),
+                    nn.Conv2d(c, 8, 1),
+                    nn.Conv2d(8, 16, 5, padding=2),
+                    nn.Conv2d(c, 8, 1),
+                ]
+            )
             for c in (16, 64)
-        )  # fmt: skip
+        )
         self.stem = nn.Conv2d(3, 16, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:

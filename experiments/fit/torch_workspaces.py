@@ -52,10 +52,13 @@ def rows(options: Namespace) -> Iterator[Row]:
             os.environ["OMP_NUM_THREADS"] = str(threads)  # of the process that measures
             peak = measure(path)
             yield {
-                "network": "two branches", "threads": peak.threads, "model_bytes": tensors,
-                "measured_bytes": peak.total_bytes, "torch": torch_library().__version__,
+                "network": "two branches",
+                "threads": peak.threads,
+                "model_bytes": tensors,
+                "measured_bytes": peak.total_bytes,
+                "torch": torch_library().__version__,
                 "workspaces": {graph.ops[call].name: nbytes for call, nbytes in sorted(peak.workspaces.items())},
-            }  # fmt: skip
+            }
         os.environ.pop("OMP_NUM_THREADS")
         if before is not None:
             os.environ["OMP_NUM_THREADS"] = before

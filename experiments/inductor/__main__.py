@@ -41,8 +41,11 @@ def row_of(network: str, way: str, *, part: str = "") -> Row:
     planning = ["--planning"] if part == "planning_cpu_s" else []
     done = subprocess.run(
         [sys.executable, "-m", "experiments.inductor.measure", network, way, *planning],
-        capture_output=True, text=True, check=False, env={**os.environ, **settings},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **settings},
+    )
     if done.returncode:
         raise SystemExit(f"{network}, {way}: {done.stderr[-2000:]}")
     row: Row = json.loads(done.stdout.splitlines()[-1])

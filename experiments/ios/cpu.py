@@ -83,8 +83,16 @@ def duels(graph: Graph, result: StageResult, device: TorchDevice, rounds: int) -
         one, other = taking_turns(graph, (sequential_plan(graph, result.plan), plan), device, rounds)
         ratios = sorted(before / after for before, after in zip(one, other, strict=True))
         low, high = median_interval(ratios)
-        results.append({"name": candidate.name, "ratio": median(ratios), "low": low, "high": high,
-                      "rounds": len(ratios), "faster_rounds": sum(ratio > 1.0 for ratio in ratios)})  # fmt: skip
+        results.append(
+            {
+                "name": candidate.name,
+                "ratio": median(ratios),
+                "low": low,
+                "high": high,
+                "rounds": len(ratios),
+                "faster_rounds": sum(ratio > 1.0 for ratio in ratios),
+            }
+        )
     return results
 
 

@@ -52,9 +52,13 @@ def last_block() -> Graph:
     read = {tensor for op in ops for tensor in op.inputs if tensor != ABSENT and tensor not in graph.constants}
     outside = {tensor for op in graph.ops if op not in ops for tensor in op.inputs}
     return replace(
-        graph, name="inception_v3_last_block", ops=ops, inputs=tuple(sorted(read - produced)),
-        outputs=tuple(sorted(produced & (outside | set(graph.outputs)))), source=Source("built"),
-    ).check()  # fmt: skip
+        graph,
+        name="inception_v3_last_block",
+        ops=ops,
+        inputs=tuple(sorted(read - produced)),
+        outputs=tuple(sorted(produced & (outside | set(graph.outputs)))),
+        source=Source("built"),
+    ).check()
 
 
 def described(graph: Graph, units: UnitGraph, stages: Sequence[Stage]) -> str:

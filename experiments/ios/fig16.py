@@ -54,11 +54,15 @@ def measured(rounds: int, timings: int, wanted: int | None) -> list[Row]:
         values = [device.random(binder, tensor) for tensor in inputs]
         engines = {
             name: device.engine(
-                binder, units, lower(units, stages, barriers=False, max_lanes=device.max_lanes),
-                inputs=inputs, outputs=outputs, values=values,
+                binder,
+                units,
+                lower(units, stages, barriers=False, max_lanes=device.max_lanes),
+                inputs=inputs,
+                outputs=outputs,
+                values=values,
             )
             for name, stages in plans.items()
-        }  # fmt: skip
+        }
         samples = device.time_whole(engines, [binder.place(value) for value in values], runs=rounds)
         for engine in engines.values():
             engine.close()

@@ -125,8 +125,12 @@ def greedy_of(name: str) -> tuple[float, int]:
 def rows(options: Namespace) -> Iterator[Row]:
     for name in ("inception_v3", "squeezenet") if options.quick else NETWORKS:
         simulated_s = {method: cost_of(name, method) for method in METHODS}
-        yield {"network": name, "simulated_s": simulated_s, "greedy_joins": (joins := greedy_of(name)[1]),
-               "break_even_us": 1e6 * (simulated_s["sequential"] - simulated_s["greedy"]) / joins}  # fmt: skip
+        yield {
+            "network": name,
+            "simulated_s": simulated_s,
+            "greedy_joins": (joins := greedy_of(name)[1]),
+            "break_even_us": 1e6 * (simulated_s["sequential"] - simulated_s["greedy"]) / joins,
+        }
 
 
 def of_the_best(method: str) -> Callable[[Row], str]:

@@ -33,9 +33,7 @@ from experiments.ios.networks import NETWORKS
 from experiments.rows import Row
 from zoo import ZOO
 
-PEERS = {
-    "downset": "downset", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch.compile": "torch.compile",
-}  # fmt: skip
+PEERS = {"downset": "downset", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch.compile": "torch.compile"}
 ALL = ("squeezenet", "inception_v3")
 Call = Callable[[], Any]
 

@@ -23,8 +23,13 @@ from experiments.rows import Row
 
 BLOCKS = {"inception_v3": (10, 11), "randwire_large": (3,), "nasnet_large": (3, 10, 17), "squeezenet": (1, 3, 6, 8)}
 PAPER = printed("ios_table1")
-SHOWN = {"n": ("n", ","), "width": ("width", ","), "bound": ("bound", ",.4g"), "pairs": ("pairs_ios", ",.7g"),
-         "schedules": ("schedules_ios", ",.7g")}  # fmt: skip
+SHOWN = {
+    "n": ("n", ","),
+    "width": ("width", ","),
+    "bound": ("bound", ",.4g"),
+    "pairs": ("pairs_ios", ",.7g"),
+    "schedules": ("schedules_ios", ",.7g"),
+}
 """By column of the paper: ours, and its format."""
 
 

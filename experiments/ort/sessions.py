@@ -83,9 +83,13 @@ def row_of(case: Case, folder: Path, time_limit_s: float) -> Row:
     key = {"model": case.model, "how": case.how}
     try:
         result = fit(
-            case.path, output=fitted, session=program, shapes=SHAPES.get(case.model), time_limit_s=time_limit_s,
+            case.path,
+            output=fitted,
+            session=program,
+            shapes=SHAPES.get(case.model),
+            time_limit_s=time_limit_s,
             **case.options,
-        )  # fmt: skip
+        )
     except DownsetError as error:
         return {**key, "error": f"{type(error).__name__}: {error}".replace(str(case.path), case.model)}
     said = fit_json(result)

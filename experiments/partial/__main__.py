@@ -179,9 +179,13 @@ def litert_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
         compared = compare_outputs(path, written, runtime="litert")
         assert compared.max_abs_error is not None, compared.note
         yield {
-            **common, "plan": wanted.plan, **_figures(graph, striped, plan), "arena_bytes": litert.measure(written),
-            "file_bytes": written.stat().st_size, "differs": compared.max_abs_error,
-        }  # fmt: skip
+            **common,
+            "plan": wanted.plan,
+            **_figures(graph, striped, plan),
+            "arena_bytes": litert.measure(written),
+            "file_bytes": written.stat().st_size,
+            "differs": compared.max_abs_error,
+        }
 
 
 def _refusal(path: Path) -> str:
@@ -242,9 +246,11 @@ def _ran(original: Path, path: Path) -> dict[str, Any]:
     differs = sum(int(np.sum(one != other)) for one, other in zip(before.outputs, after.outputs, strict=True))
     graph = load(path)
     taken = {
-        "head_bytes": after.head_bytes, "tail_bytes": after.tail_bytes, "total_bytes": after.total_bytes,
+        "head_bytes": after.head_bytes,
+        "tail_bytes": after.tail_bytes,
+        "total_bytes": after.total_bytes,
         "cortex_m_tail_bytes": tflm.on_cortex_m(after.tail_bytes, len(graph.ops), len(graph.tensors)),
-    }  # fmt: skip
+    }
     return {**size, **taken, "differs": differs, "ms": _milliseconds(original, path)}
 
 
@@ -285,14 +291,20 @@ def onnx_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterat
                 break
         _, latency = ort.time_sessions([(path, DEFAULT), (written, FILE_ORDER)], budget_s=4)
         yield {
-            "model": name, "plan": label, "segments": [[p.first, p.stop, p.strips] for p in plan.segments],
-            "operators": [len(graph.ops), len(striped.ops)], "extra_macs": macs(striped) - macs(graph),
-            "macs": macs(graph), "planned_bytes": plan.price.peak_bytes, "in_use_bytes": taken.peak_bytes,
-            "held_bytes": taken.held_bytes, "file_bytes": written.stat().st_size,
+            "model": name,
+            "plan": label,
+            "segments": [[p.first, p.stop, p.strips] for p in plan.segments],
+            "operators": [len(graph.ops), len(striped.ops)],
+            "extra_macs": macs(striped) - macs(graph),
+            "macs": macs(graph),
+            "planned_bytes": plan.price.peak_bytes,
+            "in_use_bytes": taken.peak_bytes,
+            "held_bytes": taken.held_bytes,
+            "file_bytes": written.stat().st_size,
             "ms": round(1000 * latency.median_s, 2),
             "ratio": [round(value, 2) for value in (latency.ratio, latency.ratio_low, latency.ratio_high)],
             "differs": difference(path, written),
-        }  # fmt: skip
+        }
 
 
 def difference(before: Path, after: Path) -> float:

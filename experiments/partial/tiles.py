@@ -226,11 +226,16 @@ def rows_of(model: str, path: Path) -> Iterator[Row]:
             strips = min((item for item in cost if item[1] == 1), key=cost.__getitem__)
             tiles = min((item for item in cost if min(item) > 1), key=cost.__getitem__)
             yield {
-                "model": model, "segment": f"{first} to {stop}", "least": label,
-                "strips": strips[0], "strips_head_bytes": heads[strips], "strips_persistent_bytes": each * strips[0],
-                "tiles": f"{tiles[0]} x {tiles[1]}", "tiles_head_bytes": heads[tiles],
+                "model": model,
+                "segment": f"{first} to {stop}",
+                "least": label,
+                "strips": strips[0],
+                "strips_head_bytes": heads[strips],
+                "strips_persistent_bytes": each * strips[0],
+                "tiles": f"{tiles[0]} x {tiles[1]}",
+                "tiles_head_bytes": heads[tiles],
                 "tiles_persistent_bytes": each * tiles[0] * tiles[1],
-            }  # fmt: skip
+            }
         yield from rows_alone({"model": model, "segment": f"{first} to {stop}"}, graph, grids, each, segment)
 
 

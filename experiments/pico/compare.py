@@ -21,9 +21,13 @@ from experiments.rows import Row
 from zoo import graph
 
 NETWORKS: dict[str, dict[str, Any]] = {
-    "vgg16": {"classifier": False}, "yolov2": {"passthrough": False}, "resnet34": {}, "squeezenet": {},
-    "mobilenet_v3_large": {}, "inception_v3": {},
-}  # fmt: skip
+    "vgg16": {"classifier": False},
+    "yolov2": {"passthrough": False},
+    "resnet34": {},
+    "squeezenet": {},
+    "mobilenet_v3_large": {},
+    "inception_v3": {},
+}
 LARGE: dict[str, dict[str, Any]] = {"pnasnet_large": {}, "nasnet_large": {}}
 """Networks whose chain takes minutes to find: only with `--networks`."""
 EXHAUSTIVE_S = 1.0
@@ -40,12 +44,15 @@ def row_of(network: str, cluster: str, seconds: float) -> Row:
     periods, exact = {method: plan.period_s for method, plan in plans.items()}, plans["exact"]
     assert min(periods.values()) >= exact.period_s * (1 - 1e-9), (network, cluster, periods)
     return {
-        "network": network, "cluster": cluster, "time_limit_s": seconds,
-        "bound_s": exact.evidence.bound, "proven": exact.evidence.proven,
+        "network": network,
+        "cluster": cluster,
+        "time_limit_s": seconds,
+        "bound_s": exact.evidence.bound,
+        "proven": exact.evidence.proven,
         "over_pico": round(periods["pico"] / exact.period_s, 3),
         "over_single": round(periods["single"] / exact.period_s, 3),
         **{method: round(period, 5) for method, period in periods.items()},
-    }  # fmt: skip
+    }
 
 
 def medians(rows: Sequence[Row]) -> None:

@@ -48,10 +48,17 @@ def rows_of(name: str, most: int, seconds: float) -> Iterator[Row]:
             began = time.perf_counter()
             plan = plan_pipeline(problem, cluster, comm=comm, time_limit_s=seconds)
             yield {
-                "network": name, "chain": chain, "units": len(units), "cluster": where, "comm": comm,
-                "period_s": plan.period_s, "latency_s": plan.latency_s, "bound_s": plan.evidence.bound,
-                "proven": plan.evidence.proven, "seconds": round(time.perf_counter() - began, 2),
-            }  # fmt: skip
+                "network": name,
+                "chain": chain,
+                "units": len(units),
+                "cluster": where,
+                "comm": comm,
+                "period_s": plan.period_s,
+                "latency_s": plan.latency_s,
+                "bound_s": plan.evidence.bound,
+                "proven": plan.evidence.proven,
+                "seconds": round(time.perf_counter() - began, 2),
+            }
 
 
 def rows(options: Namespace) -> Iterator[Row]:

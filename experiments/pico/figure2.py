@@ -40,11 +40,14 @@ def layers(name: str) -> list[Row]:
     nbytes = sum(network.tensors[op.outputs[0]].nbytes for op in chosen)
     return [
         {
-            "network": name, "layer": op.name, "kind": op.kind, "computation": op_macs(network, op) / macs,
+            "network": name,
+            "layer": op.name,
+            "kind": op.kind,
+            "computation": op_macs(network, op) / macs,
             "communication": network.tensors[op.outputs[0]].nbytes / nbytes,
         }
         for op in chosen
-    ]  # fmt: skip
+    ]
 
 
 def convolution_share(name: str) -> tuple[float, float]:

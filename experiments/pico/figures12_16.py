@@ -81,8 +81,13 @@ def periods(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
             cluster = equal_cluster(count, ghz)
             cluster = replace(cluster, network=replace(cluster.network, latency_s=(latency_ms or 0.0) / 1000))
             row: dict[str, Any] = {
-                "figure": figure, "comm": comm, "network": name, "ghz": ghz, "devices": count, "latency_ms": latency_ms,
-            }  # fmt: skip
+                "figure": figure,
+                "comm": comm,
+                "network": name,
+                "ghz": ghz,
+                "devices": count,
+                "latency_ms": latency_ms,
+            }
             for method in METHODS:
                 row[method] = round(_plan(problem, cluster, method, comm).period_s, 4)
             rows.append(row)

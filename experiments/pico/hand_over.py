@@ -34,10 +34,12 @@ def row_of(name: str, where: str, seconds: float) -> Row:
         took = time.process_time() - began
         verify_pipeline(network, plan)
         result |= {
-            f"{topology}_s": plan.period_s, f"{topology}_bound_s": plan.evidence.bound,
-            f"{topology}_proven": plan.evidence.proven, f"{topology}_cpu_s": round(took, 2),
+            f"{topology}_s": plan.period_s,
+            f"{topology}_bound_s": plan.evidence.bound,
+            f"{topology}_proven": plan.evidence.proven,
+            f"{topology}_cpu_s": round(took, 2),
             f"{topology}_stopped": plan.stopped,
-        }  # fmt: skip
+        }
     result["least_baseline_s"] = min(baseline_periods(network, cluster))
     return result
 

@@ -71,12 +71,19 @@ def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row
                 exact = plan_pipeline(problem, cluster, method="exact", comm=comm)
                 took = time.process_time() - begin
                 yield {
-                    "network": network, "cluster": title, "comm": comm,
-                    "pico_s": best.period_s, "pico_first_leads_s": other, "pico_other_ties_s": ties,
+                    "network": network,
+                    "cluster": title,
+                    "comm": comm,
+                    "pico_s": best.period_s,
+                    "pico_first_leads_s": other,
+                    "pico_other_ties_s": ties,
                     "exact_s": exact.period_s,
-                    "bound_s": exact.evidence.bound, "proven": exact.evidence.proven, "note": exact.note,
-                    "cpu_s": round(took, 3), "goal": GOALS.get((network, title)) if comm == "paper" else None,
-                }  # fmt: skip
+                    "bound_s": exact.evidence.bound,
+                    "proven": exact.evidence.proven,
+                    "note": exact.note,
+                    "cpu_s": round(took, 3),
+                    "goal": GOALS.get((network, title)) if comm == "paper" else None,
+                }
 
 
 def priced(problem: SplitProblem, cluster: Cluster, stages: Drafted) -> float:
@@ -99,12 +106,20 @@ def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row
             begin = time.process_time()
             exact = plan_pipeline(problem, cell)
             yield {
-                "network": network, "cluster": f"shared cell, {mac} MAC/cycle", "comm": "resources", "pico_s":
-                periods[0], "pico_first_leads_s": periods[1], "pico_other_ties_s": periods[2],
-                "single_s": single, "exact_s": exact.period_s, "bound_s": exact.evidence.bound,
-                "proven": exact.evidence.proven, "note": exact.note,
-                "cpu_s": round(time.process_time() - begin, 3), "goal": 2.0,
-            }  # fmt: skip
+                "network": network,
+                "cluster": f"shared cell, {mac} MAC/cycle",
+                "comm": "resources",
+                "pico_s": periods[0],
+                "pico_first_leads_s": periods[1],
+                "pico_other_ties_s": periods[2],
+                "single_s": single,
+                "exact_s": exact.period_s,
+                "bound_s": exact.evidence.bound,
+                "proven": exact.evidence.proven,
+                "note": exact.note,
+                "cpu_s": round(time.process_time() - begin, 3),
+                "goal": 2.0,
+            }
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -69,8 +69,9 @@ def optimal(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
         splits = least_sum(problem, replace(cluster, devices=slower))
         stage = stage_of(problem, cluster, StageDraft(0, splits), comm="paper")
         blocks = [split.stop for split in splits]
-        rows.append({"network": name, "method": "OFL", "mac_per_cycle": scale, "blocks": blocks,
-                      "ours": redundancy(stage)})  # fmt: skip
+        rows.append(
+            {"network": name, "method": "OFL", "mac_per_cycle": scale, "blocks": blocks, "ours": redundancy(stage)}
+        )
     return rows
 
 
@@ -110,15 +111,17 @@ EXPERIMENT = Experiment(
     rows,
     (
         *fields("network", "method"),
-        ("layers fused, or MAC a cycle: blocks end behind",
-         lambda row: str(row.get("fused") or f"{row['mac_per_cycle']:g}: {row['blocks']}")),
+        (
+            "layers fused, or MAC a cycle: blocks end behind",
+            lambda row: str(row.get("fused") or f"{row['mac_per_cycle']:g}: {row['blocks']}"),
+        ),
         ("by device: paper", "{paper}"),
         ("ours", "{ours}"),
         ("average: paper", "{paper_average}"),
         ("ours", "{ours_average}"),
     ),
     quick="VGG16 only, nothing written",
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     run(EXPERIMENT)

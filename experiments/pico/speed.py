@@ -57,10 +57,14 @@ def problem_of(name: str) -> SplitProblem:
         return split_problem(built, pipeline_units(built))
     random = Random(1)
     layers = [
-        (random.randint(1, 6) * 10**6, random.choice([1, 3, 3, 5]), 2 if unit in (5, 12, 20, 28) else 1,
-         random.randint(4, 64) * 1000)
+        (
+            random.randint(1, 6) * 10**6,
+            random.choice([1, 3, 3, 5]),
+            2 if unit in (5, 12, 20, 28) else 1,
+            random.randint(4, 64) * 1000,
+        )
         for unit in range(40)
-    ]  # fmt: skip
+    ]
     return chain_problem(layers, rows=224, row_bytes=2688)
 
 
@@ -89,11 +93,18 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
     assert result.judged is not None
     period = result.judged.period_s
     return {
-        "network": name, "cuts": problem.cuts, "devices": members, "comm": "resources", "kind": kind,
-        "period_s": period, "searched_s": least.period_s,
-        "bound_s": result.bound_s, "proven": result.proven, "search_cpu_s": round(searched - begin, 3),
+        "network": name,
+        "cuts": problem.cuts,
+        "devices": members,
+        "comm": "resources",
+        "kind": kind,
+        "period_s": period,
+        "searched_s": least.period_s,
+        "bound_s": result.bound_s,
+        "proven": result.proven,
+        "search_cpu_s": round(searched - begin, 3),
         "plan_cpu_s": round(planned - searched, 3),
-    }  # fmt: skip
+    }
 
 
 def rows(options: Namespace) -> Iterator[Row]:

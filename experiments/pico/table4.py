@@ -90,12 +90,19 @@ def row_of(name: str, seconds: float) -> Row:
     cpu = time.process_time() - cpu
     first = result if rest else pieces(problem, seconds=seconds, ties="first") if len(problem.vertices) < 500 else None
     return {
-        "network": name, "n": problem.layer_count, "w": layer_width(problem),
-        "pieces_first": len(first.pieces) if first and first.refined else None, "pieces": len(result.pieces),
-        "max_macs": result.max_macs, "bound_macs": result.bound_macs, "proven": result.proven,
-        "ties_settled": result.refined, "states": result.states,
-        "seconds": round(result.seconds, 4), "cpu_seconds": round(cpu, 4),
-    }  # fmt: skip
+        "network": name,
+        "n": problem.layer_count,
+        "w": layer_width(problem),
+        "pieces_first": len(first.pieces) if first and first.refined else None,
+        "pieces": len(result.pieces),
+        "max_macs": result.max_macs,
+        "bound_macs": result.bound_macs,
+        "proven": result.proven,
+        "ties_settled": result.refined,
+        "states": result.states,
+        "seconds": round(result.seconds, 4),
+        "cpu_seconds": round(cpu, 4),
+    }
 
 
 def rows(options: Namespace) -> Iterator[Row]:

@@ -26,8 +26,10 @@ from experiments.rows import Row
 METHODS = {"coedge": "CE", "early_fused": "EFL", "optimal_fused": "OFL", "pico": "PICO", "exact": "-"}
 PAPER = printed("pico_table5")
 QUANTITIES = {
-    "utilisation": ("utilisation %", 100.0), "redundancy": ("redundancy %", 100.0), "memory_bytes": ("memory MB", 1e-6),
-}  # fmt: skip
+    "utilisation": ("utilisation %", 100.0),
+    "redundancy": ("redundancy %", 100.0),
+    "memory_bytes": ("memory MB", 1e-6),
+}
 """Label, and factor of ours."""
 
 

@@ -33,9 +33,15 @@ from zoo import ZOO
 
 NASNET = MODEL.with_name("nasnet_mobile_keras_rand_int8.tflite")
 ZOO_NAMES = (
-    "swiftnet_hpd", "swiftnet_cell_a", "swiftnet_cell_b", "swiftnet_cell_c", "densenet121", "squeezenet1_0", "darts",
+    "swiftnet_hpd",
+    "swiftnet_cell_a",
+    "swiftnet_cell_b",
+    "swiftnet_cell_c",
+    "densenet121",
+    "squeezenet1_0",
+    "darts",
     "darts_cell",
-)  # fmt: skip
+)
 
 
 def _zoo(name: str) -> Callable[[Path], Path | None]:

@@ -22,9 +22,16 @@ from experiments.serenity.swiftnet import CELLS, MODEL, part
 from zoo import graph as zoo_graph
 
 __all__ = [
-    "CELLS_OF_THE_PAPER", "ROUNDED", "available", "by_nodes", "geometric_mean", "nodes_as_counted", "rewritten",
-    "whole_networks", "without_concats",
-]  # fmt: skip
+    "CELLS_OF_THE_PAPER",
+    "ROUNDED",
+    "available",
+    "by_nodes",
+    "geometric_mean",
+    "nodes_as_counted",
+    "rewritten",
+    "whole_networks",
+    "without_concats",
+]
 
 ROUNDED = {name: replace(MEMORY_MODELS[name], name=f"{name}, 64", alignment=64) for name in ("live", "serenity")}
 """The two memory models with tensors rounded up to 64 bytes, as TFLite's arena does: for figures with the allocator."""
@@ -72,9 +79,16 @@ CELLS_OF_THE_PAPER: dict[str, Callable[[], Graph]] = {
 
 
 WHOLE_NETWORKS = (
-    "swiftnet_hpd_vwwc224_uint8", "darts_imagenet14", "randwire_cifar10", "randwire_coarse_s0", "randwire_fine_s0",
-    "nasnet_mobile", "nasnet_large", "pnasnet_large", "amoebanet_large",
-)  # fmt: skip
+    "swiftnet_hpd_vwwc224_uint8",
+    "darts_imagenet14",
+    "randwire_cifar10",
+    "randwire_coarse_s0",
+    "randwire_fine_s0",
+    "nasnet_mobile",
+    "nasnet_large",
+    "pnasnet_large",
+    "amoebanet_large",
+)
 
 
 def available() -> dict[str, Graph]:

@@ -30,9 +30,14 @@ from experiments.speed.arena_peers import PEERS, installed
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GROWTH = (
-    ("offsets", "greedy_by_size"), ("offsets", "greedy_by_breadth"), ("offsets", "greedy_in_order"),
-    ("offsets", "strip_packing"), ("offsets", "best"), ("objects", "greedy_by_size"), ("objects", "greedy_by_breadth"),
-)  # fmt: skip
+    ("offsets", "greedy_by_size"),
+    ("offsets", "greedy_by_breadth"),
+    ("offsets", "greedy_in_order"),
+    ("offsets", "strip_packing"),
+    ("offsets", "best"),
+    ("objects", "greedy_by_size"),
+    ("objects", "greedy_by_breadth"),
+)
 CHECKED_UP_TO = 10_000
 """The checker compares every pair; above this a placement is compared with its bound alone."""
 

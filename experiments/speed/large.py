@@ -55,8 +55,10 @@ def rows(options: Namespace) -> Iterator[Row]:
                 begin = time.perf_counter()
                 done = subprocess.run(
                     [sys.executable, "-c", PEAK, out, command, model, "--json", "--time-limit", TIME_LIMIT],
-                    stdout=subprocess.PIPE, text=True, check=True,
-                )  # fmt: skip
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    check=True,
+                )
                 seconds, said = time.perf_counter() - begin, json.loads(out.read_text())
                 yield {
                     "command": command,

@@ -76,17 +76,25 @@ class Bed:
         return f"{_NETWORK}.{device + 1}"
 
     def start(
-        self, device: int, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None,
-        output: IO[bytes] | int | None = None, free: bool = False,
-    ) -> subprocess.Popen[bytes]:  # fmt: skip
+        self,
+        device: int,
+        command: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        output: IO[bytes] | int | None = None,
+        free: bool = False,
+    ) -> subprocess.Popen[bytes]:
         """Start a command on a device, in a session of its own. `free`: outside the device's share of the processor."""
         groups = [group / ("free" if free else str(device)) for group in groups_of(self.prefix)]
         joins = " && ".join(f'echo $$ > "{group / "cgroup.procs"}"' for group in groups)
         script = f'{joins} && exec nsenter --net="{NETNS / self._namespace(device)}" "$@"'
         return subprocess.Popen(
             ["/bin/sh", "-c", script, "sh", *map(str, command)],
-            env=None if env is None else dict(env), stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
+            env=None if env is None else dict(env),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
     def throttle(self) -> None:
         """Limit every device to its share from now on. Call it when processes there have imported what they need."""
@@ -178,8 +186,10 @@ def _taken_down(prefix: str) -> Iterator[None]:
     take_down(prefix)
     watcher = subprocess.Popen(
         [sys.executable, "-m", "experiments.testbed.take_down", prefix],
-        stdin=subprocess.PIPE, start_new_session=True, cwd=Path(__file__).resolve().parents[2],
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
     assert watcher.stdin is not None
     try:
         yield
@@ -216,9 +226,29 @@ def _make_device(bed: Bed, device: int, link_mbps: float | None) -> None:
     if link_mbps is None:
         _do("tc", "-n", cell, "qdisc", "add", "dev", port, "ingress")
         _do(
-            "tc", "-n", cell, "filter", "add", "dev", port, "parent", "ffff:", "protocol", "all", "u32",
-            "match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "ifb0",
-        )  # fmt: skip
+            "tc",
+            "-n",
+            cell,
+            "filter",
+            "add",
+            "dev",
+            port,
+            "parent",
+            "ffff:",
+            "protocol",
+            "all",
+            "u32",
+            "match",
+            "u32",
+            "0",
+            "0",
+            "action",
+            "mirred",
+            "egress",
+            "redirect",
+            "dev",
+            "ifb0",
+        )
 
 
 def _do(*command: str) -> str:

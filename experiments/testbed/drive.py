@@ -62,9 +62,13 @@ def main() -> None:
             if profile is None:
                 bed.release()
                 measured = measure_cluster(
-                    names, model_probes(graph), effort=Effort(**orders["effort"]), what=path.stem, told=_say,
+                    names,
+                    model_probes(graph),
+                    effort=Effort(**orders["effort"]),
+                    what=path.stem,
+                    told=_say,
                     ready=bed.throttle,
-                )  # fmt: skip
+                )
                 profile = replace(measured, kind=orders["medium"])
             else:  # the network is the same for all models
                 profile = replace(_timed_anew(bed, graph, profile, names), what=path.stem)
@@ -103,9 +107,14 @@ def _plan(graph: Graph, devices: Cluster, method: str, orders: dict[str, Any]) -
     """`exact_direct` is `exact` with rows handed from device to device, without leaders."""
     ends = orders["names"][0]
     return plan_pipeline(
-        graph, devices, method=method.removesuffix("_direct"), source=ends, sink=ends, time_limit_s=_PLANS_S,
+        graph,
+        devices,
+        method=method.removesuffix("_direct"),
+        source=ends,
+        sink=ends,
+        time_limit_s=_PLANS_S,
         topology="direct" if method.endswith("_direct") else "leader",
-    )  # fmt: skip
+    )
 
 
 def _say(line: str) -> None:
@@ -134,11 +143,14 @@ def _run(
             for name in orders["names"]:
                 stack.callback(fleet.stop, name)
             return _measured(bed, fleet, graph, plan, orders) | {
-                "planned_s": round(plan.period_s, 4), "simulated_s": round(simulated.sustained_period_s or 0, 4),
-                "bound_s": round(plan.evidence.bound, 4), "window": plan.schedule.window if plan.schedule else 1,
-                "stages": len(plan.stages), "overlap": devices.network.overlap,
+                "planned_s": round(plan.period_s, 4),
+                "simulated_s": round(simulated.sustained_period_s or 0, 4),
+                "bound_s": round(plan.evidence.bound, 4),
+                "window": plan.schedule.window if plan.schedule else 1,
+                "stages": len(plan.stages),
+                "overlap": devices.network.overlap,
                 "gmac_per_s": [round(device.rates.mac_per_s / 1e9, 2) for device in profile.devices],
-            }  # fmt: skip
+            }
     except DownsetError as error:
         return {"error": str(error)}
 
@@ -161,15 +173,19 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
         carried, dropped = _carried_bytes(bed, orders) - carried, bed.dropped_packets() - dropped
         bed.release()
     return {
-        "cell_bytes": carried // max(report.completed, 1), "dropped_packets": dropped,
+        "cell_bytes": carried // max(report.completed, 1),
+        "dropped_packets": dropped,
         "spare_frames": window - (plan.schedule.window if plan.schedule is not None else 1),
-        "frames": len(times), "measured_s": _period_s(times, window), "mean_s": _mean_s(times, window),
+        "frames": len(times),
+        "measured_s": _period_s(times, window),
+        "mean_s": _mean_s(times, window),
         "latency_s": round(report.latency_s[0], 3) if report.latency_s else None,
-        "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
+        "planned_latency_s": round(plan.latency_s, 3),
+        "replans": report.replans,
         "events": [asdict(event) for event in report.events],
         "cpu_of_share": [round(one / took / share, 3) for one, share in zip(used, bed.cpu_shares, strict=True)],
         "by_device": _by_device(graph, plan, report),
-    }  # fmt: skip
+    }
 
 
 def _carried_bytes(bed: Bed, orders: dict[str, Any]) -> int:

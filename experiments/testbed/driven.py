@@ -75,21 +75,46 @@ def driver_rows(
             hosts = [bed.address(number) for number in range(len(names))]
             driver = issue_keys(authority, "driver", hosts=hosts[:1])
             orders = {
-                "prefix": bed.prefix, "cpu_shares": bed.cpu_shares, "names": names, "medium": setting.medium,
-                "head": f"{hosts[0]}:{_PORT}", "keys": str(driver), "out": str(folder),
-                "methods": work.methods, "row": work.row, "faults": work.faults, "quick": work.quick,
+                "prefix": bed.prefix,
+                "cpu_shares": bed.cpu_shares,
+                "names": names,
+                "medium": setting.medium,
+                "head": f"{hosts[0]}:{_PORT}",
+                "keys": str(driver),
+                "out": str(folder),
+                "methods": work.methods,
+                "row": work.row,
+                "faults": work.faults,
+                "quick": work.quick,
                 "models": [str(write_model(model, folder)) for model in work.models],
-                "effort": {"least_s": 0.15 if work.quick else 0.3}, "most_s": 12.0 if work.quick else 18.0,
-                "steady": work.steady, "spare_frames": work.spare_frames,
-            }  # fmt: skip
+                "effort": {"least_s": 0.15 if work.quick else 0.3},
+                "most_s": 12.0 if work.quick else 18.0,
+                "steady": work.steady,
+                "spare_frames": work.spare_frames,
+            }
             (folder / "orders.json").write_text(json.dumps(orders))
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
             for number, name in enumerate(names):
                 keys = issue_keys(authority, f"d{number}", hosts=hosts[number : number + 1])
                 command = [
-                    sys.executable, "-m", "downset", "worker", "--head", orders["head"], "--name", name, "--keys", keys,
-                    "--address", hosts[number], "--threads", "1", "--shards", folder / f"n{number}", "-q",
-                ]  # fmt: skip
+                    sys.executable,
+                    "-m",
+                    "downset",
+                    "worker",
+                    "--head",
+                    orders["head"],
+                    "--name",
+                    name,
+                    "--keys",
+                    keys,
+                    "--address",
+                    hosts[number],
+                    "--threads",
+                    "1",
+                    "--shards",
+                    folder / f"n{number}",
+                    "-q",
+                ]
                 bed.start(number, command, env=environment, output=subprocess.DEVNULL)
             with (folder / "driver.log").open("wb") as log:
                 drive = [sys.executable, "-m", work.driver, folder / "orders.json"]

@@ -71,18 +71,25 @@ def faulty_run(
     lost = next((event for event in report.events if event.kind == "lost"), None)
     again = next((event for event in report.events if event.kind == "replanned" and event.at_s > struck_s), None)
     row: dict[str, Any] = {
-        "fault": fault, "device": plan.cluster.devices[device].name,
-        "prepared": prepares, "placed": prepares and placed,
-        "submitted": number, "came": len(outputs), "in_order": _in_order(outputs),
+        "fault": fault,
+        "device": plan.cluster.devices[device].name,
+        "prepared": prepares,
+        "placed": prepares and placed,
+        "submitted": number,
+        "came": len(outputs),
+        "in_order": _in_order(outputs),
         "events": [f"{event.at_s - struck_s:+.1f} s {event.kind} {event.device}" for event in report.events],
-    }  # fmt: skip
+    }
     if lost is not None:
         row["noticed_s"] = round(lost.at_s - struck_s, 2)
     if again is not None:
         row |= {
-            "planning_s": round(again.plan_s, 3), "moving_s": round(again.move_s, 2), "moved_bytes": again.moved_bytes,
-            "replayed": again.replayed, "running_again_s": round(again.at_s - struck_s, 2),
-        }  # fmt: skip
+            "planning_s": round(again.plan_s, 3),
+            "moving_s": round(again.move_s, 2),
+            "moved_bytes": again.moved_bytes,
+            "replayed": again.replayed,
+            "running_again_s": round(again.at_s - struck_s, 2),
+        }
     if len(after) > 1:
         gaps = np.diff([fault_time, *after])
         row["longest_gap_s"] = round(float(gaps.max()), 2)

@@ -68,10 +68,20 @@ def periods(rows: Sequence[Row]) -> list[list[Any]]:
             continue
         faster = f"{alone[key] / measured:.2f}x" if key in alone else None
         body.append(
-            [*key, PAPER_NAMES[row["method"]], row["spare_frames"], planned, row["simulated_s"], measured,
-             f"{measured / planned - 1:+.0%}", "yes" if row["overlap"] else "no", round(60 / measured, 1), faster,
-             row["load"]]
-        )  # fmt: skip
+            [
+                *key,
+                PAPER_NAMES[row["method"]],
+                row["spare_frames"],
+                planned,
+                row["simulated_s"],
+                measured,
+                f"{measured / planned - 1:+.0%}",
+                "yes" if row["overlap"] else "no",
+                round(60 / measured, 1),
+                faster,
+                row["load"],
+            ]
+        )
     return body
 
 
@@ -120,9 +130,21 @@ def by_device(rows: Sequence[Row]) -> list[list[Any]]:
                 for quantity in ("utilisation", "redundancy", "memory_bytes")
             ]
             body.append(
-                [network, devices, medium, PAPER_NAMES[method], " ".join(f"{100 * one:.0f}" for one in used),
-                 ours[0], theirs[0], ours[1], theirs[1], " ".join(f"{one:.0f}" for one in memory), ours[2], theirs[2]]
-            )  # fmt: skip
+                [
+                    network,
+                    devices,
+                    medium,
+                    PAPER_NAMES[method],
+                    " ".join(f"{100 * one:.0f}" for one in used),
+                    ours[0],
+                    theirs[0],
+                    ours[1],
+                    theirs[1],
+                    " ".join(f"{one:.0f}" for one in memory),
+                    ours[2],
+                    theirs[2],
+                ]
+            )
     return body
 
 
@@ -167,16 +189,30 @@ def show(rows: Sequence[Row]) -> None:
         "Figures 17 and 18: how many times the measured period of exact plans",
         ("network", "devices", "medium", "exact s", "direct", "PICO", "OFL", "EFL", "CE", "LW", "one device"),
         against_exact(rows),
-    )  # fmt: skip
+    )
     table(
         "Table V and Figure 15: computing in % of the period, redundancy in %, memory (RSS) in MB; paper: averages",
-        ("network", "devices", "medium", "method", "util. by device", "average", "paper", "redundancy", "paper",
-         "RSS by device", "average", "paper"), by_device(rows),
-    )  # fmt: skip
+        (
+            "network",
+            "devices",
+            "medium",
+            "method",
+            "util. by device",
+            "average",
+            "paper",
+            "redundancy",
+            "paper",
+            "RSS by device",
+            "average",
+            "paper",
+        ),
+        by_device(rows),
+    )
     table(
         "Planned → measured seconds a frame, by device",
-        ("network", "devices", "medium", "method", "device", "computing", "sending", "receiving"), resources(rows),
-    )  # fmt: skip
+        ("network", "devices", "medium", "method", "device", "computing", "sending", "receiving"),
+        resources(rows),
+    )
 
 
 EXPERIMENT = Experiment(NAME, lambda _options: (), quick="the same", after=show)

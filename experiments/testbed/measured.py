@@ -29,9 +29,13 @@ def rows(options: Namespace) -> Iterator[Row]:
     row = {"devices": options.devices, "equal": options.equal, "medium": options.medium}
     row |= {"asked_spare_frames": options.spare_frames, **where_and_when()}
     work = Work(
-        options.models, options.methods, row=row, quick=options.quick, steady=options.steady,
+        options.models,
+        options.methods,
+        row=row,
+        quick=options.quick,
+        steady=options.steady,
         spare_frames=options.spare_frames,
-    )  # fmt: skip
+    )
     with error_in_a_line():
         for recorded in driver_rows(setting, work, keep=options.keep, limit_s=options.limit):
             if "error" in recorded:

@@ -106,10 +106,21 @@ def rows(options: Namespace) -> Iterator[Row]:
 EXPERIMENT = Experiment(
     "testbed_messages",
     rows,
-    fields("what", "shares", "pair", "bytes", "ms", "sender_cpu_ms", "receiver_cpu_ms", "device_cpu_ms",
-           "cpu_ms_per_s", "bystander_cpu_ms_per_s", "load"),
+    fields(
+        "what",
+        "shares",
+        "pair",
+        "bytes",
+        "ms",
+        "sender_cpu_ms",
+        "receiver_cpu_ms",
+        "device_cpu_ms",
+        "cpu_ms_per_s",
+        "bystander_cpu_ms_per_s",
+        "load",
+    ),
     quick="fewer messages, nothing written",
-)  # fmt: skip
+)
 
 
 if __name__ == "__main__":

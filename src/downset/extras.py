@@ -15,8 +15,13 @@ from typing import Any
 from downset.errors import UnsupportedError
 
 __all__ = [
-    "environment_with", "installing", "onnxruntime_library", "optional_library", "requirements_of", "torch_library",
-]  # fmt: skip
+    "environment_with",
+    "installing",
+    "onnxruntime_library",
+    "optional_library",
+    "requirements_of",
+    "torch_library",
+]
 
 _OF_EXTRA = re.compile(r"""(.+?)\s*;\s*(?:(.+)\s+and\s+)?extra\s*==\s*["']([\w-]+)["']""")
 _OURS = re.compile(r"downset\s*\[([\w,\s-]+)\]")

@@ -52,12 +52,20 @@ RUNNING_S = 30.0
 """The smallest time limit of a run in another project's runtime, in seconds."""
 
 _NAMES = {
-    "inference": "ONNX's shape inference", "checker": "ONNX's checker", "parse_here": "the reader of .onnx files",
-    "interpreter": "LiteRT", "litert": "LiteRT",
-    "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
-    "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro", "ort_timed": "ONNX Runtime",
+    "inference": "ONNX's shape inference",
+    "checker": "ONNX's checker",
+    "parse_here": "the reader of .onnx files",
+    "interpreter": "LiteRT",
+    "litert": "LiteRT",
+    "ort_session": "ONNX Runtime",
+    "tflm": "TFLite Micro",
+    "flatbuffer": "the reader of .tflite files",
+    "litert_here": "LiteRT",
+    "ort_here": "ONNX Runtime",
+    "tflm_here": "TFLite Micro",
+    "ort_timed": "ONNX Runtime",
     "torch_eager": "PyTorch",
-}  # fmt: skip
+}
 _BUSY = 6
 """A worker's time limit does not count the time in which other processes have the processor, up to this many times the
 limit."""
@@ -195,10 +203,14 @@ class _Worker:
         command = [sys.executable, "-P", "-m", "downset.isolated_worker", str(os.getpid()), str(memory_bytes)]
         self._process = _start(
             lambda: subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed, start_new_session=True,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._printed,
+                start_new_session=True,
                 env={**os.environ, "ORT_DISABLE_TELEMETRY": "1"},
             )
-        )  # fmt: skip
+        )
 
     @property
     def alive(self) -> bool:

@@ -15,10 +15,20 @@ from downset.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [
-    "ROUNDING", "Comparison", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "NextStep", "OnChip",
+    "ROUNDING",
+    "Comparison",
+    "Figure",
+    "Fit",
+    "FrontRow",
+    "Inspection",
+    "Measured",
+    "NextStep",
+    "OnChip",
     "Proof",
-    "RamVerdict", "Recomputation", "StepNeed",
-]  # fmt: skip
+    "RamVerdict",
+    "Recomputation",
+    "StepNeed",
+]
 
 
 ROUNDING = 1e-4

@@ -22,9 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Ended", "die_with", "fill_standard_streams", "outliving_process", "stopping_signals", "supervise", "tell",
-]  # fmt: skip
+__all__ = ["Ended", "die_with", "fill_standard_streams", "outliving_process", "stopping_signals", "supervise", "tell"]
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2

@@ -17,9 +17,15 @@ from downset.errors import UsageError
 from downset.leftovers import owned_prefix, remove_leftovers
 
 __all__ = [
-    "check_folder", "check_output", "copy_whole", "make_private_folder", "part_beside", "settle_on_disk",
-    "write_private", "write_whole",
-]  # fmt: skip
+    "check_folder",
+    "check_output",
+    "copy_whole",
+    "make_private_folder",
+    "part_beside",
+    "settle_on_disk",
+    "write_private",
+    "write_whole",
+]
 
 
 Named = str | os.PathLike[str]

@@ -48,15 +48,30 @@ def test_values_that_are_not_records_are_usage_errors(plan, records):
         plan(records)
 
 
-@pytest.mark.parametrize("options", [
-    {"capacity_bytes": "1MB"}, {"capacity_bytes": 1.5}, {"capacity_bytes": -1}, {"capacity_bytes": True},
-    {"time_limit_s": "3s"}, {"time_limit_s": None}, {"work_limit": 1.0}, {"ties": None}, {"ties": 3},
-    {"method": "local_search", "seed": -1}, {"method": "local_search", "seed": 1 << 64},
-    {"method": "local_search", "seed": "1"}, {"method": "local_search", "rounds": -1},
-    {"method": "local_search", "rounds": 1 << 70}, {"method": "local_search", "rounds": 1.5},
-    {"method": "exact", "capacity": "8"}, {"method": "tflm_greedy", "rank": (0,)},
-    {"method": "tflm_greedy", "rank": ("a", "b", "c")}, {"method": "tflm_greedy", "rank": 3},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"capacity_bytes": "1MB"},
+        {"capacity_bytes": 1.5},
+        {"capacity_bytes": -1},
+        {"capacity_bytes": True},
+        {"time_limit_s": "3s"},
+        {"time_limit_s": None},
+        {"work_limit": 1.0},
+        {"ties": None},
+        {"ties": 3},
+        {"method": "local_search", "seed": -1},
+        {"method": "local_search", "seed": 1 << 64},
+        {"method": "local_search", "seed": "1"},
+        {"method": "local_search", "rounds": -1},
+        {"method": "local_search", "rounds": 1 << 70},
+        {"method": "local_search", "rounds": 1.5},
+        {"method": "exact", "capacity": "8"},
+        {"method": "tflm_greedy", "rank": (0,)},
+        {"method": "tflm_greedy", "rank": ("a", "b", "c")},
+        {"method": "tflm_greedy", "rank": 3},
+    ],
+)
 def test_wrong_options_of_arenas_are_usage_errors(options):
     with pytest.raises(UsageError):
         ds.plan_arena(RECORDS, **options)

@@ -45,8 +45,10 @@ def test_the_clock_has_no_part_in_it_where_the_search_is_long(seed):
         patch.setattr(time, "perf_counter", lambda: float(next(clock)))
         slow = placed(records, "exact", 2000)
     assert (plain.offsets, plain.evidence.bound, plain.evidence.states) == (
-        slow.offsets, slow.evidence.bound, slow.evidence.states,
-    )  # fmt: skip
+        slow.offsets,
+        slow.evidence.bound,
+        slow.evidence.states,
+    )
     further = placed(records, "exact", 20_000)
     assert further.arena_bytes <= plain.arena_bytes
 

@@ -131,9 +131,13 @@ def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path):
     result = json.loads(done.stdout)
     jsonschema.validate(result, json.loads((SCHEMAS / "fit.json").read_text()))
     assert result["arena_bytes"] == {
-        "before": 663552, "after": 454656, "bound": 454656, "proven": True, "gap": 0.0,
+        "before": 663552,
+        "after": 454656,
+        "bound": 454656,
+        "proven": True,
+        "gap": 0.0,
         "space": "every order and placement of the network that ships",
-    }  # fmt: skip
+    }
     outputs = result["outputs"]
     assert (outputs["equal"], outputs["max_abs_error"], outputs["outputs_vary"]) == (True, 0.0, True)
     assert outputs["inputs_tried"] == 3 and outputs["tensors_inside"] == 63 and outputs["equal_with_offsets"]

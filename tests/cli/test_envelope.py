@@ -148,7 +148,10 @@ def test_every_kind_of_error_has_a_code_of_the_schema():
 def test_python_m_downset(files):
     done = subprocess.run(
         [sys.executable, "-m", "downset", "order", "m.onnx", "--json"],
-        capture_output=True, text=True, cwd=files, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=files,
+        check=True,
+    )
     assert json.loads(done.stdout)["kind"] == "order"
     assert done.stderr == ""

@@ -30,10 +30,17 @@ def start(folder, *words, ignored=(), **options):
             signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
     return subprocess.Popen(
-        [*map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=folder, env={**os.environ, "TMPDIR": str(folder / "scratch"), "PYTHONPATH": str(ROOT)},
-        start_new_session=True, preexec_fn=before, **options,
-    )  # fmt: skip
+        [*map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder / "scratch"), "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        preexec_fn=before,
+        **options,
+    )
 
 
 def wait_for_all(folder):

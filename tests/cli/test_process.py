@@ -78,9 +78,13 @@ def _as_command(program, tmp_path, *arguments, **options):
     code = f"{program}\nfrom downset import cli\ncli.downset.main = busy\nfrom downset.__main__ import main; main()"
     (tmp_path / "scratch").mkdir()
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")}, **options,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
+        **options,
+    )
 
 
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
@@ -95,8 +99,11 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, "--version"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)}, stderr=subprocess.PIPE, check=False, timeout=120,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=120,
+    )
     assert (done.returncode, done.stderr) == (128 + signal.SIGINT, b"downset: stopped\n")
 
 

@@ -45,9 +45,20 @@ def here(files, monkeypatch):
 
 def test_local_from_frames_to_results(here, run):
     status, out, err = run(
-        "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", "-o", "out.npz", "-v",
-        "--report", "served.html", "--trace", "served.json",
-    )  # fmt: skip
+        "serve",
+        "net.onnx",
+        "--cluster",
+        "home.toml",
+        "--input",
+        "frames.npy",
+        "-o",
+        "out.npz",
+        "-v",
+        "--report",
+        "served.html",
+        "--trace",
+        "served.json",
+    )
     assert status == 0, err
     page = Path("served.html").read_text()
     assert "Measured: 3 periods from" in page and "Simulated: 3 periods from" in page
@@ -76,8 +87,11 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     """In order by Ctrl-C; by the guards where the driver is killed."""
     driver = subprocess.Popen(
         [sys.executable, "-m", "downset", "serve", "net.onnx", "--cluster", "home.toml", "--input", "many.npy", "-v"],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     for line in driver.stderr:
         if "frame 5," in line:
             break
@@ -109,14 +123,18 @@ def test_a_device_under_keys(here, run, driver, board, address):
     downset = [sys.executable, "-m", "downset"]
     worker = subprocess.Popen(
         [*downset, "worker", "--head", head, "--name", "board", "--keys", f"{boards}/board", *address],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         given = ("--cluster", "board.toml", "--head", head, "--keys", f"{boards}/driver", "--input", "frames.npy")
         served = subprocess.run(
-            [*downset, "serve", "net.onnx", *given, "-o", "keyed.npz", "--no-ahead"], capture_output=True, text=True,
-            check=False, timeout=600,
-        )  # fmt: skip
+            [*downset, "serve", "net.onnx", *given, "-o", "keyed.npz", "--no-ahead"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
         assert served.returncode == 0, served.stderr
         assert "measured: 12 of 12 frames" in served.stdout and not served.stderr
         assert worker.poll() is None
@@ -201,9 +219,17 @@ def test_a_plan_that_names_a_device_the_cluster_lacks(here, run, fails):
     assert run("split", "net.onnx", "--cluster", "home.toml", "-o", "plan.json", "-q")[0] == 0
     Path("other.toml").write_text(CLUSTER.replace("left", "gauche"))
     fails(
-        2, "serve", "net.onnx", "--cluster", "other.toml", "--plan", "plan.json", "--input", "frames.npy",
+        2,
+        "serve",
+        "net.onnx",
+        "--cluster",
+        "other.toml",
+        "--plan",
+        "plan.json",
+        "--input",
+        "frames.npy",
         says="plan.json names device 'left', which is not in other.toml; it has gauche, right",
-    )  # fmt: skip
+    )
 
 
 def test_no_memory_for_the_object_store(here, fails, monkeypatch):
@@ -227,6 +253,16 @@ def test_a_port_in_use(here, run, fails):
         taken.listen()
         head = f"127.0.0.2:{taken.getsockname()[1]}"
         fails(
-            2, "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", "--head", head, "--keys",
-            "mine/d", says=f"cannot listen on {head}",
-        )  # fmt: skip
+            2,
+            "serve",
+            "net.onnx",
+            "--cluster",
+            "home.toml",
+            "--input",
+            "frames.npy",
+            "--head",
+            head,
+            "--keys",
+            "mine/d",
+            says=f"cannot listen on {head}",
+        )

@@ -37,8 +37,10 @@ def plan(tmp_path, monkeypatch):
 def other_model(path):
     """One convolution, which no plan of the other network is of."""
     weights = helper.make_tensor("w", TensorProto.FLOAT, [4, 3, 3, 3], [0.1] * 108)
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in
-              (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6]))]  # fmt: skip
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6]))
+    ]
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="only", kernel_shape=[3, 3])
     onnx.save(helper.make_model(helper.make_graph([node], "other", values[:1], values[1:], [weights])), path)
 

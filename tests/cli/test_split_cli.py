@@ -135,8 +135,10 @@ def test_networks_without_rows_or_with_few_or_unknown_operators_stay_whole(tmp_p
     dense = save(
         tmp_path / "dense.onnx",
         [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Gemm", ["h", "w"], ["y"])],
-        [("x", [1, 8])], [("y", [1, 8])], [weights],
-    )  # fmt: skip
+        [("x", [1, 8])],
+        [("y", [1, 8])],
+        [weights],
+    )
     result = json.loads(run("split", dense, "--cluster", home, "--json", "-q"))
     assert "no rows" in result["note"]
     assert all(len(block["rows"]) == 1 for stage in result["stages"] for block in stage["blocks"])
@@ -148,16 +150,19 @@ def test_networks_without_rows_or_with_few_or_unknown_operators_stay_whole(tmp_p
             helper.make_node("CumSum", ["h", "axis"], ["m"]),
             helper.make_node("Conv", ["m", "k"], ["y"], pads=[1, 1, 1, 1]),
         ],
-        [("x", [1, 8, 16, 16])], [("y", [1, 8, 16, 16])],
+        [("x", [1, 8, 16, 16])],
+        [("y", [1, 8, 16, 16])],
         [kernel, helper.make_tensor("axis", TensorProto.INT64, [], [2])],
-    )  # fmt: skip
+    )
     result = json.loads(run("split", odd, "--cluster", home, "--json", "-q"))
     assert "CumSum" in result["note"]
     few = save(
         tmp_path / "few.onnx",
         [helper.make_node("Conv", ["x", "k"], ["y"], pads=[1, 1, 1, 1])],
-        [("x", [1, 8, 1, 16])], [("y", [1, 8, 1, 16])], [kernel],
-    )  # fmt: skip
+        [("x", [1, 8, 1, 16])],
+        [("y", [1, 8, 1, 16])],
+        [kernel],
+    )
     result = json.loads(run("split", few, "--cluster", home, "--json", "-q"))
     assert [len(block["rows"]) for stage in result["stages"] for block in stage["blocks"]] == [1]
 

@@ -85,9 +85,13 @@ def test_exports_do_not_write_over_what_is_read(home):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("fit", "net.onnx", "-o", ""), ("fit", "net.onnx", "--map", ""), ("stage", "net.onnx", "-o", ""),
-     ("arena", "records.csv", "-o", "")],
-)  # fmt: skip
+    [
+        ("fit", "net.onnx", "-o", ""),
+        ("fit", "net.onnx", "--map", ""),
+        ("stage", "net.onnx", "-o", ""),
+        ("arena", "records.csv", "-o", ""),
+    ],
+)
 def test_empty_names_of_outputs_are_called_that(home, fails, arguments):
     (home / "records.csv").write_text("id,lower,upper,size\na,0,1,4\n")
     fails(2, *arguments, says="the output's name is empty")
@@ -173,10 +177,14 @@ def test_an_export_is_whole_or_not_there(home, monkeypatch):
 @pytest.mark.parametrize(
     ("where", "field", "value"),
     [
-        ("network", "bytes_per_s", 0), ("network", "bytes_per_s", -5), ("network", "latency_s", -1),
-        ("device", "mac_per_s", 0), ("device", "alpha", -1), ("device", "memory_bytes", 0),
+        ("network", "bytes_per_s", 0),
+        ("network", "bytes_per_s", -5),
+        ("network", "latency_s", -1),
+        ("device", "mac_per_s", 0),
+        ("device", "alpha", -1),
+        ("device", "memory_bytes", 0),
     ],
-)  # fmt: skip
+)
 def test_a_plan_of_no_lawful_cluster_cannot_be_read(plan, where, field, value):
     cluster = plan["cluster"]
     (cluster["network"] if where == "network" else cluster["devices"][0])[field] = value

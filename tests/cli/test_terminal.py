@@ -182,16 +182,20 @@ def wake_word():
 
 def test_a_limit_that_is_kept_says_how_many_bytes_are_free(run, wake_word):
     status, out, _ = run("fit", wake_word, "--ram", "64KB", "--time-limit", "2s", "-q")
-    needed, free = (int(number.replace(",", "")) for number in re.findall(r"([\d,]+) B (?:needed|free)", out)[:2] or
-                    re.findall(r": ([\d,]+) B needed .*?([\d,]+) B free", out)[0])  # fmt: skip
+    needed, free = (
+        int(number.replace(",", ""))
+        for number in re.findall(r"([\d,]+) B (?:needed|free)", out)[:2]
+        or re.findall(r": ([\d,]+) B needed .*?([\d,]+) B free", out)[0]
+    )
     assert status == 0 and needed + free == 65_536
     assert f"kTensorArenaSize = {needed}" in out  # tail included
 
 
 def test_the_json_of_what_does_not_fit_has_all_that_was_found_and_pictures_are_written(run, wake_word, tmp_path):
     pictures = ("--report", tmp_path / "r.html", "--map", tmp_path / "m.svg", "--trace", tmp_path / "t.json")
-    status, out, _ = run("fit", wake_word, "--ram", "1KB", "--time-limit", "2s", "-o", tmp_path / "o.tflite", *pictures,
-                         "--json", "-q")  # fmt: skip
+    status, out, _ = run(
+        "fit", wake_word, "--ram", "1KB", "--time-limit", "2s", "-o", tmp_path / "o.tflite", *pictures, "--json", "-q"
+    )
     found = json.loads(out)
     assert status == 3 and found["ok"] is False and not (tmp_path / "o.tflite").exists()
     assert found["ram"]["state"] == "does not fit" and found["ram"]["limit_bytes"] == 1024
@@ -251,8 +255,9 @@ def test_a_folder_is_called_that(fails, tmp_path, monkeypatch):
 def test_what_does_not_fit_is_told_in_lines_and_says_what_was_written(run, wake_word, tmp_path):
     """The verdict first, then the operator at the peak with its tensors, what would help, and files."""
     page, model, header = (tmp_path / name for name in ("r.html", "o.tflite", "m.h"))
-    status, out, err = run("fit", wake_word, "--ram", "1KB", "--time-limit", "2s", "-o", model, "--header", header,
-                           "--report", page)  # fmt: skip
+    status, out, err = run(
+        "fit", wake_word, "--ram", "1KB", "--time-limit", "2s", "-o", model, "--header", header, "--report", page
+    )
     lines = err.splitlines()
     assert (status, out) == (3, "")
     assert lines[0].startswith(f"downset: error: {wake_word} does not fit into 1,024 B: ")
@@ -327,8 +332,14 @@ def test_long_names_keep_both_ends():
 
 def test_sizes_have_the_unit_that_they_reach():
     assert [format_size(n) for n in (0, 1023, 1024, 1536, 200 * 1024, 3 << 20, 5 << 30)] == [
-        "0 B", "1023 B", "1 KB", "1.5 KB", "200 KB", "3 MB", "5 GB",
-    ]  # fmt: skip
+        "0 B",
+        "1023 B",
+        "1 KB",
+        "1.5 KB",
+        "200 KB",
+        "3 MB",
+        "5 GB",
+    ]
 
 
 def test_doctor_names_what_is_installed_and_what_extras_add(run):
@@ -341,7 +352,10 @@ def test_doctor_names_what_is_installed_and_what_extras_add(run):
 
 def test_the_shell_completes_commands():
     done = subprocess.run(
-        [sys.executable, "-m", "downset"], capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "downset"],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "_DOWNSET_COMPLETE": "bash_complete", "COMP_WORDS": "downset sim", "COMP_CWORD": "1"},
-    )  # fmt: skip
+    )
     assert "plain,simulate" in done.stdout, done.stderr

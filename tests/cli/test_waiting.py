@@ -21,10 +21,16 @@ from tests.models import branchy_model
 from tests.networks import branches
 
 LONG = (
-    "formats.reading.load", "orders.plan.plan_order", "pipelines.plan.plan_pipeline", "pipelines.replan.replan",
-    "formats.shards.write.export_shards", "runtimes.compare.compare", "reports.inspection.inspect", "fitting.fit.fit",
+    "formats.reading.load",
+    "orders.plan.plan_order",
+    "pipelines.plan.plan_pipeline",
+    "pipelines.replan.replan",
+    "formats.shards.write.export_shards",
+    "runtimes.compare.compare",
+    "reports.inspection.inspect",
+    "fitting.fit.fit",
     "executor.stage_engine.run_stages",
-)  # fmt: skip
+)
 """Functions of the package that take long for large models."""
 
 
@@ -79,9 +85,20 @@ def test_planning_of_pipelines_is_announced(announced, model, tmp_path):
     home, plan = tmp_path / "home.toml", tmp_path / "plan.json"
     home.write_text(cluster_toml({"a": 1e9, "b": 2e9}, rate_mbps=5000))
     output_of(
-        "split", model, "--cluster", home, "--method", "pico", "-q", "-o", plan, "--export", tmp_path / "shards",
-        "--report", tmp_path / "split.html",
-    )  # fmt: skip
+        "split",
+        model,
+        "--cluster",
+        home,
+        "--method",
+        "pico",
+        "-q",
+        "-o",
+        plan,
+        "--export",
+        tmp_path / "shards",
+        "--report",
+        tmp_path / "split.html",
+    )
     assert {"load", "plan_pipeline", "export_shards", "write_page"} <= {*announced}
     announced.clear()
     output_of(
@@ -220,9 +237,13 @@ def test_a_bar_says_the_time_that_is_left_by_the_rounds_that_are_done():
 def test_every_round_of_stages_is_told(tmp_path):
     told, rounds = {}, 3 + 2
     result = ds.tune_stages(
-        ds.load(branches(tmp_path / "m.onnx")), ds.open_device("cpu", threads=2), limits=ds.StageLimits(timings=6),
-        runs=3, peers=True, progress=lambda what, done, total: told.setdefault(what, []).append((done, total)),
-    )  # fmt: skip
+        ds.load(branches(tmp_path / "m.onnx")),
+        ds.open_device("cpu", threads=2),
+        limits=ds.StageLimits(timings=6),
+        runs=3,
+        peers=True,
+        progress=lambda what, done, total: told.setdefault(what, []).append((done, total)),
+    )
     assert len(result.candidates) > 1
     every = [(done, rounds) for done in range(rounds + 1)]
     for what in ("timing candidates", "confirming the best", "timing other runtimes"):

@@ -50,9 +50,10 @@ def test_what_a_message_occupies_is_read():
     assert (common.link(0, 1), common.occupied.link(0, 1)) == ((6.25e6, 0.002), (1e7, 0.0005))
     assert common.occupied.occupied == common.occupied
     for line, wrong, says in (
-        (6, "occupied_mbps = 49", "longer than it takes"), (7, "occupied_ms = 2.1", "longer than it takes"),
+        (6, "occupied_mbps = 49", "longer than it takes"),
+        (7, "occupied_ms = 2.1", "longer than it takes"),
         (5, "overlap = false", "without overlap"),
-    ):  # fmt: skip
+    ):
         lines = text.split("[[link]]")[0].splitlines()
         lines[line - 1] = wrong
         with pytest.raises(LoadError, match=f"line {line if line > 5 else 7}: occupied_.*{says}"):

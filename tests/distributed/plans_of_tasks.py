@@ -38,9 +38,21 @@ def plan_of(tasks, orders, window, *, buffers=(), period_s=1.0, latency_s=1.0):
         tuple(ResourceOrder(Resource("device", k), turns) for k, turns in enumerate(orders) if turns),
         tuple(Buffer(buffer[0], 0, 0, 1, *buffer[1:]) for buffer in buffers),
         0.0,
-    )  # fmt: skip
+    )
     return Pipeline(
-        cluster, "resources", "direct", 0, 0, "outside", "outside",
-        (PipelineStage((0,), -1, tuple(range(devices)), (block,), 0, 0),), tuple(listed), schedule, (), period_s,
-        latency_s, Evidence("tasks", period_s, 0.0, False), "tasks",
-    )  # fmt: skip
+        cluster,
+        "resources",
+        "direct",
+        0,
+        0,
+        "outside",
+        "outside",
+        (PipelineStage((0,), -1, tuple(range(devices)), (block,), 0, 0),),
+        tuple(listed),
+        schedule,
+        (),
+        period_s,
+        latency_s,
+        Evidence("tasks", period_s, 0.0, False),
+        "tasks",
+    )

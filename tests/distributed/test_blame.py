@@ -32,9 +32,7 @@ def test_a_process_that_has_ended(explained):
 
 def test_what_another_device_sent_is_gone(explained):
     """The receiver is healthy: it fetched from a device that has died."""
-    for cause in (
-        errors.ActorDiedError(), errors.OwnerDiedError("00", "", ""), errors.ObjectLostError("00", "", ""),
-    ):  # fmt: skip
+    for cause in (errors.ActorDiedError(), errors.OwnerDiedError("00", "", ""), errors.ObjectLostError("00", "", "")):
         error = raised_there(cause)
         assert isinstance(error, errors.RayTaskError) and isinstance(error, type(cause))
         assert explained(error).device == ""

@@ -136,9 +136,10 @@ def pid_of(fleet, device):
     return found["pid"]
 
 
-@pytest.mark.parametrize(("name", "options", "speed", "frames"), [
-    ("vgg16", {"image": 32, "classifier": False}, 3e8, 8), ("inception_v3", {"image": 75}, 3e8, 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "speed", "frames"),
+    [("vgg16", {"image": 32, "classifier": False}, 3e8, 8), ("inception_v3", {"image": 75}, 3e8, 4)],
+)
 def test_the_zoo(name, options, speed, frames, fleet, tmp_path):
     path = tmp_path / f"{name}.onnx"
     onnx.save(ZOO[name](**options), str(path))

@@ -63,10 +63,13 @@ def test_a_task_that_ends_after_a_change_of_plan_counts_for_its_own_frame(tmp_pa
     rows, made = Rows(0, 0, 1), np.full(2, 3.0, np.float32)
     program = msgspec.json.encode(
         DeviceProgram(
-            "d0", {0: TensorForm("in", (2,), "float32", None, None), 1: TensorForm("out", (2,), "float32", None, None)},
-            {0: Computation(SHARD, (rows,), (Rows(1, 0, 1),))}, sends={1: (Rows(1, 0, 1),)}, enters=(rows,),
+            "d0",
+            {0: TensorForm("in", (2,), "float32", None, None), 1: TensorForm("out", (2,), "float32", None, None)},
+            {0: Computation(SHARD, (rows,), (Rows(1, 0, 1),))},
+            sends={1: (Rows(1, 0, 1),)},
+            enters=(rows,),
         )
-    )  # fmt: skip
+    )
     device = ServingDevice("d0", folder=str(tmp_path))
 
     class Session:

@@ -27,11 +27,24 @@ LONG = "a" * 64
 @pytest.mark.parametrize(
     "text",
     [
-        "", "10.0.0.1", ":1", "host:0", "host:65536", "host:-1", "host: 1", "host:²",
-        "host:\u0661", "host:" + "9" * 5000,
-        f"{LONG}.example:1", "a..b:1", ".:1", "\udcff:1", "\x1b[2J:1", "a\x00b:1",
+        "",
+        "10.0.0.1",
+        ":1",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "host: 1",
+        "host:²",
+        "host:\u0661",
+        "host:" + "9" * 5000,
+        f"{LONG}.example:1",
+        "a..b:1",
+        ".:1",
+        "\udcff:1",
+        "\x1b[2J:1",
+        "a\x00b:1",
     ],
-)  # fmt: skip
+)
 def test_a_head_that_cannot_be_is_refused(text):
     with pytest.raises(UsageError, match="is not HOST:PORT"):
         host_and_port(text)

@@ -62,8 +62,9 @@ class Machine:
             message=lambda a, b, n: self.sent({a: self.cost(a, "send", n), b: self.cost(b, "receive", n)}),
             frame=lambda device, n: self.sent({device: self.cost(device, "frame", n)}),
             result=lambda device, n: self.sent({device: self.cost(device, "result", n)}),
-            pause=self.pause, clock=lambda: self.now,
-        )  # fmt: skip
+            pause=self.pause,
+            clock=lambda: self.now,
+        )
 
 
 cost = st.tuples(st.floats(0.005, 0.1), st.floats(1e-9, 4e-7))

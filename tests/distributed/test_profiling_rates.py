@@ -225,10 +225,15 @@ def test_messages_that_follow_one_another_show_what_each_occupies(monkeypatch, a
 
 @given(
     name=st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8),
-    mac_per_s=rates, alpha=st.floats(0.1, 50), moved=st.none() | rates,
-    rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(), cost=st.floats(0, 1),
+    mac_per_s=rates,
+    alpha=st.floats(0.1, 50),
+    moved=st.none() | rates,
+    rate=st.floats(1e4, 1e9),
+    latency=st.floats(0, 0.1),
+    shared=st.booleans(),
+    cost=st.floats(0, 1),
     part=st.none() | st.floats(0, 1),
-)  # fmt: skip
+)
 def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, cost, part):
     one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57)
     link = LinkRates(rate, latency, 0.01, 8)
@@ -237,9 +242,13 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
     costs = MessageCosts(*(ProcessorCost(cost * k, cost * 1e-6 / k) for k in (1, 2, 3, 4)), others_s=cost / 9)
     measured = MeasuredCluster(
         (MeasuredDevice(name, one, 2 << 30, 300 << 20, 1, costs), MeasuredDevice(name + "'", one, 1 << 30, 0)),
-        "shared" if shared else "links", "full", link, {} if shared else {(0, 1): link}, 1.7e9,
+        "shared" if shared else "links",
+        "full",
+        link,
+        {} if shared else {(0, 1): link},
+        1.7e9,
         "probes of\nm.onnx",
-    )  # fmt: skip
+    )
     text = cluster_text(measured)
     assert "2023-11-14" in text
     assert "spread 3.4% of 57" in text

@@ -102,9 +102,13 @@ def test_every_port_needs_a_certificate_of_ours_or_is_named_here(head, folders):
 def asked(port, environment, home):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return subprocess.run(
-        [sys.executable, "-c", ASKS.format(address=f"{HEAD}:{port}")], capture_output=True, text=True, check=False,
-        env=clean | {"HOME": str(home)} | environment, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-c", ASKS.format(address=f"{HEAD}:{port}")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean | {"HOME": str(home)} | environment,
+        timeout=300,
+    )
 
 
 def test_a_certificate_without_the_token_is_refused(head, folders, tmp_path):

@@ -22,9 +22,11 @@ def _plans(folder):
     if not _PLANS:
         graph = load(branchy_model(folder / "branchy.onnx"))
         for network in (
-            Network("links", 1e6), Network("links", 1e6, overlap=True), Network("shared", 1e6, overlap=True),
+            Network("links", 1e6),
+            Network("links", 1e6, overlap=True),
+            Network("shared", 1e6, overlap=True),
             Network("links", 1e6, overlap=True, duplex="full"),
-        ):  # fmt: skip
+        ):
             cluster = Cluster(tuple(Device(f"d{k}", speed) for k, speed in enumerate((3e5, 2e5, 2e5))), network)
             _PLANS.extend(
                 plan_pipeline(graph, cluster, method=method, window=window)
@@ -76,12 +78,20 @@ def _steps(work, instances):
 def test_chains_are_joined_and_nothing_else():
     """Tasks 0 to 4 compute, 5 is a transfer. 0, 1, 2 are a chain; both 3 and 5 wait for 2; 4 waits for 3 elsewhere."""
     work = RunTables(
-        window=1, after=((), (0,), (1,), (2,), (3,), (2,)), followers=((1,), (2,), (3, 5), (4,), (), ()),
-        place=tuple((0, k) for k in range(6)), transfers=(False,) * 5 + (True,), lanes=(1,) * 3,
-        held=((0,), (0,), (0,), (0,), (1,), (2,)), written=((0,), (1,), (2,), (3,), (), ()),
-        used=((0,), (0, 1), (1, 2), (2, 3), (3,), (2,)), slots=(1, 1, 1, 1), users=(2, 2, 3, 2),
-        planned_s=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0), steps=tuple((k,) for k in range(6)),
-    )  # fmt: skip
+        window=1,
+        after=((), (0,), (1,), (2,), (3,), (2,)),
+        followers=((1,), (2,), (3, 5), (4,), (), ()),
+        place=tuple((0, k) for k in range(6)),
+        transfers=(False,) * 5 + (True,),
+        lanes=(1,) * 3,
+        held=((0,), (0,), (0,), (0,), (1,), (2,)),
+        written=((0,), (1,), (2,), (3,), (), ()),
+        used=((0,), (0, 1), (1, 2), (2, 3), (3,), (2,)),
+        slots=(1, 1, 1, 1),
+        users=(2, 2, 3, 2),
+        planned_s=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+        steps=tuple((k,) for k in range(6)),
+    )
     found = joined(work)
     assert found.steps == ((0, 1, 2), (3,), (4,), (5,))
     assert found.planned_s == (7.0, 8.0, 16.0, 32.0)
@@ -112,9 +122,20 @@ def test_a_medium_has_room_for_every_pair_of_devices(devices, tmp_path):
     assert {lanes for resource, lanes in enumerate(work.lanes) if resource != medium} == {1}
     many = 2 * devices
     free = RunTables(
-        window=many, after=((),), followers=((),), place=((0, 0),), transfers=(True,), lanes=(work.lanes[medium],),
-        held=((0,),), written=((),), used=((),), slots=(), users=(), planned_s=(1.0,), steps=((0,),),
-    )  # fmt: skip
+        window=many,
+        after=((),),
+        followers=((),),
+        place=((0, 0),),
+        transfers=(True,),
+        lanes=(work.lanes[medium],),
+        held=((0,),),
+        written=((),),
+        used=((),),
+        slots=(),
+        users=(),
+        planned_s=(1.0,),
+        steps=((0,),),
+    )
     dispatch = Dispatch(free, ahead=1)
     for _ in range(many):
         dispatch.admit()
@@ -127,10 +148,20 @@ def test_of_what_can_begin_the_plans_order_decides(first):
     frame and the first of the next one can begin: the cyclic order says which."""
     place = {0: ((0, 1), (1, 0)), 1: ((0, 0), (1, 1))}[first]
     work = RunTables(
-        window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), lanes=(1,),
-        held=((0,), (0,)), written=((), ()), used=((), ()), slots=(), users=(), planned_s=(1.0, 1.0),
+        window=3,
+        after=((), (0,)),
+        followers=((1,), ()),
+        place=place,
+        transfers=(False, False),
+        lanes=(1,),
+        held=((0,), (0,)),
+        written=((), ()),
+        used=((), ()),
+        slots=(),
+        users=(),
+        planned_s=(1.0, 1.0),
         steps=((0,), (1,)),
-    )  # fmt: skip
+    )
     dispatch, begun = Dispatch(work, ahead=0), []
     for _ in range(3):
         dispatch.admit()

@@ -380,9 +380,13 @@ def test_wrong_frames_are_refused_and_the_pipeline_goes_on(model, tmp_path):
     (name,) = good
     with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
         for wrong, said in (
-            (good[name][:, :2], "the frame has"), (good[name].astype("float64"), "float64"), ([], "0 arrays"),
-            ({"other": good[name]}, "inputs are"), ([good[name]] * 2, "2 arrays"), (3, "has int"),
-        ):  # fmt: skip
+            (good[name][:, :2], "the frame has"),
+            (good[name].astype("float64"), "float64"),
+            ([], "0 arrays"),
+            ({"other": good[name]}, "inputs are"),
+            ([good[name]] * 2, "2 arrays"),
+            (3, "has int"),
+        ):
             with pytest.raises(UsageError, match=said):
                 pipeline.submit(wrong)
         assert pipeline.submit(good) == 0

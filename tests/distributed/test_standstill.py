@@ -84,21 +84,21 @@ def stuck_at(method, graph, plan):
     first = next(task for task in plan.tasks if task.transfer is None)
     moved = next(task for task in plan.tasks if task.transfer is not None)
     sent = f"device {names[moved.transfer.source]} to device {names[moved.transfer.target]}"
-    frame, result = (
-        sum(graph.tensors[t].nbytes for t in tensors) for tensors in (graph.inputs, graph.outputs)
-    )  # fmt: skip
+    frame, result = (sum(graph.tensors[t].nbytes for t in tensors) for tensors in (graph.inputs, graph.outputs))
     return {
         "enter": Stuck("enter", names[plan.entry], f"frame 1: {frame} bytes from the driver to device"),
         "compute": Stuck(
-            "compute", names[first.device],
+            "compute",
+            names[first.device],
             f"frame 1, stage {first.stage}, block {first.block}: computing on device {names[first.device]}",
         ),
         "receive": Stuck(
-            "receive", names[moved.transfer.target],
+            "receive",
+            names[moved.transfer.target],
             f"frame 1, stage {moved.stage}: {moved.transfer.nbytes} bytes from {sent}",
         ),
         "result": Stuck("result", names[plan.exit], f"frame 1: its result of {result} bytes from device"),
-    }[method]  # fmt: skip
+    }[method]
 
 
 @contextmanager
@@ -128,9 +128,10 @@ def test_the_log_names_the_step_that_a_pipeline_waits_for(method, model, tmp_pat
         wait_for(lambda: any("the pipeline goes on" in line for line in lines(caplog)))
 
 
-@pytest.mark.parametrize(("method", "blame"), [
-    ("enter", "a frame on its way to it"), ("receive", "a transfer of it"), ("result", "a result of it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "blame"),
+    [("enter", "a frame on its way to it"), ("receive", "a transfer of it"), ("result", "a result of it")],
+)
 def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_path, caplog, monkeypatch):
     """Time is put forward when nothing else is under way: no healthy device is late on a busy machine."""
     overdue, blamed, frame_1 = PipelineRun.overdue, [], threading.Event()

@@ -15,8 +15,16 @@ from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost
 from downset.distributed.serving.serve import ServingSettings, run_on
 
-GROUP = {"compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive",
-         "keep": "setup", "place": "setup", "begin": "setup"}  # fmt: skip
+GROUP = {
+    "compute": "compute",
+    "send": "send",
+    "result": "send",
+    "enter": "receive",
+    "receive": "receive",
+    "keep": "setup",
+    "place": "setup",
+    "begin": "setup",
+}
 SIZES = {"compute": 1, "send": 1, "receive": 4, "setup": 1, "control": 1}
 
 

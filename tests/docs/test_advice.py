@@ -67,9 +67,14 @@ def test_a_missing_extra_says_what_installs_it(extra):
 
 def test_requirements_are_read_with_their_conditions(monkeypatch):
     stated = [
-        "numpy>=1", "a>=1; extra == 'one'", 'b[c]~=2.0 ; python_version < "3.12" and extra == "one"',
-        "downset[one, two]; extra == 'both'", "d==1; extra == 'two'", "a>=1; extra == 'two'", "e; extra == 'twoo'",
-    ]  # fmt: skip
+        "numpy>=1",
+        "a>=1; extra == 'one'",
+        'b[c]~=2.0 ; python_version < "3.12" and extra == "one"',
+        "downset[one, two]; extra == 'both'",
+        "d==1; extra == 'two'",
+        "a>=1; extra == 'two'",
+        "e; extra == 'twoo'",
+    ]
     monkeypatch.setattr(extras.metadata, "requires", lambda name: stated)
     assert extras.requirements_of("both") == ("a>=1", 'b[c]~=2.0; python_version < "3.12"', "d==1")
     assert shlex.split(extras.installing("two")) == ["pip", "install", "d==1", "a>=1"]
@@ -103,9 +108,12 @@ def test_doctor_says_what_installs_a_missing_extra(tmp_path):
 
     def say(*more):
         return subprocess.run(
-            [sys.executable, "-m", "downset", "doctor", *more], capture_output=True, text=True, check=True,
+            [sys.executable, "-m", "downset", "doctor", *more],
+            capture_output=True,
+            text=True,
+            check=True,
             env={"PATH": "", "PYTHONPATH": str(tmp_path)},
-        ).stdout  # fmt: skip
+        ).stdout
 
     lines = [line.strip() for line in say().splitlines()]
     (at,) = [at for at, line in enumerate(lines) if line.startswith("torch ")]

@@ -14,11 +14,16 @@ def test_every_printed_algorithm_is_where_the_table_says():
     rows = [match.groupdict() for match in ROW.finditer((ROOT / "docs/papers.md").read_text())]
     printed = [(row["paper"].split(" (")[0], row["name"].split(",")[0]) for row in rows if "Algorithm" in row["name"]]
     assert printed == [
-        ("Ordering Chaos", "Algorithm 1"), ("Ordering Chaos", "Algorithm 2"),
-        ("Efficient Memory Management", "Algorithm 1"), ("Efficient Memory Management", "Algorithm 2"),
+        ("Ordering Chaos", "Algorithm 1"),
+        ("Ordering Chaos", "Algorithm 2"),
+        ("Efficient Memory Management", "Algorithm 1"),
+        ("Efficient Memory Management", "Algorithm 2"),
         ("Efficient Memory Management", "Algorithm 3"),
-        ("IOS", "Algorithm 1"), ("PICO", "Algorithm 1"), ("PICO", "Algorithm 2"), ("PICO", "Algorithm 3"),
-    ]  # fmt: skip
+        ("IOS", "Algorithm 1"),
+        ("PICO", "Algorithm 1"),
+        ("PICO", "Algorithm 2"),
+        ("PICO", "Algorithm 3"),
+    ]
     for row in rows:
         tree = ast.parse((ROOT / "src/downset" / row["file"]).read_text())
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -240,8 +240,11 @@ def test_stages():
 
 def test_cells_of_the_memory_paper_that_do_not_come_out():
     _, lines = table("cell | paper | ours | what was tried", (ROOT / "docs" / "arenas.md").read_text())
-    names = {"Greedy by Size Improved": "greedy_by_size_improved", "min-cost flow": "min_cost_flow",
-             "strip packing": "strip_packing"}  # fmt: skip
+    names = {
+        "Greedy by Size Improved": "greedy_by_size_improved",
+        "min-cost flow": "min_cost_flow",
+        "strip packing": "strip_packing",
+    }
     recorded = rows("tflite_memory_tables")
     compared = [row for row in recorded if row["same"] is not None]
     assert f"{sum(row['same'] for row in compared)} of {len(compared)} cells are the same" in words_of("arenas.md")
@@ -421,8 +424,10 @@ def test_budgets_arenas_and_traffic_in_serenitys_evaluation():
     darts = next(row for row in cells if row["cell"].startswith("DARTS") and row["memory"] == "serenity")
     assert f"({darts['dp_peak']:,} to {darts['rewriting_peak']:,} bytes" in said
     sums, traffic = [], [row for row in rows("serenity_figure11") if row["on_chip"] == 256 * 1024 and row["file"]]
-    for unit, text in (("256 B blocks", "{:.2f}x as the mean of the ratios of {} cells with blocks of 256 bytes"),
-                       ("whole tensors", "{:.2f}x with whole tensors")):  # fmt: skip
+    for unit, text in (
+        ("256 B blocks", "{:.2f}x as the mean of the ratios of {} cells with blocks of 256 bytes"),
+        ("whole tensors", "{:.2f}x with whole tensors"),
+    ):
         both = [row for row in traffic if row["unit"] == unit]
         ratios = [row["file"] / row["dp"] for row in both if row["dp"]]
         assert text.format(geometric_mean(ratios), len(ratios)) in said
@@ -474,10 +479,14 @@ def test_partial_execution():
     _, lines = table("measured in TFLite Micro, bytes | total", (ROOT / "docs" / "partial.md").read_text())
     assert {line[0] for line in lines} == {model for model, plan in found if plan != "the file as it is"}
     for model, as_it_is, least, more, operators, head, overlapping in lines:
-        total, deep, over = (found[model, f"least {plan}"] for plan in (
-            "total, at most 1 % recomputed", "head, nothing recomputed",
-            "total, results over inputs (reference kernels)",
-        ))  # fmt: skip
+        total, deep, over = (
+            found[model, f"least {plan}"]
+            for plan in (
+                "total, at most 1 % recomputed",
+                "head, nothing recomputed",
+                "total, results over inputs (reference kernels)",
+            )
+        )
         assert numbers(as_it_is) == [found[model, "the file as it is"]["total_bytes"]], model
         parts = ("total_bytes", "head_bytes", "tail_bytes", "cortex_m_tail_bytes")
         assert numbers(least) == [total[part] for part in parts], model

@@ -28,8 +28,10 @@ def test_what_github_reads_keeps_its_schema(schema, folder):
     assert len(files) == 2
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, files)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -38,8 +40,9 @@ def test_a_workflow_that_is_wrong_is_found(tmp_path):
     wrong.write_text("on: push\njobs: {a: {steps: 3}}\n")
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", wrong],
-        capture_output=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode != 0
 
 
@@ -68,9 +71,14 @@ def test_what_wheels_are_tested_by_plans_with_the_compiled_search(tmp_path):
     (command,) = (step["env"]["CIBW_TEST_COMMAND"] for step in steps if "env" in step)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        command.replace("{project}", str(ROOT)), shell=True, cwd=tmp_path, capture_output=True, text=True, check=False,
+        command.replace("{project}", str(ROOT)),
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
         env=environment,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     graph = load(ROOT / ".ci/two_branches.json")
     peaks = {peak_bytes(order_problem(graph), steps) for steps in every_order(graph)}

@@ -21,9 +21,14 @@ def info(name, shape=(4,), kind=TensorProto.FLOAT):
 
 def model(nodes, weights=(), *, sparse=(), functions=(), inputs=("x",), value_info=()):
     graph = helper.make_graph(
-        nodes, "g", [info(name) for name in inputs], [info("y")], weights, sparse_initializer=sparse,
+        nodes,
+        "g",
+        [info(name) for name in inputs],
+        [info("y")],
+        weights,
+        sparse_initializer=sparse,
         value_info=value_info,
-    )  # fmt: skip
+    )
     domains = [*OPSET, *([helper.make_opsetid("my", 1)] if functions else [])]
     return helper.make_model(graph, opset_imports=domains, ir_version=10, functions=functions)
 
@@ -80,9 +85,17 @@ def calls() -> Any:
     leaky = helper.make_node("LeakyRelu", ["p"], ["q"])
     leaky.attribute.append(onnx.AttributeProto(name="alpha", type=1, ref_attr_name="slope"))
     function = helper.make_function(
-        "my", "F", ["p"], ["r"], [leaky, helper.make_node("Relu", ["q"], ["r"])], OPSET, ["slope"],
-        [helper.make_attribute("other", 2.0)], overload="v", value_info=[info("q")],
-    )  # fmt: skip
+        "my",
+        "F",
+        ["p"],
+        ["r"],
+        [leaky, helper.make_node("Relu", ["q"], ["r"])],
+        OPSET,
+        ["slope"],
+        [helper.make_attribute("other", 2.0)],
+        overload="v",
+        value_info=[info("q")],
+    )
     return model([helper.make_node("F", ["x"], ["y"], domain="my", overload="v", slope=0.25)], functions=[function])
 
 

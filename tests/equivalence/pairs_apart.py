@@ -99,8 +99,10 @@ def nested(seed, c):
     nodes, weights = branched(seed, c)
     inner = helper.make_graph(
         [*nodes[-3:-1], node("If", ["chosen"], "z", **{a.name: a.g for a in nodes[-1].attribute})],
-        "outer", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 4])],
-    )  # fmt: skip
+        "outer",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 4])],
+    )
     never = [node("ReduceMin", ["square"], "least", keepdims=0), node("Less", ["least", "below"], "never")]
     nodes = [*nodes[:-3], node("Mul", ["x", "x"], "square"), *never]
     nodes.append(node("If", ["never"], "y", then_branch=inner, else_branch=body("o", "Add", 1)))

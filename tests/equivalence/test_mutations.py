@@ -43,12 +43,17 @@ def small_onnx(path):
             helper.make_node("Mul", ["r", "k"], ["m"], name="mul"),
             helper.make_node("LeakyRelu", ["m"], ["t"], name="leaky", alpha=0.5),
         ],
-        "then", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)], [constant("k", np.float32([3]))],
-    )  # fmt: skip
+        "then",
+        [],
+        [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)],
+        [constant("k", np.float32([3]))],
+    )
     otherwise = helper.make_graph(
         [helper.make_node("Sub", ["r", "a"], ["e"], name="sub")],
-        "else", [], [helper.make_tensor_value_info("e", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+        "else",
+        [],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, None)],
+    )
     model.graph.node.append(
         helper.make_node("If", ["chosen"], ["z"], name="if", then_branch=then, else_branch=otherwise)
     )

@@ -103,9 +103,16 @@ def test_names_of_operators_are_not_joined(tmp_path):
         return saved(made, tmp_path / f"{number}.onnx")
 
     names = [
-        ("f g",), ("f", "", "g"), ("c", "a::b"), ("b::c", "a"), ("a::b::c",), ("com.microsoft::Gelu",),
-        ("Gelu", "com.microsoft"), ("c", "a", "b"), ("b::c", "a", ""),
-    ]  # fmt: skip
+        ("f g",),
+        ("f", "", "g"),
+        ("c", "a::b"),
+        ("b::c", "a"),
+        ("a::b::c",),
+        ("com.microsoft::Gelu",),
+        ("Gelu", "com.microsoft"),
+        ("c", "a", "b"),
+        ("b::c", "a", ""),
+    ]
     files = [file(number, *name) for number, name in enumerate(names)]
     for index, one in enumerate(files):
         for further, other in enumerate(files):
@@ -159,9 +166,19 @@ def test_strings_are_compared_with_their_zeros(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", [TensorProto.FLOAT, TensorProto.INT8, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT4,
-             TensorProto.BOOL, TensorProto.UINT64, TensorProto.COMPLEX64, TensorProto.FLOAT8E4M3FN],
-)  # fmt: skip
+    "kind",
+    [
+        TensorProto.FLOAT,
+        TensorProto.INT8,
+        TensorProto.FLOAT16,
+        TensorProto.BFLOAT16,
+        TensorProto.INT4,
+        TensorProto.BOOL,
+        TensorProto.UINT64,
+        TensorProto.COMPLEX64,
+        TensorProto.FLOAT8E4M3FN,
+    ],
+)
 def test_encodings_of_one_tensor_are_the_same(tmp_path, kind):
     def file(name, tensor):
         return saved(model([helper.make_node("Any", ["x", "w"], ["y"])], [tensor]), tmp_path / name)
@@ -238,10 +255,11 @@ def test_names_in_a_body_hide_those_around_it(tmp_path):
         )
         other = helper.make_graph([helper.make_node("Mul", ["x", "k"], ["e"])], "e", [], [info("e")])
         nodes = [
-            helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0), helper.make_node("Cast", ["s"], ["c"], to=9),
+            helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+            helper.make_node("Cast", ["s"], ["c"], to=9),
             helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=other),
             helper.make_node("Add", ["z", "k"], ["y"]),
-        ]  # fmt: skip
+        ]
         return saved(model(nodes, [constant("k", 5, 5, 5, 5)]), tmp_path / name)
 
     hides, apart, outer = file("a.onnx", "k", "k"), file("b.onnx", "m", "m"), file("c.onnx", "m", "k")

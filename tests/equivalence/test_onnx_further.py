@@ -48,9 +48,10 @@ def test_weights_beside_the_file_are_compared_by_content(tmp_path):
     assert prove(one, same).proven and prove(one, one).proven
     assert "has other values" in prove(one, other).reason
     inside = saved(
-        tmp_path / "inside.onnx", [helper.make_node("Mul", ["x", "w"], ["y"])],
+        tmp_path / "inside.onnx",
+        [helper.make_node("Mul", ["x", "w"], ["y"])],
         initializers=[numpy_helper.from_array(np.full((4,), 1.5, np.float32), "w")],
-    )  # fmt: skip
+    )
     assert prove(one, inside).proven
     (tmp_path / "other" / "w.bin").unlink()
     with pytest.raises(LoadError, match=r"w\.bin"):

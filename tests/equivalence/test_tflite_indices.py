@@ -21,22 +21,39 @@ from tests.equivalence.tflite_pairs import Build, looked_up, loop, unary
 from tests.equivalence.tflite_tables import TABLES, base, filled, save, tables, types
 
 INDICES = {
-    ("Operator", "opcodeIndex"), ("Operator", "inputs"), ("Operator", "outputs"), ("Operator", "intermediates"),
-    ("SubGraph", "inputs"), ("SubGraph", "outputs"), ("Tensor", "buffer"), ("Metadata", "buffer"),
-    ("Model", "metadataBuffer"), ("TensorMap", "tensorIndex"), ("SignatureDef", "subgraphIndex"),
-    ("BlockwiseQuantization", "scales"), ("BlockwiseQuantization", "zeroPoints"),
-    ("MultiAxisQuantization", "scales"), ("MultiAxisQuantization", "zeroPoints"),
-}  # fmt: skip
+    ("Operator", "opcodeIndex"),
+    ("Operator", "inputs"),
+    ("Operator", "outputs"),
+    ("Operator", "intermediates"),
+    ("SubGraph", "inputs"),
+    ("SubGraph", "outputs"),
+    ("Tensor", "buffer"),
+    ("Metadata", "buffer"),
+    ("Model", "metadataBuffer"),
+    ("TensorMap", "tensorIndex"),
+    ("SignatureDef", "subgraphIndex"),
+    ("BlockwiseQuantization", "scales"),
+    ("BlockwiseQuantization", "zeroPoints"),
+    ("MultiAxisQuantization", "scales"),
+    ("MultiAxisQuantization", "zeroPoints"),
+}
 BODIES = {
-    ("CallOnceOptions", "initSubgraphIndex"), ("CallOptions", "subgraph"), ("IfOptions", "elseSubgraphIndex"),
-    ("IfOptions", "thenSubgraphIndex"), ("StableHLOCompositeOptions", "decompositionSubgraphIndex"),
-    ("StablehloCaseOptions", "branchSubgraphIndices"), ("StablehloCustomCallOptions", "calledComputations"),
-    ("StablehloReduceOptions", "bodySubgraphIndex"), ("StablehloReduceWindowOptions", "bodySubgraphIndex"),
+    ("CallOnceOptions", "initSubgraphIndex"),
+    ("CallOptions", "subgraph"),
+    ("IfOptions", "elseSubgraphIndex"),
+    ("IfOptions", "thenSubgraphIndex"),
+    ("StableHLOCompositeOptions", "decompositionSubgraphIndex"),
+    ("StablehloCaseOptions", "branchSubgraphIndices"),
+    ("StablehloCustomCallOptions", "calledComputations"),
+    ("StablehloReduceOptions", "bodySubgraphIndex"),
+    ("StablehloReduceWindowOptions", "bodySubgraphIndex"),
     ("StablehloScatterOptions", "updateComputationSubgraphIndex"),
-    ("StablehloSortOptions", "comparatorSubgraphIndex"), ("StablehloWhileOptions", "bodySubgraphIndex"),
-    ("StablehloWhileOptions", "condSubgraphIndex"), ("WhileOptions", "bodySubgraphIndex"),
+    ("StablehloSortOptions", "comparatorSubgraphIndex"),
+    ("StablehloWhileOptions", "bodySubgraphIndex"),
+    ("StablehloWhileOptions", "condSubgraphIndex"),
+    ("WhileOptions", "bodySubgraphIndex"),
     ("WhileOptions", "condSubgraphIndex"),
-}  # fmt: skip
+}
 
 
 def test_the_options_that_call_subgraphs_are_these():
@@ -70,10 +87,13 @@ def with_unused_subgraph():
 
 
 FILES = {
-    "every table": base, "both details": lambda: base(details="MultiAxisQuantization"), "loop": loop,
-    "unused": with_unused_subgraph, "blockwise": lambda: looked_up(1),
+    "every table": base,
+    "both details": lambda: base(details="MultiAxisQuantization"),
+    "loop": loop,
+    "unused": with_unused_subgraph,
+    "blockwise": lambda: looked_up(1),
     "streaming": lambda: flatbuffer_utils.read_model(str(STREAMING)),
-}  # fmt: skip
+}
 
 
 def sites(model):

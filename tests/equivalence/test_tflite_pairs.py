@@ -128,11 +128,13 @@ def signed(*signatures):
     model = build.outputs(unary(build, "ABS", x))
     model.signatureDefs = [
         made(
-            schema.SignatureDefT, signatureKey=key, inputs=[made(schema.TensorMapT, name=fed, tensorIndex=0)],
+            schema.SignatureDefT,
+            signatureKey=key,
+            inputs=[made(schema.TensorMapT, name=fed, tensorIndex=0)],
             outputs=[made(schema.TensorMapT, name=got, tensorIndex=1)],
         )
         for key, fed, got in signatures
-    ]  # fmt: skip
+    ]
     return model
 
 
@@ -220,17 +222,20 @@ def floats(alpha):
 
 UNEXECUTED = {
     "names of signatures that join alike": (
-        signed((b"a', input 'b", b"c", b"o")), signed((b"a", b"b', input 'c", b"o")),
+        signed((b"a', input 'b", b"c", b"o")),
+        signed((b"a", b"b', input 'c", b"o")),
     ),
     "names that are no text": (signed((b"\xff", b"i", b"o")), signed((b"\xfe", b"i", b"o"))),
     "signatures in another sequence": (
-        signed((b"a", b"i", b"o"), (b"b", b"i", b"o")), signed((b"b", b"i", b"o"), (b"a", b"i", b"o")),
+        signed((b"a", b"i", b"o"), (b"b", b"i", b"o")),
+        signed((b"b", b"i", b"o"), (b"a", b"i", b"o")),
     ),
     "custom operators whose names are no text": (customs(b"\xff"), customs(b"\xfe")),
     "custom operators in another order": (customs(b"a", b"b"), swapped(customs(b"a", b"b"))),
     "custom options behind the file": (customs(b"a", large=(TAIL, 2)), customs(b"a", large=(TAIL + 1, 2))),
     "custom options behind the file beside those in it": (
-        customs(b"a", options=[1], large=(TAIL, 2)), customs(b"a", options=[1], large=(TAIL + 1, 2)),
+        customs(b"a", options=[1], large=(TAIL, 2)),
+        customs(b"a", options=[1], large=(TAIL + 1, 2)),
     ),
     "operators that metadata names by place": (ordered_by_metadata(), swapped(ordered_by_metadata())),
     "a table of hashes read before it is filled": (table_of_hashes(), swapped(table_of_hashes())),
@@ -239,7 +244,7 @@ UNEXECUTED = {
     "the version of a composite and of its operator": (composite(1, 2), composite(2, 2)),
     "minus zero": (floats(0.0), floats(-0.0)),
     "not a number": (floats(float("nan")), floats(-float("nan"))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", UNEXECUTED)

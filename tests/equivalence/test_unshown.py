@@ -39,8 +39,10 @@ def branching(path, weight=WEIGHT, above=None, then=("Sin",)):
     branch = helper.make_graph(steps, "then", [], [shown], [constant("w", weight)])
     otherwise = helper.make_graph(
         [helper.make_node("Neg", ["x"], ["e"], name="neg")],
-        "else", [], [helper.make_tensor_value_info("e", TensorProto.FLOAT, [1, 4])],
-    )  # fmt: skip
+        "else",
+        [],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, [1, 4])],
+    )
     nodes = [helper.make_node("If", ["chosen"], ["y"], name="if", then_branch=branch, else_branch=otherwise)]
     if above is None:
         return saved(path, nodes, [], [("chosen", TensorProto.BOOL, [])])
@@ -110,9 +112,11 @@ def test_branches_inside_branches_are_taken(tmp_path):
             inner.graph.node, "outer", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])]
         )
         last = helper.make_graph(
-            [helper.make_node("Neg", ["x"], ["n"])], "no", [],
+            [helper.make_node("Neg", ["x"], ["n"])],
+            "no",
+            [],
             [helper.make_tensor_value_info("n", TensorProto.FLOAT, [1, 4])],
-        )  # fmt: skip
+        )
         node = helper.make_node("If", ["chosen"], ["z"], name="outer", then_branch=body, else_branch=last)
         return saved(path, [node], [], [("chosen", TensorProto.BOOL, [])], (("z", [1, 4]),))
 
@@ -203,11 +207,13 @@ def rated(path, *, reads=(), kind=TensorProto.INT64):
     """A network of two branches for rates of 16000 and others, whose rate other operators may read."""
     branches = [
         helper.make_graph(
-            [helper.make_node(op, ["x"], [op], name=op)], op, [],
+            [helper.make_node(op, ["x"], [op], name=op)],
+            op,
+            [],
             [helper.make_tensor_value_info(op, TensorProto.FLOAT, [1, 4])],
         )
         for op in ("Neg", "Abs")
-    ]  # fmt: skip
+    ]
     nodes = [
         helper.make_node("Equal", ["rate", "expected"], ["same"]),
         helper.make_node("If", ["same"], ["b"], name="if", then_branch=branches[0], else_branch=branches[1]),

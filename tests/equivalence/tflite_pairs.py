@@ -169,9 +169,12 @@ def looked_up(scale):
     zeros = build.tensor((2, 2), "int32", [[0, 0], [0, 0]])
     details = made(schema.BlockwiseQuantizationT, scales=scales, zeroPoints=zeros, blockSize=32)
     parameters = made(
-        schema.QuantizationParametersT, details=details, scale=np.float32([1, 1]), zeroPoint=np.array([0, 0]),
+        schema.QuantizationParametersT,
+        details=details,
+        scale=np.float32([1, 1]),
+        zeroPoint=np.array([0, 0]),
         detailsType=schema.QuantizationDetails.BlockwiseQuantization,
-    )  # fmt: skip
+    )
     weights = build.tensor((2, 64), "int4", bytes(range(64)), quantization=parameters)
     return build.outputs(build.op("EMBEDDING_LOOKUP", [rows, weights], [build.tensor((1, 64))], version=4))
 

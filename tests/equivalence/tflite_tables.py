@@ -64,9 +64,14 @@ def sparsity(kind):
     number = getattr(schema.SparseIndexVector, kind)
     indices = [made(TABLES[kind], values=np.array([0, 1])) for _ in range(2)]
     dimension = made(
-        schema.DimensionMetadataT, format=1, denseSize=2, arraySegmentsType=number, arrayIndicesType=number,
-        arraySegments=indices[0], arrayIndices=indices[1],
-    )  # fmt: skip
+        schema.DimensionMetadataT,
+        format=1,
+        denseSize=2,
+        arraySegmentsType=number,
+        arrayIndicesType=number,
+        arraySegments=indices[0],
+        arrayIndices=indices[1],
+    )
     return made(schema.SparsityParametersT, traversalOrder=i32(0, 1), blockMap=i32(1), dimMetadata=[dimension])
 
 
@@ -80,9 +85,15 @@ def quantization(details):
         if hasattr(held, key):
             setattr(held, key, i32(1, 2))
     return made(
-        schema.QuantizationParametersT, scale=np.float32([0.5, 0.25]), zeroPoint=np.array([3, 4]), min=np.float32([-1]),
-        max=np.float32([1]), quantizedDimension=0, detailsType=number, details=held,
-    )  # fmt: skip
+        schema.QuantizationParametersT,
+        scale=np.float32([0.5, 0.25]),
+        zeroPoint=np.array([3, 4]),
+        min=np.float32([-1]),
+        max=np.float32([1]),
+        quantizedDimension=0,
+        detailsType=number,
+        details=held,
+    )
 
 
 def operator(**values):
@@ -97,9 +108,14 @@ def subgraph(number, entry, *tensors):
     for at, given in enumerate(tensors):
         held[at] = given
     return made(
-        schema.SubGraphT, tensors=held, inputs=i32(0), outputs=i32(5), operators=[entry],
-        name=f"graph {number}".encode(), debugMetadataIndex=0,
-    )  # fmt: skip
+        schema.SubGraphT,
+        tensors=held,
+        inputs=i32(0),
+        outputs=i32(5),
+        operators=[entry],
+        name=f"graph {number}".encode(),
+        debugMetadataIndex=0,
+    )
 
 
 def body(number):
@@ -109,15 +125,23 @@ def body(number):
 def base(first="WhileOptions", second="StablehloWhileOptions", details="BlockwiseQuantization", indices="Int32Vector"):
     """The file with both tables of options in the first operator, and details and sparse indices in its operands."""
     main = operator(
-        builtinOptions=filled(first), builtinOptionsType=getattr(schema.BuiltinOptions, first),
-        builtinOptions2=filled(second), builtinOptions2Type=getattr(schema.BuiltinOptions2, second),
-        largeCustomOptionsOffset=TAIL, largeCustomOptionsSize=4,
-    )  # fmt: skip
+        builtinOptions=filled(first),
+        builtinOptionsType=getattr(schema.BuiltinOptions, first),
+        builtinOptions2=filled(second),
+        builtinOptions2Type=getattr(schema.BuiltinOptions2, second),
+        largeCustomOptionsOffset=TAIL,
+        largeCustomOptionsSize=4,
+    )
     variant = made(schema.VariantSubTypeT, shape=i32(2, 3), type=1, hasRank=True)
     fed = tensor(
-        (1, 9), buffer=4, quantization=quantization(details), shapeSignature=i32(-1, 9), hasRank=True,
-        variantTensors=[variant], externalBuffer=1,
-    )  # fmt: skip
+        (1, 9),
+        buffer=4,
+        quantization=quantization(details),
+        shapeSignature=i32(-1, 9),
+        hasRank=True,
+        variantTensors=[variant],
+        externalBuffer=1,
+    )
     stored = tensor((2, 9), buffer=1, sparsity=sparsity(indices))
     outside = tensor((2, 2), buffer=5)
     codes = [
@@ -127,17 +151,25 @@ def base(first="WhileOptions", second="StablehloWhileOptions", details="Blockwis
     data = [made(schema.BufferT, data=np.array([at, 10, 20, 30], np.uint8)) for at in range(1, 5)]
     buffers = [schema.BufferT(), *data, made(schema.BufferT, offset=TAIL + 8, size=4)]
     signature = made(
-        schema.SignatureDefT, signatureKey=b"key", subgraphIndex=0,
+        schema.SignatureDefT,
+        signatureKey=b"key",
+        subgraphIndex=0,
         inputs=[made(schema.TensorMapT, name=b"in", tensorIndex=0)],
         outputs=[made(schema.TensorMapT, name=b"out", tensorIndex=5)],
-    )  # fmt: skip
+    )
     return made(
-        schema.ModelT, version=3, operatorCodes=codes, buffers=buffers, description=b"text", metadataBuffer=i32(1),
+        schema.ModelT,
+        version=3,
+        operatorCodes=codes,
+        buffers=buffers,
+        description=b"text",
+        metadataBuffer=i32(1),
         subgraphs=[subgraph(0, main, fed, stored, outside), *map(body, (1, 2))],
-        metadata=[made(schema.MetadataT, name=b"anything", buffer=1)], signatureDefs=[signature],
+        metadata=[made(schema.MetadataT, name=b"anything", buffer=1)],
+        signatureDefs=[signature],
         externalBufferGroups=[made(schema.ExternalBufferGroupT, name=name) for name in (b"a", b"b")],
         externalBuffers=[made(schema.ExternalBufferT, id=1, group=0, offset=2, length=3, packing=b"p")],
-    )  # fmt: skip
+    )
 
 
 def tables(entry):
@@ -153,9 +185,11 @@ def tables(entry):
 def bases():
     """Files that have every table together."""
     unions = {
-        "first": schema.BuiltinOptions, "second": schema.BuiltinOptions2,
-        "details": schema.QuantizationDetails, "indices": schema.SparseIndexVector,
-    }  # fmt: skip
+        "first": schema.BuiltinOptions,
+        "second": schema.BuiltinOptions2,
+        "details": schema.QuantizationDetails,
+        "indices": schema.SparseIndexVector,
+    }
     for place, union in unions.items():
         yield from (base(**{place: member}) for member in vars(union) if member in TABLES)
 

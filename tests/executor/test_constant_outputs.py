@@ -65,9 +65,10 @@ def test_outputs_equal_those_of_onnx_runtime(case, tmp_path):
         assert np.array_equal(too.numpy(), theirs)
 
 
-@pytest.mark.parametrize(("role", "kind", "says"), [
-    ("state", "Relu", "output 's' has no known value"), ("activation", "Relu", "makes 1 of its results only"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("role", "kind", "says"),
+    [("state", "Relu", "output 's' has no known value"), ("activation", "Relu", "makes 1 of its results only")],
+)
 def test_what_nothing_makes_is_named(role, kind, says):
     names = [("x", "activation"), ("y", "activation"), ("s", role)]
     tensors = tuple(Tensor(name, (4,), "float32", 16, at) for name, at in names)

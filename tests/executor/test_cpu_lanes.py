@@ -114,9 +114,11 @@ def diamond():
     """A and B read the input, C reads A, D reads B and C."""
     tensors = tuple(Tensor(name, (1,), "float32", 4) for name in "xabcd")
     ops = (
-        Op("A", "Relu", (0,), (1,)), Op("B", "Relu", (0,), (2,)), Op("C", "Relu", (1,), (3,)),
+        Op("A", "Relu", (0,), (1,)),
+        Op("B", "Relu", (0,), (2,)),
+        Op("C", "Relu", (1,), (3,)),
         Op("D", "Add", (2, 3), (4,)),
-    )  # fmt: skip
+    )
     return Graph("diamond", tensors, ops, (0,), (4,)).check()
 
 

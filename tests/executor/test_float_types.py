@@ -52,13 +52,18 @@ def there_and_back(path, dtype="float64"):
 def three_types(path):
     """float64, float32 and float16, each for a sum that the next one rounds away."""
     nodes = [
-        ("Add", ["x", "c"], "a", {}), ("Sub", ["a", "c"], "b", {}), ("Cast", ["b"], "s", {"to": TensorProto.FLOAT}),
-        ("Mul", ["s", "third"], "t", {}), ("Cast", ["t"], "h", {"to": TensorProto.FLOAT16}),
+        ("Add", ["x", "c"], "a", {}),
+        ("Sub", ["a", "c"], "b", {}),
+        ("Cast", ["b"], "s", {"to": TensorProto.FLOAT}),
+        ("Mul", ["s", "third"], "t", {}),
+        ("Cast", ["t"], "h", {"to": TensorProto.FLOAT16}),
         ("Add", ["h", "half"], "z", {}),
-    ]  # fmt: skip
+    ]
     constants = [
-        ("c", np.array([1e8])), ("third", np.array([1 / 3], np.float32)), ("half", np.array([0.1], np.float16))
-    ]  # fmt: skip
+        ("c", np.array([1e8])),
+        ("third", np.array([1 / 3], np.float32)),
+        ("half", np.array([0.1], np.float16)),
+    ]
     return saved(path, nodes, "float64", "float16", constants)
 
 

@@ -137,9 +137,12 @@ def test_an_arena_for_the_order_of_issue_corrupts_a_concurrent_run():
     names = ["x", "a", "b", "c", "d", "e"]
     tensors = tuple(Tensor(name, (64,), "uint8", 64) for name in names)
     ops = (
-        Op("A", "Conv", (0,), (1,)), Op("B", "Conv", (1,), (2,)), Op("C", "Conv", (0,), (3,)),
-        Op("D", "Conv", (3,), (4,)), Op("E", "Concat", (2, 4), (5,)),
-    )  # fmt: skip
+        Op("A", "Conv", (0,), (1,)),
+        Op("B", "Conv", (1,), (2,)),
+        Op("C", "Conv", (0,), (3,)),
+        Op("D", "Conv", (3,), (4,)),
+        Op("E", "Concat", (2, 4), (5,)),
+    )
     graph = Graph("two branches", tensors, ops, (0,), (5,)).check()
     units = group_units(graph)
     assert units.predecessors == unit_predecessors(graph, units.units)

@@ -169,9 +169,18 @@ def test_what_is_no_number_stays_none(tmp_path, merged):
     stages = dict(schedules_of(graph, units))["merged" if merged else "sequential"]
     assert any(stage.merged for stage in stages) == merged
     plan = StagePlan(
-        units.units, stages, True, "cpu", device.name, device.versions, "float32", 1, 2, fingerprint(graph),
+        units.units,
+        stages,
+        True,
+        "cpu",
+        device.name,
+        device.versions,
+        "float32",
+        1,
+        2,
+        fingerprint(graph),
         Evidence("by hand", 0.0, 0.0, False, 0),
-    )  # fmt: skip
+    )
     check_plan(graph, plan, device)
     (values,) = seeded_inputs(graph)
     values[0, 1, 4, 5] = np.nan

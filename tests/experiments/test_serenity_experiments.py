@@ -136,8 +136,10 @@ def test_darts_cell_is_cut_where_rewriting_helps():
     state = cell.tensors[cell.outputs[0]].nbytes
     peaks = [plan_order(subject, memory="serenity").peak_bytes for subject in (cell, rewritten(cell, "serenity"))]
     assert peaks == [8 * state, 5 * state]
-    assert [sum(name.startswith(start) for name in CELLS_OF_THE_PAPER) for start in
-            ("DARTS", "SwiftNet", "RandWire CIFAR-10 ", "RandWire CIFAR-100 ")] == [1, 3, 2, 3]  # fmt: skip
+    assert [
+        sum(name.startswith(start) for name in CELLS_OF_THE_PAPER)
+        for start in ("DARTS", "SwiftNet", "RandWire CIFAR-10 ", "RandWire CIFAR-100 ")
+    ] == [1, 3, 2, 3]
 
 
 @given(graph=plain_graphs(most_ops=9))

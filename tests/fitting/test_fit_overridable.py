@@ -13,9 +13,16 @@ from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import partition, partition_sites
 
 WEIGHTS = {
-    "w1": (8, 3, 3, 3), "b1": (8,), "scale": (8,), "shift": (8,), "mean": (8,), "var": (8,), "w2": (8, 3, 3, 3),
-    "w3": (8, 16, 3, 3), "k": (1, 8, 1, 1),
-}  # fmt: skip
+    "w1": (8, 3, 3, 3),
+    "b1": (8,),
+    "scale": (8,),
+    "shift": (8,),
+    "mean": (8,),
+    "var": (8,),
+    "w2": (8, 3, 3, 3),
+    "w3": (8, 16, 3, 3),
+    "k": (1, 8, 1, 1),
+}
 """What a runtime folds if it may: a normalisation into a convolution, a product into one, an operator on a constant."""
 
 

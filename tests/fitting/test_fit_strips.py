@@ -37,9 +37,17 @@ class Net(StripNet):
         sizes = self._window(x, (kernel, kernel), (stride, stride), (1, 1), SAME)
         weights = self._weights(x, (out, kernel, kernel, self.channels(x)), 0)
         return self.add_op(
-            "CONV_2D", (x, *weights), (1, *sizes, out), "Conv2DOptions", strideH=stride, strideW=stride, padding=SAME,
-            dilationHFactor=1, dilationWFactor=1, fusedActivationFunction=0,
-        )  # fmt: skip
+            "CONV_2D",
+            (x, *weights),
+            (1, *sizes, out),
+            "Conv2DOptions",
+            strideH=stride,
+            strideW=stride,
+            padding=SAME,
+            dilationHFactor=1,
+            dilationWFactor=1,
+            fusedActivationFunction=0,
+        )
 
 
 def network(path):
@@ -188,9 +196,21 @@ def test_the_command_of_an_offer_repeats_every_option():
     }
     said = fit_command("m'n.tflite", options, shapes={"x": (1, 3)}, time_limit_s=2.5)
     assert shlex.split(said) == [
-        "downset", "fit", "m'n.tflite", "--shape", "x=1,3", "--time-limit", "2.5s", "--target", "tflm", "--int8",
-        "--slower", "1.1", "-o", "a b.tflite",
-    ]  # fmt: skip
+        "downset",
+        "fit",
+        "m'n.tflite",
+        "--shape",
+        "x=1,3",
+        "--time-limit",
+        "2.5s",
+        "--target",
+        "tflm",
+        "--int8",
+        "--slower",
+        "1.1",
+        "-o",
+        "a b.tflite",
+    ]
 
 
 def test_the_page_says_what_is_written_without_a_limit(plain):

@@ -176,9 +176,15 @@ def test_more_memory_never_turns_a_fit_into_none(tmp_path):
 
 def test_what_some_loads_held_within_the_limit_is_told():
     """Only of settings by which loads differ; what file order holds is in the verdict."""
-    front = [SessionTaken(name, settings, 1, held) for name, settings, held in (
-        ("a", OPTIMISED, 300), ("b", OPTIMISED, 200), ("c", FILE_ORDER, 100), ("d", DEFAULT, 400),
-    )]  # fmt: skip
+    front = [
+        SessionTaken(name, settings, 1, held)
+        for name, settings, held in (
+            ("a", OPTIMISED, 300),
+            ("b", OPTIMISED, 200),
+            ("c", FILE_ORDER, 100),
+            ("d", DEFAULT, 400),
+        )
+    ]
     result = SimpleNamespace(measured=Measured("ort", 400, 500, front=front))
     for limit_bytes, told in ((199, []), (200, ["b, optimised, held 200 B"]), (350, ["b, optimised, held 200 B"])):
         assert [line.partition(" where")[0] for line in within_in_some_loads(result, limit_bytes)] == told

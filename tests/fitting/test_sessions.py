@@ -227,8 +227,14 @@ def test_without_a_measurement_no_session_is_written_and_no_file_either(tmp_path
         raise UnsupportedError("no onnxruntime here")
 
     path = branchy_model(tmp_path / "m.onnx")
-    monkeypatch.setattr("downset.runtimes.ort.isolated", lambda *given, **named: missing() if given[1] == "measure_here"
-                        else __import__("downset.isolation").isolation.isolated(*given, **named))  # fmt: skip
+    monkeypatch.setattr(
+        "downset.runtimes.ort.isolated",
+        lambda *given, **named: (
+            missing()
+            if given[1] == "measure_here"
+            else __import__("downset.isolation").isolation.isolated(*given, **named)
+        ),
+    )
     with pytest.raises(UnsupportedError, match="no session is written: not measured: no onnxruntime here"):
         ds.fit(path, output=tmp_path / "f.onnx", session=tmp_path / "s.py", time_limit_s=1)
     assert not (tmp_path / "f.onnx").exists() and not (tmp_path / "s.py").exists()
@@ -360,9 +366,12 @@ def open_batch(path, *, folded):
         constant("rest", np.full(1, 256, np.int64)),
     ]
     graph = helper.make_graph(
-        nodes, "open", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 256])], weights if folded else weights[:1],
-    )  # fmt: skip
+        nodes,
+        "open",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 256])],
+        weights if folded else weights[:1],
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
     return path
 
@@ -422,11 +431,20 @@ def test_sizes_that_a_branch_refuses_are_named(tmp_path):
         ort.optimise_offline(path, tmp_path / "five.onnx", shapes={"x": (1, 5)})
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("folder", "is a directory"), ("link to a folder", "is a directory"), ("link to itself", "cannot write"),
-    ("link to nothing", "does not exist"), ("gone/session.py", "does not exist"), ("null\0byte.py", "null"),
-    ("a" * 300, "too long"), ("link to the model", "being read"), ("fitted.onnx", "both name"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("folder", "is a directory"),
+        ("link to a folder", "is a directory"),
+        ("link to itself", "cannot write"),
+        ("link to nothing", "does not exist"),
+        ("gone/session.py", "does not exist"),
+        ("null\0byte.py", "null"),
+        ("a" * 300, "too long"),
+        ("link to the model", "being read"),
+        ("fitted.onnx", "both name"),
+    ],
+)
 def test_a_session_that_cannot_be_written_is_refused_before_work(name, says, tmp_path):
     model = tmp_path / "m.onnx"
     model.write_bytes(b"not read before the paths are looked at")

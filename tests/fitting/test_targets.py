@@ -130,5 +130,6 @@ def test_measures_are_all_or_none_and_a_rewritten_file_that_does_not_run_is_left
     assert notes == ["the broken file is left out: cannot run broken"]
     given = [first, rewritten("broken"), Candidate("order", Path("lost"), 5)]
     assert measure(job, given) == (
-        given, ["the broken file is left out: cannot run broken", "not measured: cannot run lost"]
-    )  # fmt: skip
+        given,
+        ["the broken file is left out: cannot run broken", "not measured: cannot run lost"],
+    )

@@ -110,12 +110,18 @@ def test_every_order_of_a_program_that_writes_in_place_gives_its_outputs(tmp_pat
             values = [x * 1.5]
             for kind, one, other in calls:
                 first, second = values[one], values[other]
-                values.append({
-                    "relu": lambda a, b: torch.relu(a), "sigmoid": lambda a, b: torch.sigmoid(a),
-                    "view": lambda a, b: a.view(4, -1).view(a.shape), "half": lambda a, b: a[:, :].transpose(0, 1).t(),
-                    "add_": lambda a, b: a.add_(b), "relu_": lambda a, b: a.relu_(),
-                    "mul_": lambda a, b: a.mul_(0.5), "sum": lambda a, b: a - b,
-                }[kind](first, second))  # fmt: skip
+                values.append(
+                    {
+                        "relu": lambda a, b: torch.relu(a),
+                        "sigmoid": lambda a, b: torch.sigmoid(a),
+                        "view": lambda a, b: a.view(4, -1).view(a.shape),
+                        "half": lambda a, b: a[:, :].transpose(0, 1).t(),
+                        "add_": lambda a, b: a.add_(b),
+                        "relu_": lambda a, b: a.relu_(),
+                        "mul_": lambda a, b: a.mul_(0.5),
+                        "sum": lambda a, b: a - b,
+                    }[kind](first, second)
+                )
             return tuple(value.clone() for value in values)
 
     network = InPlace()
@@ -171,9 +177,14 @@ def test_calls_that_write_wait_for_readers_and_readers_for_them():
     def call(name, target, args, result):
         return TorchCall(name, target, tuple(TorchValue(a, (2,)) for a in args), {}, (TorchValue(result, (2,)),))
 
-    calls = [call("a", "aten.mul.Tensor", "xy", "a"), call("v", "aten.view.default", "a", "v"),
-             call("s", "aten.sum.default", "v", "s"), call("r", "aten.relu_.default", "a", "r"),
-             call("t", "aten.sum.default", "v", "t"), call("o", "mine.own.default", "t", "o")]  # fmt: skip
+    calls = [
+        call("a", "aten.mul.Tensor", "xy", "a"),
+        call("v", "aten.view.default", "a", "v"),
+        call("s", "aten.sum.default", "v", "s"),
+        call("r", "aten.relu_.default", "a", "r"),
+        call("t", "aten.sum.default", "v", "t"),
+        call("o", "mine.own.default", "t", "o"),
+    ]
     assert earlier_calls(calls) == [(), (), (), (0, 1, 2), (3,), (4,)]
 
 
@@ -196,8 +207,18 @@ def test_no_operator_that_opens_a_file_runs_from_a_file():
     assert ran > 1000
 
 
-@pytest.mark.parametrize("target", ["os.system", "aten.from_file.default", "aten.__class__.default", "aten.conv2d",
-                                    "aten.conv2d.__init__", "mine.own.default", "aten.conv2d.nothing"])  # fmt: skip
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "aten.from_file.default",
+        "aten.__class__.default",
+        "aten.conv2d",
+        "aten.conv2d.__init__",
+        "mine.own.default",
+        "aten.conv2d.nothing",
+    ],
+)
 def test_other_names_are_refused(target):
     with pytest.raises(ds.UnsupportedError, match="--trust"):
         runnable_operator(torch, target)

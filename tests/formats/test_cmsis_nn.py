@@ -38,10 +38,16 @@ def cmsis_nn():
 def single(kind, shapes, dtypes, made, attrs, *, variable=(), scales=1):
     """A network of one operator; its inputs but the first are constants unless `variable` names their places."""
     tensors = [
-        Tensor(f"t{place}", shape, dtype, max(1, int(np.prod(shape))), role(place, variable),
-               {"scale": [0.5] * scales, "zero_point": [0] * scales, "axis": 0})
+        Tensor(
+            f"t{place}",
+            shape,
+            dtype,
+            max(1, int(np.prod(shape))),
+            role(place, variable),
+            {"scale": [0.5] * scales, "zero_point": [0] * scales, "axis": 0},
+        )
         for place, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
-    ]  # fmt: skip
+    ]
     tensors.append(Tensor("made", made, dtypes[0], int(np.prod(made)), "output"))
     op = Op("op", kind, tuple(range(len(shapes))), (len(shapes),), attrs)
     inputs = tuple(place for place, tensor in enumerate(tensors) if tensor.role == "input")
@@ -103,9 +109,16 @@ def test_convolutions(kernels, types, one_row):
         # TFLite Micro asks for weights of four bits what it asks for weights of eight.
         data_type = getattr(library.DataType, "A16W8" if types[0] == "int16" else "A8W8")
         theirs = library.convolve_wrapper_buffer_size(
-            getattr(library.Backend, BACKENDS[kernels]), data_type, input_nhwc=read, filter_nhwc=weights,
-            output_nhwc=result, padding_hw=pads, stride_hw=strides, dilation_hw=dilations, **ACTIVATION,
-        )  # fmt: skip
+            getattr(library.Backend, BACKENDS[kernels]),
+            data_type,
+            input_nhwc=read,
+            filter_nhwc=weights,
+            output_nhwc=result,
+            padding_hw=pads,
+            stride_hw=strides,
+            dilation_hw=dilations,
+            **ACTIVATION,
+        )
         ours = sum(asked(graph, kernels).buffers)
         pointwise = kernel == [1, 1] and strides == dilations == [1, 1] and group == 1 and types[0] == "int8"
         if pointwise and kernels == "cmsis-nn-dsp" and not any(pads):
@@ -128,18 +141,28 @@ def test_depthwise_convolutions(kernels, types):
         read, weights = (batch, *image, channels), (1, *kernel, multiplier * channels)
         result = (batch, *made, multiplier * channels)
         graph = single(
-            "Conv", (read, weights), types, result,
+            "Conv",
+            (read, weights),
+            types,
+            result,
             attributes(kernel, strides, dilations, pads, group=channels, depthwise=1),
-        )  # fmt: skip
+        )
         ours = sum(asked(graph, kernels).buffers)
 
         def theirs(strides, case=(read, weights, result, pads, dilations, multiplier)):
             read, weights, result, pads, dilations, multiplier = case
             return library.depthwise_conv_wrapper_buffer_size(
-                getattr(library.Backend, BACKENDS[kernels]), getattr(library.DataType, TYPES[types]), input_nhwc=read,
-                filter_nhwc=weights, output_nhwc=result, padding_hw=pads, stride_hw=strides, dilation_hw=dilations,
-                ch_mult=multiplier, **ACTIVATION,
-            )  # fmt: skip
+                getattr(library.Backend, BACKENDS[kernels]),
+                getattr(library.DataType, TYPES[types]),
+                input_nhwc=read,
+                filter_nhwc=weights,
+                output_nhwc=result,
+                padding_hw=pads,
+                stride_hw=strides,
+                dilation_hw=dilations,
+                ch_mult=multiplier,
+                **ACTIVATION,
+            )
 
         if types[0] == "int16":
             assert ours == 0  # TFLite Micro asks for none, and runs the kernel that needs none
@@ -162,9 +185,13 @@ def test_transposed_convolutions(kernels):
         read, weights = (1, *image, channels), (out, *kernel, channels)
         result = (1, image[0] * strides[0], image[1] * strides[1], out)
         graph = single(
-            "tflite::TRANSPOSE_CONV", ((4,), weights, read), ("int8", "int8", "int8"), result, {"strides": strides},
+            "tflite::TRANSPOSE_CONV",
+            ((4,), weights, read),
+            ("int8", "int8", "int8"),
+            result,
+            {"strides": strides},
             variable=(2,),
-        )  # fmt: skip
+        )
         stated = {"input_nhwc": read, "filter_nhwc": weights, "padding_hw": (0, 0), "stride_hw": strides}
         stated |= {"dilation_hw": (1, 1), "padding_offsets_hw": (0, 0), **ACTIVATION}
         scratch = library.transpose_conv_buffer_size(backend, library.DataType.A8W8, output_nhwc=result, **stated)

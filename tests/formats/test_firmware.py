@@ -87,12 +87,24 @@ def test_an_arena_of_that_size_runs_the_model_and_a_much_smaller_one_does_not(fi
 def test_names_of_the_resolver():
     """As tensorflow/lite/micro/micro_mutable_op_resolver.h spells them."""
     spelled = {
-        "CONV_2D": "AddConv2D", "DEPTHWISE_CONV_2D": "AddDepthwiseConv2D", "ADD": "AddAdd", "ADD_N": "AddAddN",
-        "AVERAGE_POOL_2D": "AddAveragePool2D", "L2_POOL_2D": "AddL2Pool2D", "SPACE_TO_BATCH_ND": "AddSpaceToBatchNd",
-        "PADV2": "AddPadV2", "CUMSUM": "AddCumSum", "RELU6": "AddRelu6", "SPLIT_V": "AddSplitV", "SVDF": "AddSvdf",
-        "RESIZE_NEAREST_NEIGHBOR": "AddResizeNearestNeighbor", "STRIDED_SLICE": "AddStridedSlice",
-        "FULLY_CONNECTED": "AddFullyConnected", "L2_NORMALIZATION": "AddL2Normalization", "ARG_MAX": "AddArgMax",
-    }  # fmt: skip
+        "CONV_2D": "AddConv2D",
+        "DEPTHWISE_CONV_2D": "AddDepthwiseConv2D",
+        "ADD": "AddAdd",
+        "ADD_N": "AddAddN",
+        "AVERAGE_POOL_2D": "AddAveragePool2D",
+        "L2_POOL_2D": "AddL2Pool2D",
+        "SPACE_TO_BATCH_ND": "AddSpaceToBatchNd",
+        "PADV2": "AddPadV2",
+        "CUMSUM": "AddCumSum",
+        "RELU6": "AddRelu6",
+        "SPLIT_V": "AddSplitV",
+        "SVDF": "AddSvdf",
+        "RESIZE_NEAREST_NEIGHBOR": "AddResizeNearestNeighbor",
+        "STRIDED_SLICE": "AddStridedSlice",
+        "FULLY_CONNECTED": "AddFullyConnected",
+        "L2_NORMALIZATION": "AddL2Normalization",
+        "ARG_MAX": "AddArgMax",
+    }
     assert {name: resolver_method(name) for name in spelled} == spelled
     assert resolver_method("custom.Mine") is None
 
@@ -129,8 +141,21 @@ def test_what_the_kernels_that_are_named_take_counts(run, fitted, tmp_path):
     """With CMSIS-NN's kernels their scratch is part of what is needed, and of the header's arena."""
     header, document, arena = tmp_path / "m.h", {}, {}
     for kernels in ("reference", "cmsis-nn-dsp", "cmsis-nn-mve"):
-        _, out, _ = run("fit", fitted.model, "--kernels", kernels, "--ram", "1MB", "--time-limit", "2s", "--json",
-                        "-o", tmp_path / "o.tflite", "--header", header)  # fmt: skip
+        _, out, _ = run(
+            "fit",
+            fitted.model,
+            "--kernels",
+            kernels,
+            "--ram",
+            "1MB",
+            "--time-limit",
+            "2s",
+            "--json",
+            "-o",
+            tmp_path / "o.tflite",
+            "--header",
+            header,
+        )
         document[kernels], text = json.loads(out), header.read_text()
         needed, measured = document[kernels]["ram"]["needed_bytes"], document[kernels]["measured"]["after"]
         added = document[kernels]["ram"]["scratch_bytes"]
@@ -182,6 +207,7 @@ def test_what_has_no_header(fitted, run, fails, tmp_path):
     fails(2, "fit", fitted.model, "--header", tmp_path / "m.h", says="give -o")
     fails(2, "fit", fitted.model, "-o", tmp_path / "o.tflite", "--header", tmp_path / "m.txt", says="must end in .h")
     assert list(tmp_path.iterdir()) == []
-    status, _, _ = run("fit", fitted.model, "-o", tmp_path / "o.tflite", "--header", tmp_path / "m.cc", "-q",
-                       "--time-limit", "2s")  # fmt: skip
+    status, _, _ = run(
+        "fit", fitted.model, "-o", tmp_path / "o.tflite", "--header", tmp_path / "m.cc", "-q", "--time-limit", "2s"
+    )
     assert status == 0 and {path.name for path in tmp_path.iterdir()} == {"o.tflite", "m.cc", "m.h"}

@@ -73,16 +73,29 @@ def test_pools_have_the_sizes_that_onnx_runtime_makes(path, pool):
 
 
 @given(
-    st.sampled_from(["SAME_UPPER", "SAME_LOWER"]), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3),
-    st.integers(1, 2), st.integers(0, 2), st.booleans(),
-)  # fmt: skip
+    st.sampled_from(["SAME_UPPER", "SAME_LOWER"]),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(0, 2),
+    st.booleans(),
+)
 def test_transposed_convolutions_have_the_sizes_that_onnx_runtime_makes(
     path, padding, extent, window, stride, dilation, behind, stated
 ):
     """Padded SAME and by rows behind at once, which ONNX's inference adds up. The window's size is in the weights."""
     sizes = {"kernel_shape": [window]} if stated else {}
-    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], auto_pad=padding, strides=[stride],
-                            dilations=[dilation], output_padding=[min(behind, stride - 1)], **sizes)  # fmt: skip
+    node = helper.make_node(
+        "ConvTranspose",
+        ["x", "w"],
+        ["y"],
+        auto_pad=padding,
+        strides=[stride],
+        dilations=[dilation],
+        output_padding=[min(behind, stride - 1)],
+        **sizes,
+    )
     graph = helper.make_graph(
         [node, helper.make_node("Flatten", ["y"], ["flat"], axis=2)],
         "transposed",

@@ -102,20 +102,29 @@ def _compare(path, folder, stages=4, devices=3):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "options", "stages", "devices"), [
-    ("inception_v3", {"image": 107}, 3, 3), ("mobilenet_v3_large", {"image": 64}, 4, 3),
-    ("squeezenet1_0", {"image": 79}, 4, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "stages", "devices"),
+    [
+        ("inception_v3", {"image": 107}, 3, 3),
+        ("mobilenet_v3_large", {"image": 64}, 4, 3),
+        ("squeezenet1_0", {"image": 79}, 4, 3),
+    ],
+)
 def test_shards_of_the_zoo(name, options, stages, devices, tmp_path):
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
     _compare(tmp_path / "whole.onnx", tmp_path / "shards", stages, devices)
     shutil.rmtree(tmp_path)  # hundreds of megabytes of weights
 
 
-@pytest.mark.parametrize(("name", "options"), [
-    ("inception_v3", {"image": 107}), ("mobilenet_v3_large", {"image": 64}), ("squeezenet1_0", {"image": 79}),
-    *[("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64})] * LONG,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("inception_v3", {"image": 107}),
+        ("mobilenet_v3_large", {"image": 64}),
+        ("squeezenet1_0", {"image": 79}),
+        *[("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64})] * LONG,
+    ],
+)
 def test_shards_of_exact_plans_of_the_zoo(name, options, tmp_path):
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
     _planned(tmp_path, "exact")
@@ -145,9 +154,10 @@ def _planned(folder, method):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "options"), [
-    ("vgg16", {"image": 64, "classifier": False}), ("resnet34", {"image": 64}), ("squeezenet1_0", {"image": 79}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("vgg16", {"image": 64, "classifier": False}), ("resnet34", {"image": 64}), ("squeezenet1_0", {"image": 79})],
+)
 @pytest.mark.parametrize("topology", ["direct", "leader"])
 def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_makes(name, options, topology, tmp_path):
     """Task by task: a strip reads what its own device has, a transfer copies rows that its sender has."""
@@ -206,10 +216,14 @@ def test_shards_of_a_plan(method, tmp_path):
     _planned(tmp_path, method)
 
 
-@pytest.mark.parametrize(("name", "options", "fused"), [
-    ("squeezenet1_0", {"image": 79}, 6), ("vgg16", {"image": 64, "classifier": False}, 9),
-    ("resnet34", {"image": 64}, 5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "fused"),
+    [
+        ("squeezenet1_0", {"image": 79}, 6),
+        ("vgg16", {"image": 64, "classifier": False}, 9),
+        ("resnet34", {"image": 64}, 5),
+    ],
+)
 def test_tiles_are_cut_along_both_axes(name, options, fused, tmp_path):
     """Halos of rows and of columns, and corners."""
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))

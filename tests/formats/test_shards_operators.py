@@ -105,7 +105,8 @@ POINTWISE = {
     "read twice": ([node("Add", ["a", "c"], ["q"]), node("Mul", ["q", "c"], ["b"])], [weights("c", ROWS, COLUMNS)]),
     "computed": ([node("Neg", ["k"], ["c"]), node("Add", ["a", "c"], ["b"])], [weights("k", 1, 1, ROWS, COLUMNS)]),
     "rows only in the constant": (
-        [node("ReduceMean", ["a"], ["q"], axes=[2]), node("Add", ["q", "c"], ["b"])], [weights("c", 1, 1, ROWS, 1)],
+        [node("ReduceMean", ["a"], ["q"], axes=[2]), node("Add", ["q", "c"], ["b"])],
+        [weights("c", 1, 1, ROWS, 1)],
     ),
     "concatenated": (
         [node("Concat", ["c", "a"], ["q"], axis=1), node("Conv", ["q", "w"], ["y"], pads=[1, 1, 1, 1])],
@@ -116,12 +117,14 @@ POINTWISE = {
         [constant("s", RANDOM.uniform(0.05, 0.2, ROWS).astype(np.float32))],
     ),
     "rank 3 that is computed": (
-        [node("ReduceMean", ["a"], ["q"], axes=[0], keepdims=0), node("Mul", ["q", "a"], ["b"])], [],
+        [node("ReduceMean", ["a"], ["q"], axes=[0], keepdims=0), node("Mul", ["q", "a"], ["b"])],
+        [],
     ),
     "rank 2 that is computed": (
-        [node("ReduceMax", ["a"], ["q"], axes=[0, 1], keepdims=0), node("Add", ["a", "q"], ["b"])], [],
+        [node("ReduceMax", ["a"], ["q"], axes=[0, 1], keepdims=0), node("Add", ["a", "q"], ["b"])],
+        [],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", POINTWISE)
@@ -130,10 +133,21 @@ def test_constants_with_rows_are_cut_to_the_strip(case, tmp_path):
     compare(tmp_path, write(tmp_path / "whole.onnx", nodes, constants))
 
 
-@pytest.mark.parametrize(("start", "end", "axis", "step"), [
-    (-100, 11, 2, 1), (-100, -3, -2, 2), (-ROWS - 1, ROWS, 2, 1), (-ROWS, 100, 2, 3), (3, 9**9, -2, 2),
-    (-7, 100, 2, 1), (100, -(9**9), 2, -2), (-1, -100, 2, -1), (-2, 3, -2, -3), (-100, 12, -1, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("start", "end", "axis", "step"),
+    [
+        (-100, 11, 2, 1),
+        (-100, -3, -2, 2),
+        (-ROWS - 1, ROWS, 2, 1),
+        (-ROWS, 100, 2, 3),
+        (3, 9**9, -2, 2),
+        (-7, 100, 2, 1),
+        (100, -(9**9), 2, -2),
+        (-1, -100, 2, -1),
+        (-2, 3, -2, -3),
+        (-100, 12, -1, 1),
+    ],
+)
 def test_slices_with_bounds_outside_the_tensor(start, end, axis, step, tmp_path):
     bounds = [whole_numbers(name, value) for name, value in zip("seup", (start, end, axis, step), strict=True)]
     compare(tmp_path, write(tmp_path / "whole.onnx", [node("Slice", ["a", *"seup"], ["b"])], bounds))
@@ -152,48 +166,81 @@ WHOLE = {
     "max pool's indices": one("MaxPool", outputs=("b", "indices"), returned=("y", "indices"), **POOL),
     "top k of rows": one("TopK", whole_numbers("k", 9), outputs=("b", "i"), axis=2),
     "top k of channels": one(
-        "TopK", whole_numbers("k", 4), outputs=("b", "indices"), returned=("y", "indices"), axis=1),
+        "TopK", whole_numbers("k", 4), outputs=("b", "indices"), returned=("y", "indices"), axis=1
+    ),
     "cumulative sum": one("CumSum", constant("k", np.array(2))),
-    "regions of interest": one("RoiAlign", constant("r", np.array([[1, 1, 12, 12]], np.float32)), whole_numbers("i", 0),
-                               output_height=9, output_width=8),
+    "regions of interest": one(
+        "RoiAlign",
+        constant("r", np.array([[1, 1, 12, 12]], np.float32)),
+        whole_numbers("i", 0),
+        output_height=9,
+        output_width=8,
+    ),
     "grid sample": one("GridSample", constant("g", RANDOM.uniform(-1, 1, (1, 12, 11, 2)).astype(np.float32))),
     "gather": one("Gather", whole_numbers("i", 3, 1, 18, 7, 7, 0, 2, 5), axis=2),
     "transpose": one("Transpose", perm=[0, 1, 3, 2]),
     "reshape": one("Reshape", whole_numbers("s", 1, 4, COLUMNS, ROWS)),
     "einsum": one("Einsum", equation="nchw->ncwh"),
     "triangle": one("Trilu"),
-    "transposed convolution of a stated size": one("ConvTranspose", weights("w", 4, 4, 3, 3), output_shape=[37, 34],
-                                                   strides=[2, 2]),
-    "transposed convolution of equal size": one("ConvTranspose", weights("w", 4, 4, 3, 3), auto_pad="SAME_UPPER",
-                                                strides=[2, 2]),
+    "transposed convolution of a stated size": one(
+        "ConvTranspose", weights("w", 4, 4, 3, 3), output_shape=[37, 34], strides=[2, 2]
+    ),
+    "transposed convolution of equal size": one(
+        "ConvTranspose", weights("w", 4, 4, 3, 3), auto_pad="SAME_UPPER", strides=[2, 2]
+    ),
     "instance norm": one("InstanceNormalization", *STATISTICS[:2]),
     "layer norm over rows": one("LayerNormalization", weights("w", ROWS, COLUMNS), axis=2),
     "softmax over rows": one("Softmax", axis=2),
-    "batch norm in training": one("BatchNormalization", *STATISTICS, VARIANCE, outputs=("b", "m", "v"), training_mode=1,
-                                  returned=("y", "m", "v")),
+    "batch norm in training": one(
+        "BatchNormalization", *STATISTICS, VARIANCE, outputs=("b", "m", "v"), training_mode=1, returned=("y", "m", "v")
+    ),
     "flattening softmax of old": one("Softmax", axis=2, opset=12),
     "flattening softmax of old by default": one("LogSoftmax", opset=9),
-    "crop and resize": one("Resize", floats("r", 0, 0, 0.2, 0.1, 1, 1, 0.8, 0.9),
-                           whole_numbers("s", 1, 4, ROWS, COLUMNS), names=["r", "", "s"], mode="linear",
-                           coordinate_transformation_mode="tf_crop_and_resize"),
+    "crop and resize": one(
+        "Resize",
+        floats("r", 0, 0, 0.2, 0.1, 1, 1, 0.8, 0.9),
+        whole_numbers("s", 1, 4, ROWS, COLUMNS),
+        names=["r", "", "s"],
+        mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+    ),
     "resize by 1.5": one("Resize", floats("s", 1, 1, 1.5, 2), names=["", "s"]),
     "resize by little": one("Resize", floats("s", 1, 1, 1.04, 1), names=["", "s"], mode="linear"),
-    "resize that keeps the corners": one("Resize", floats("s", 1, 1, 2, 2), names=["", "s"], mode="linear",
-                                         coordinate_transformation_mode="align_corners"),
-    "resize of a kept shape": one("Resize", whole_numbers("s", 38, 40), names=["", "", "s"], mode="linear", opset=18,
-                                  axes=[2, 3], keep_aspect_ratio_policy="not_larger"),
-    "blocks of rows quantized together": (
-        [node("QuantizeLinear", ["a", "s"], ["q"], axis=2, block_size=10, output_dtype=3),
-         node("DequantizeLinear", ["q", "s"], ["b"], axis=2, block_size=10)],
-        [constant("s", RANDOM.uniform(0.05, 0.2, (1, 4, 2, COLUMNS)).astype(np.float32))], {"opset": 21},
+    "resize that keeps the corners": one(
+        "Resize",
+        floats("s", 1, 1, 2, 2),
+        names=["", "s"],
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
     ),
-    "drawn with a seed": ([node("RandomUniform", [], ["r"], shape=[1, 4, ROWS, COLUMNS], seed=3.0),
-                           node("Add", ["a", "r"], ["b"])], [], {}),
+    "resize of a kept shape": one(
+        "Resize",
+        whole_numbers("s", 38, 40),
+        names=["", "", "s"],
+        mode="linear",
+        opset=18,
+        axes=[2, 3],
+        keep_aspect_ratio_policy="not_larger",
+    ),
+    "blocks of rows quantized together": (
+        [
+            node("QuantizeLinear", ["a", "s"], ["q"], axis=2, block_size=10, output_dtype=3),
+            node("DequantizeLinear", ["q", "s"], ["b"], axis=2, block_size=10),
+        ],
+        [constant("s", RANDOM.uniform(0.05, 0.2, (1, 4, 2, COLUMNS)).astype(np.float32))],
+        {"opset": 21},
+    ),
+    "drawn with a seed": (
+        [node("RandomUniform", [], ["r"], shape=[1, 4, ROWS, COLUMNS], seed=3.0), node("Add", ["a", "r"], ["b"])],
+        [],
+        {},
+    ),
     "weights that are computed": (
         [node("Slice", ["a", "s", "e", "u"], ["w"]), node("Conv", ["a", "w"], ["y"])],
-        [whole_numbers("s", 3, 3), whole_numbers("e", 6, 6), whole_numbers("u", 2, 3)], {},
+        [whole_numbers("s", 3, 3), whole_numbers("e", 6, 6), whole_numbers("u", 2, 3)],
+        {},
     ),
-}  # fmt: skip
+}
 CUT = {
     "celu": one("Celu", alpha=0.5),
     "mish": one("Mish", opset=18),
@@ -204,38 +251,55 @@ CUT = {
     "max pool without": one("MaxPool", **POOL),
     "max pool, indices unread": one("MaxPool", outputs=("b", "i"), **POOL),
     "largest channel": (
-        [node("ReduceMax", ["a"], ["q"], axes=[1, -1]), node("Mul", ["a", "q"], ["b"])], [], {},
+        [node("ReduceMax", ["a"], ["q"], axes=[1, -1]), node("Mul", ["a", "q"], ["b"])],
+        [],
+        {},
     ),
-    "depth to space": ([node("DepthToSpace", ["a"], ["q"], blocksize=2, mode="CRD"),
-                        node("Conv", ["q", "w"], ["y"])], [weights("w", 2, 1, 3, 3)], {}),
+    "depth to space": (
+        [node("DepthToSpace", ["a"], ["q"], blocksize=2, mode="CRD"), node("Conv", ["q", "w"], ["y"])],
+        [weights("w", 2, 1, 3, 3)],
+        {},
+    ),
     "local response": one("LRN", size=3),
     "transposed convolution": one("ConvTranspose", weights("w", 4, 4, 3, 3), pads=[1, 1, 1, 1]),
     "transposed convolution by two": one("ConvTranspose", weights("w", 4, 4, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2]),
     "transposed convolution with rows behind": one(
-        "ConvTranspose", weights("w", 4, 4, 3, 4), floats("c", 1, 2, 3, 4), pads=[0, 1, 2, 1], strides=[3, 2],
-        output_padding=[2, 1]),
-    "transposed convolution, dilated": one("ConvTranspose", weights("w", 4, 4, 3, 2), pads=[3, 1, 0, 1],
-                                           strides=[2, 1], dilations=[2, 3]),
-    "transposed convolution with gaps": one("ConvTranspose", weights("w", 4, 4, 1, 2), floats("c", 1, 2, 3, 4),
-                                            strides=[3, 4], output_padding=[2, 1]),
-    "transposed convolution in groups": one("ConvTranspose", weights("w", 4, 2, 5, 5), pads=[2, 2, 1, 1],
-                                            strides=[2, 2], group=2),
+        "ConvTranspose",
+        weights("w", 4, 4, 3, 4),
+        floats("c", 1, 2, 3, 4),
+        pads=[0, 1, 2, 1],
+        strides=[3, 2],
+        output_padding=[2, 1],
+    ),
+    "transposed convolution, dilated": one(
+        "ConvTranspose", weights("w", 4, 4, 3, 2), pads=[3, 1, 0, 1], strides=[2, 1], dilations=[2, 3]
+    ),
+    "transposed convolution with gaps": one(
+        "ConvTranspose", weights("w", 4, 4, 1, 2), floats("c", 1, 2, 3, 4), strides=[3, 4], output_padding=[2, 1]
+    ),
+    "transposed convolution in groups": one(
+        "ConvTranspose", weights("w", 4, 2, 5, 5), pads=[2, 2, 1, 1], strides=[2, 2], group=2
+    ),
     "layer norm over columns": one("LayerNormalization", weights("w", COLUMNS), axis=-1),
     "batch norm": one("BatchNormalization", *STATISTICS, VARIANCE),
     "dropout": one("Dropout", outputs=("b", "mask"), returned=("y", "mask")),
     "softmax over columns": one("Softmax", axis=3, opset=12),
     "resize of two axes": one("Resize", floats("s", 2, 2), names=["", "s"], mode="linear", opset=18, axes=[2, 3]),
-    "resize of two axes to sizes": one("Resize", whole_numbers("s", 34, 38), names=["", "", "s"], mode="linear",
-                                       opset=18, axes=[3, 2]),
+    "resize of two axes to sizes": one(
+        "Resize", whole_numbers("s", 34, 38), names=["", "", "s"], mode="linear", opset=18, axes=[3, 2]
+    ),
     "resize of columns": one("Resize", floats("s", 2), names=["", "s"], opset=18, axes=[3]),
     "resize before opset 11": one("Resize", floats("s", 1, 1, 4, 1), mode="linear", opset=10),
     "nearest resize before opset 11": one("Resize", floats("s", 1, 1, 3, 2), opset=10),
     "blocks of channels quantized together": (
-        [node("QuantizeLinear", ["a", "s"], ["q"], axis=1, block_size=2, output_dtype=3),
-         node("DequantizeLinear", ["q", "s"], ["b"], axis=1, block_size=2)],
-        [constant("s", RANDOM.uniform(0.05, 0.2, (1, 2, ROWS, COLUMNS)).astype(np.float32))], {"opset": 21},
+        [
+            node("QuantizeLinear", ["a", "s"], ["q"], axis=1, block_size=2, output_dtype=3),
+            node("DequantizeLinear", ["q", "s"], ["b"], axis=1, block_size=2),
+        ],
+        [constant("s", RANDOM.uniform(0.05, 0.2, (1, 2, ROWS, COLUMNS)).astype(np.float32))],
+        {"opset": 21},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", WHOLE)

@@ -57,10 +57,12 @@ def test_known_operators_get_onnx_words_and_run_in_an_arena(program):
         (torch.nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1), (1, 8, 32, 32)),
         (torch.nn.ConvTranspose2d(4, 6, (3, 5), (2, 3), (1, 2), (1, 0), 2, dilation=(1, 2)), (1, 4, 7, 6)),
         (torch.nn.ConvTranspose1d(4, 6, 5, stride=3, padding=2, output_padding=1), (1, 4, 12)),
-        (torch.nn.Sequential(torch.nn.Conv1d(3, 4, 5, 2, 2), torch.nn.MaxPool1d(3, 2, 1), torch.nn.AvgPool1d(2)),
-         (1, 3, 40)),
+        (
+            torch.nn.Sequential(torch.nn.Conv1d(3, 4, 5, 2, 2), torch.nn.MaxPool1d(3, 2, 1), torch.nn.AvgPool1d(2)),
+            (1, 3, 40),
+        ),
     ],
-)  # fmt: skip
+)
 def test_layers_of_one_axis_and_transposed_ones_are_known_cut_and_run(network, shape):
     program = torch.export.export(network.eval(), (torch.randn(shape),))
     graph = load_exported(program)

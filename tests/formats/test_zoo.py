@@ -19,23 +19,37 @@ from zoo.randwire_cifar import watts_strogatz
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 SMALL = {
-    "inception_v3": {"image": 107}, "vgg16": {"image": 32, "classifier": False}, "yolov2": {"image": 64},
-    "nasnet_large": {"image": 67, "filters": 24}, "randwire_large": {"image": 64, "channels": 16},
-    "nasnet_mobile": {"image": 64, "repeats": 1}, "nasnet_a_large": {"image": 67, "channels": 24, "repeats": 1},
+    "inception_v3": {"image": 107},
+    "vgg16": {"image": 32, "classifier": False},
+    "yolov2": {"image": 64},
+    "nasnet_large": {"image": 67, "filters": 24},
+    "randwire_large": {"image": 64, "channels": 16},
+    "nasnet_mobile": {"image": 64, "repeats": 1},
+    "nasnet_a_large": {"image": 67, "channels": 24, "repeats": 1},
     "pnasnet_large": {"image": 67, "channels": 24, "repeats": 2, "following": 1},
     "amoebanet_large": {"image": 67, "channels": 24, "repeats": 1},
-    "darts": {"image": 64, "layers": 5}, "randwire_cifar10": {"image": 32}, "randwire_cifar100": {"image": 32},
-}  # fmt: skip
+    "darts": {"image": 64, "layers": 5},
+    "randwire_cifar10": {"image": 32},
+    "randwire_cifar100": {"image": 32},
+}
 """Options of a variant that runs fast; an image of 64 for what is not named."""
 
 # MACs in millions, weights in millions, tolerance of the latter: torchvision's and the papers' figures. Folded batch
 # normalisation leaves one bias where scale and shift were two, so weights agree to about 1 %.
 PUBLISHED = {
-    "inception_v3": (5711, 21.79, 0.01), "vgg16": (15470, 138.36, 0.01), "resnet34": (3664, 21.80, 0.01),
-    "resnet50": (4089, 25.56, 0.01), "mobilenet_v1": (569, 4.24, 0.01), "mobilenet_v2": (300.8, 3.50, 0.01),
-    "mobilenet_v3_large": (216.6, 5.48, 0.01), "yolov2": (17090, 50.98, 0.01), "squeezenet1_0": (819, 1.248, 0.01),
-    "densenet121": (2834, 7.98, 0.01), "nasnet_mobile": (564, 5.29, 0.01), "pnasnet_large": (25000, 86.1, 0.02),
-}  # fmt: skip
+    "inception_v3": (5711, 21.79, 0.01),
+    "vgg16": (15470, 138.36, 0.01),
+    "resnet34": (3664, 21.80, 0.01),
+    "resnet50": (4089, 25.56, 0.01),
+    "mobilenet_v1": (569, 4.24, 0.01),
+    "mobilenet_v2": (300.8, 3.50, 0.01),
+    "mobilenet_v3_large": (216.6, 5.48, 0.01),
+    "yolov2": (17090, 50.98, 0.01),
+    "squeezenet1_0": (819, 1.248, 0.01),
+    "densenet121": (2834, 7.98, 0.01),
+    "nasnet_mobile": (564, 5.29, 0.01),
+    "pnasnet_large": (25000, 86.1, 0.02),
+}
 
 
 def session(model, path):
@@ -139,12 +153,19 @@ def test_the_networks_of_the_stages_paper_are_its_graphs(name):
         assert [d.dim_value for d in dims][1:] == fact["out_shape"], unit
         kinds = [part.op_type for part in parts if part.op_type not in ("Add", "Sum", "Concat", "Identity")]
         geometry = [
-            {a.name: onnx.helper.get_attribute_value(a) for a in part.attribute} for part in parts
+            {a.name: onnx.helper.get_attribute_value(a) for a in part.attribute}
+            for part in parts
             if part.op_type in ("Conv", "MaxPool", "AveragePool")
-        ]  # fmt: skip
+        ]
         subs = fact.get("sub", [fact])
-        names = {"conv": ["Conv"], "relu": ["Relu"], "pool_max": ["MaxPool"], "pool_avg": ["AveragePool"],
-                 "pool_global_avg": ["GlobalAveragePool"], "identity": []}  # fmt: skip
+        names = {
+            "conv": ["Conv"],
+            "relu": ["Relu"],
+            "pool_max": ["MaxPool"],
+            "pool_avg": ["AveragePool"],
+            "pool_global_avg": ["GlobalAveragePool"],
+            "identity": [],
+        }
         wanted = [kind for sub in subs for kind in names[sub["kind"]] + (["Relu"] if sub.get("act") == "relu" else [])]
         assert kinds == wanted, unit
         for theirs, attrs in zip(
@@ -241,16 +262,29 @@ def test_searched_cells_are_wired_as_the_published_definitions(name):
     if not (SHARED / "orders").exists():
         return
     facts = json.loads((SHARED / "orders" / f"{name}.json").read_text())
-    kinds = {"CONV": "Conv", "DW": "Conv", "RELU": "Relu", "ADD": "Add", "CONCAT": "Concat", "AVG": "AveragePool",
-             "AVG1": "AveragePool", "IDS": "AveragePool", "MAX": "MaxPool", "PADCROP": "Pad",
-             "GAP": "GlobalAveragePool", "FC": "Gemm"}  # fmt: skip
+    kinds = {
+        "CONV": "Conv",
+        "DW": "Conv",
+        "RELU": "Relu",
+        "ADD": "Add",
+        "CONCAT": "Concat",
+        "AVG": "AveragePool",
+        "AVG1": "AveragePool",
+        "IDS": "AveragePool",
+        "MAX": "MaxPool",
+        "PADCROP": "Pad",
+        "GAP": "GlobalAveragePool",
+        "FC": "Gemm",
+    }
     made = {tensor: -1 - i for i, tensor in enumerate(facts["inputs"])}
     for position, (op, (kind, shape, read)) in enumerate(zip(facts["ops"], ours, strict=True)):
         theirs = facts["tensors"][op["outs"][0]]["shape"]
         made[op["outs"][0]] = position
         assert (kind, math.prod(shape), read) == (
-            kinds[op["name"]], math.prod(theirs), sorted(made[tensor] for tensor in set(op["ins"]))
-        )  # fmt: skip
+            kinds[op["name"]],
+            math.prod(theirs),
+            sorted(made[tensor] for tensor in set(op["ins"])),
+        )
 
 
 def test_random_graphs_are_connected_and_seeded():

@@ -229,9 +229,13 @@ def main() -> int:
         for path in set(Path(whole).iterdir()) - set(files):
             path.unlink()
         counts = _campaign(
-            arguments.seed, arguments.cases, arguments.minutes, arguments.keep, Path(whole),
+            arguments.seed,
+            arguments.cases,
+            arguments.minutes,
+            arguments.keep,
+            Path(whole),
             "fuzz" if arguments.record else "",
-        )  # fmt: skip
+        )
     print(f"{'format':<8}{'cases':>9}{'parsed':>9}{'share':>8}{'failed':>8}")
     rows = table(counts)
     for form, row in rows.items():

@@ -235,9 +235,21 @@ def _onnx_values(graph: Any, generator: random.Random) -> None:
 
 
 _ONNX: tuple[Callable[[Any, random.Random], None], ...] = (
-    _onnx_rewire, _onnx_swap_nodes, _onnx_drop_or_double, _onnx_kind, _onnx_attribute, _onnx_shape, _onnx_weights,
-    _onnx_ends, _onnx_names, _onnx_values, _onnx_names, _onnx_values, _onnx_names, _onnx_values,
-)  # fmt: skip
+    _onnx_rewire,
+    _onnx_swap_nodes,
+    _onnx_drop_or_double,
+    _onnx_kind,
+    _onnx_attribute,
+    _onnx_shape,
+    _onnx_weights,
+    _onnx_ends,
+    _onnx_names,
+    _onnx_values,
+    _onnx_names,
+    _onnx_values,
+    _onnx_names,
+    _onnx_values,
+)
 
 
 def tflite_mutated(data: bytes, generator: random.Random) -> bytes:
@@ -338,9 +350,14 @@ def _tflite_buffer(model: Any, graph: Any, generator: random.Random) -> None:
 
 
 _TFLITE: tuple[Callable[[Any, Any, random.Random], None], ...] = (
-    _tflite_wiring, _tflite_operators, _tflite_tensor, _tflite_quantisation, _tflite_ends, _tflite_code,
+    _tflite_wiring,
+    _tflite_operators,
+    _tflite_tensor,
+    _tflite_quantisation,
+    _tflite_ends,
+    _tflite_code,
     _tflite_buffer,
-)  # fmt: skip
+)
 
 
 def pt2_mutated(data: bytes, generator: random.Random) -> bytes:
@@ -366,7 +383,11 @@ def pt2_mutated(data: bytes, generator: random.Random) -> bytes:
 
 
 MUTATORS: Mapping[str, Callable[[bytes, random.Random], bytes]] = {
-    ".onnx": onnx_mutated, ".tflite": tflite_mutated, ".pt2": pt2_mutated, ".json": json_mutated,
-    ".toml": text_mutated, ".csv": text_mutated,
-}  # fmt: skip
+    ".onnx": onnx_mutated,
+    ".tflite": tflite_mutated,
+    ".pt2": pt2_mutated,
+    ".json": json_mutated,
+    ".toml": text_mutated,
+    ".csv": text_mutated,
+}
 """By suffix."""

@@ -190,9 +190,10 @@ def concatenation(net):
     alike = [
         value
         for value in net.values
-        if len(value.shape) == len(x.shape) and value.shape[:axis] == x.shape[:axis]
+        if len(value.shape) == len(x.shape)
+        and value.shape[:axis] == x.shape[:axis]
         and value.shape[axis + 1 :] == x.shape[axis + 1 :]
-    ]  # fmt: skip
+    ]
     parts = [x, *(net.choose(*alike) for _ in range(int(net.random.integers(1, 4))))]
     extent = sum(part.shape[axis] for part in parts)
     if extent <= 64:
@@ -235,8 +236,11 @@ def transpose(net):
 
 def reshape(net):
     x = net.pick()
-    net.add((x.shape[0], int(np.prod(x.shape[1:]))), "Reshape", [x.name, net.ints(0 if len(x.shape) > 1 else 1, -1)]
-            if len(x.shape) > 1 else [x.name, net.ints(x.shape[0], 1)])  # fmt: skip
+    net.add(
+        (x.shape[0], int(np.prod(x.shape[1:]))),
+        "Reshape",
+        [x.name, net.ints(0 if len(x.shape) > 1 else 1, -1)] if len(x.shape) > 1 else [x.name, net.ints(x.shape[0], 1)],
+    )
 
 
 def computed_reshape(net):
@@ -476,10 +480,42 @@ def function(net):
 
 
 STEPS = (
-    elementwise, clip, binary, convolution, transposed, pool, normalise, softmax, product, reduction, concatenation,
-    split, cut, transpose, reshape, computed_reshape, computed_split, expand, squeeze, pad, resize, recurrent, top,
-    where, dropout, quantised, sequence, optional, text, choice, turns, scan, function, convolution, concatenation,
-)  # fmt: skip
+    elementwise,
+    clip,
+    binary,
+    convolution,
+    transposed,
+    pool,
+    normalise,
+    softmax,
+    product,
+    reduction,
+    concatenation,
+    split,
+    cut,
+    transpose,
+    reshape,
+    computed_reshape,
+    computed_split,
+    expand,
+    squeeze,
+    pad,
+    resize,
+    recurrent,
+    top,
+    where,
+    dropout,
+    quantised,
+    sequence,
+    optional,
+    text,
+    choice,
+    turns,
+    scan,
+    function,
+    convolution,
+    concatenation,
+)
 
 
 def random_network(seed: int, steps: int = 16) -> ModelProto:

@@ -88,9 +88,13 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file_is_one_line(folder, name):
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
     limited += "sys.argv[0] = 'downset'\nfrom downset.cli import main\nmain()"
     done = subprocess.run(
-        [sys.executable, "-c", limited, *map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=200,
+        [sys.executable, "-c", limited, *map(str, command)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode in (2, 5), done.stderr
     assert done.stderr.startswith("downset: error: ") and done.stderr.count("\n") == 1, done.stderr
     check_whole(folder, made, before)

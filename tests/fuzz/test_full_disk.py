@@ -50,9 +50,14 @@ class Disk:
     def run(self, command):
         """With a limit on files the command still writes elsewhere what it needs for itself, if it is small."""
         return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
             preexec_fn=None if self.mounted else _limited,
-        )  # fmt: skip
+        )
 
     def close(self):
         if self.mounted:

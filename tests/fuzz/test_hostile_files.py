@@ -97,8 +97,12 @@ def check(run, folder, path, whole, most=None):
 
 NAMES = [
     *(f"{name}.onnx" for name in [*hostile_files.ONNX, "cut"]),
-    "escapes.json", "makes_nothing.json", "no_archive.pt2", "reads_before_writing.tflite", "damaged_behind.tflite",
-]  # fmt: skip
+    "escapes.json",
+    "makes_nothing.json",
+    "no_archive.pt2",
+    "reads_before_writing.tflite",
+    "damaged_behind.tflite",
+]
 
 
 SLOW = (

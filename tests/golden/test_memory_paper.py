@@ -98,13 +98,18 @@ def test_the_example_as_offsets(strategy, total, ties, least):
     assert found.bound == least == 124
 
 
-RECORDS = {"MobileNet v1": "mobilenet_v1_1.0_224", "MobileNet v2": "mobilenet_v2_1.0_224",
-           "DeepLab v3": "deeplabv3_257_mv_gpu"}  # fmt: skip
+RECORDS = {
+    "MobileNet v1": "mobilenet_v1_1.0_224",
+    "MobileNet v2": "mobilenet_v2_1.0_224",
+    "DeepLab v3": "deeplabv3_257_mv_gpu",
+}
 """By the paper's name of a network whose graph is public: the file of its records."""
 TABLE_1, TABLE_2 = printed("memory_table1"), printed("memory_table2")
 NOT_REPRODUCIBLE = {
-    ("greedy_by_size_improved", "MobileNet v2"), ("min_cost_flow", "DeepLab v3"), ("strip_packing", "DeepLab v3"),
-}  # fmt: skip
+    ("greedy_by_size_improved", "MobileNet v2"),
+    ("min_cost_flow", "DeepLab v3"),
+    ("strip_packing", "DeepLab v3"),
+}
 """The strategies' docstrings say why."""
 
 

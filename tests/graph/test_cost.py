@@ -126,5 +126,8 @@ def test_macs_that_do_not_divide_into_rows_are_rounded_up_by_less_than_one_a_row
     assert not found.whole
     assert 0 <= found.macs - macs(network) < 63
     assert [input_interval(op, network, 0, rows) for rows in ((0, 1), (1, 2), (2, 4), (62, 63))] == [
-        (0, 1), (0, 2), (1, 3), (31, 32),
-    ]  # fmt: skip
+        (0, 1),
+        (0, 2),
+        (1, 3),
+        (31, 32),
+    ]

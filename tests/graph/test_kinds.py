@@ -87,11 +87,37 @@ def test_every_executed_kind_has_known_rows():
 
 
 def read_from_tflite():
-    options = SimpleNamespace(**dict.fromkeys((
-        "strideH", "strideW", "dilationHFactor", "dilationWFactor", "padding", "filterHeight", "filterWidth", "axis",
-        "keepNumDims", "keepDims", "beta", "alignCorners", "halfPixelCenters", "alpha", "blockSize", "adjX", "adjY",
-        "mode", "beginMask", "endMask", "ellipsisMask", "newAxisMask", "shrinkAxisMask", "numSplits",
-    ), 1))  # fmt: skip
+    options = SimpleNamespace(
+        **dict.fromkeys(
+            (
+                "strideH",
+                "strideW",
+                "dilationHFactor",
+                "dilationWFactor",
+                "padding",
+                "filterHeight",
+                "filterWidth",
+                "axis",
+                "keepNumDims",
+                "keepDims",
+                "beta",
+                "alignCorners",
+                "halfPixelCenters",
+                "alpha",
+                "blockSize",
+                "adjX",
+                "adjY",
+                "mode",
+                "beginMask",
+                "endMask",
+                "ellipsisMask",
+                "newAxisMask",
+                "shrinkAxisMask",
+                "numSplits",
+            ),
+            1,
+        )
+    )
     made = {translate(options, [(1, 8, 8, 4), (4, 3, 3, 4)]).kind for translate in TRANSLATED.values()}
     opaque = "tflite::TRANSPOSE_CONV"  # read for its strides alone, on which CMSIS-NN's scratch depends
     assert opaque in made and not kind_of(opaque).executed
@@ -119,8 +145,12 @@ def test_every_kind_that_a_reader_makes_has_a_row(reader):
 def test_a_kind_without_a_row_is_opaque():
     row = kind_of("acme::Blur")
     assert (row.name, row.category, row.rows, row.macs, row.executed) == (
-        "acme::Blur", "other", "unknown", "none", False,
-    )  # fmt: skip
+        "acme::Blur",
+        "other",
+        "unknown",
+        "none",
+        False,
+    )
 
 
 def test_rows_agree_with_their_twins():

@@ -21,11 +21,22 @@ from tests.models import branchy_model
 IMAGE = (1, 4, 8, 8)
 SHAPES = [(), (3,), IMAGE, (4, 4, 3, 3), (1, 3, 8), (2, 5), (0, 3, 8, 8), (1, 8, 8, 3), (1, 1, 1, 1, 1)]
 ATTRIBUTES = {
-    "kernel_shape": [[3, 3], [3], [], [0, 0]], "strides": [[1, 1], [2], [0, 0]], "pads": [[0, 0, 0, 0], [1, 1], [1]],
-    "dilations": [[1, 1], [1], [0, 0]], "group": [1, 0, -1], "axis": [0, 1, -1, 7, "x"], "axes": [[0], [], [9]],
-    "auto_pad": ["SAME_UPPER", "VALID", "odd"], "blocksize": [2, 0, -1], "layout": ["NHWC"], "starts": [[0], []],
-    "scales": [[1, 1, 2, 2], [1]], "block_size": [1], "transA": [1], "output_shape": [[4, 4], []],
-}  # fmt: skip
+    "kernel_shape": [[3, 3], [3], [], [0, 0]],
+    "strides": [[1, 1], [2], [0, 0]],
+    "pads": [[0, 0, 0, 0], [1, 1], [1]],
+    "dilations": [[1, 1], [1], [0, 0]],
+    "group": [1, 0, -1],
+    "axis": [0, 1, -1, 7, "x"],
+    "axes": [[0], [], [9]],
+    "auto_pad": ["SAME_UPPER", "VALID", "odd"],
+    "blocksize": [2, 0, -1],
+    "layout": ["NHWC"],
+    "starts": [[0], []],
+    "scales": [[1, 1, 2, 2], [1]],
+    "block_size": [1],
+    "transA": [1],
+    "output_shape": [[4, 4], []],
+}
 
 
 def graph_of(kind, inputs, outputs, attributes, constants=()):
@@ -73,25 +84,28 @@ CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 WEIGHTS = (4, 4, 3, 3)
 
 
-@pytest.mark.parametrize(("kind", "inputs", "attributes"), [
-    ("Conv", [IMAGE], CONV),
-    ("Conv", [IMAGE, None], CONV),
-    ("Conv", [IMAGE, (4, 4, 3)], CONV),
-    ("Conv", [IMAGE, (4, 3, 3, 3)], CONV),
-    ("Conv", [IMAGE, (5, 4, 3, 3)], CONV),
-    ("Conv", [IMAGE, WEIGHTS], {**CONV, "group": 0}),
-    ("Conv", [IMAGE, WEIGHTS], {**CONV, "strides": [1]}),
-    ("Conv", [IMAGE, WEIGHTS], {**CONV, "dilations": [0, 1]}),
-    ("Conv", [IMAGE, WEIGHTS], {**CONV, "pads": [1]}),
-    ("MaxPool", [IMAGE], {}),
-    ("MaxPool", [(4, 8, 8)], {"kernel_shape": [3, 3]}),
-    ("Gemm", [(2, 5), (5,)], {}),
-    ("Add", [IMAGE], {}),
-    ("Where", [IMAGE, IMAGE], {}),
-    ("BatchNormalization", [IMAGE, (4,), (4,), (4,)], {}),
-    ("Softmax", [IMAGE], {"axis": 4}),
-    ("SpaceToDepth", [IMAGE], {"blocksize": 0}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes"),
+    [
+        ("Conv", [IMAGE], CONV),
+        ("Conv", [IMAGE, None], CONV),
+        ("Conv", [IMAGE, (4, 4, 3)], CONV),
+        ("Conv", [IMAGE, (4, 3, 3, 3)], CONV),
+        ("Conv", [IMAGE, (5, 4, 3, 3)], CONV),
+        ("Conv", [IMAGE, WEIGHTS], {**CONV, "group": 0}),
+        ("Conv", [IMAGE, WEIGHTS], {**CONV, "strides": [1]}),
+        ("Conv", [IMAGE, WEIGHTS], {**CONV, "dilations": [0, 1]}),
+        ("Conv", [IMAGE, WEIGHTS], {**CONV, "pads": [1]}),
+        ("MaxPool", [IMAGE], {}),
+        ("MaxPool", [(4, 8, 8)], {"kernel_shape": [3, 3]}),
+        ("Gemm", [(2, 5), (5,)], {}),
+        ("Add", [IMAGE], {}),
+        ("Where", [IMAGE, IMAGE], {}),
+        ("BatchNormalization", [IMAGE, (4,), (4,), (4,)], {}),
+        ("Softmax", [IMAGE], {"axis": 4}),
+        ("SpaceToDepth", [IMAGE], {"blocksize": 0}),
+    ],
+)
 def test_what_does_not_fit_is_opaque(kind, inputs, attributes):
     graph = with_lawful_kinds(graph_of(kind, inputs, [IMAGE], attributes))
     assert [op.kind for op in graph.ops] == [f"malformed::{kind}", "Relu"]
@@ -99,15 +113,18 @@ def test_what_does_not_fit_is_opaque(kind, inputs, attributes):
         row_form(graph)
 
 
-@pytest.mark.parametrize(("kind", "inputs", "attributes"), [
-    ("Conv", [IMAGE, WEIGHTS], CONV),
-    ("Conv", [IMAGE, WEIGHTS, None], {}),
-    ("Conv", [IMAGE, (4, 1, 3, 3)], {**CONV, "group": 4}),
-    ("Conv", [(1, 8, 8, 4), (4, 3, 3, 4)], {**CONV, "layout": "NHWC"}),
-    ("MaxPool", [IMAGE], {"kernel_shape": [1, 1]}),
-    ("Softmax", [IMAGE], {"axis": -4}),
-    ("Clip", [IMAGE, None, ()], {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes"),
+    [
+        ("Conv", [IMAGE, WEIGHTS], CONV),
+        ("Conv", [IMAGE, WEIGHTS, None], {}),
+        ("Conv", [IMAGE, (4, 1, 3, 3)], {**CONV, "group": 4}),
+        ("Conv", [(1, 8, 8, 4), (4, 3, 3, 4)], {**CONV, "layout": "NHWC"}),
+        ("MaxPool", [IMAGE], {"kernel_shape": [1, 1]}),
+        ("Softmax", [IMAGE], {"axis": -4}),
+        ("Clip", [IMAGE, None, ()], {}),
+    ],
+)
 def test_what_fits_keeps_its_kind(kind, inputs, attributes):
     result = (1, 8, 8, 4) if "layout" in attributes else IMAGE
     graph = graph_of(kind, inputs, [result], attributes)

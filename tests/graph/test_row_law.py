@@ -69,8 +69,11 @@ def test_a_row_depends_on_its_halo_alone(tmp_path, kind):
         for out, row, other in rows_left_out(graph, op, given):
             met += 1
             torch.testing.assert_close(
-                compute(graph, op, other).narrow(out, row, 1), compute(graph, op, given).narrow(out, row, 1),
-                equal_nan=True, rtol=1e-5, atol=1e-6,
-            )  # fmt: skip
+                compute(graph, op, other).narrow(out, row, 1),
+                compute(graph, op, given).narrow(out, row, 1),
+                equal_nan=True,
+                rtol=1e-5,
+                atol=1e-6,
+            )
     windows = {"window", "transposed window", "resize", "pad"}
     assert met or kind in MET_BY_NO_CASE or not rules & windows, f"no case of {kind} has rows outside a halo"

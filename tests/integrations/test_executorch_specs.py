@@ -105,11 +105,14 @@ def test_every_memory_is_a_least_arena_above_what_is_reserved(made, unit, reserv
                 groups.setdefault(id(root(spec)), []).append(spec)
         records = [
             Record(
-                "r", min(s.lifetime[0] for s in group), max(s.lifetime[1] for s in group) + 1,
-                -(-max(inside(s) + s.allocated_memory for s in group) // unit) * unit, unit,
+                "r",
+                min(s.lifetime[0] for s in group),
+                max(s.lifetime[1] for s in group) + 1,
+                -(-max(inside(s) + s.allocated_memory for s in group) // unit) * unit,
+                unit,
             )
             for group in groups.values()
-        ]  # fmt: skip
+        ]
         here = any(spec.mem_id == memory for spec in made)
         floor = -(-below[memory] // unit) * unit if here else below[memory]
         assert nbytes[memory] == floor + least_height(records)

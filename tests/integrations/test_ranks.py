@@ -68,10 +68,12 @@ def test_ranks_meet_in_one_order_whatever_their_own_peaks_ask_for(tmp_path):
     ranks = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", PROGRAM, str(rank), str(tmp_path)],
-            stdout=subprocess.PIPE, text=True, env={**environment, "PYTHONHASHSEED": str(rank + 1)},
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**environment, "PYTHONHASHSEED": str(rank + 1)},
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     try:
         said = [json.loads(rank.communicate(timeout=600)[0]) for rank in ranks]
     finally:

@@ -110,10 +110,14 @@ def test_on_several_devices_each_peak_counts_by_itself():
             for steps in (theirs, ours):
                 at = {operator: when for when, operator in enumerate(steps)}
                 spans = [
-                    (s.nbytes, min((at[v] for v in s.producers), default=0),
-                     len(steps) if s.kept else max(at[v] for v in s.consumers))
-                    for s, held in zip(counted.storages, devices, strict=True) if held == device
-                ]  # fmt: skip
+                    (
+                        s.nbytes,
+                        min((at[v] for v in s.producers), default=0),
+                        len(steps) if s.kept else max(at[v] for v in s.consumers),
+                    )
+                    for s, held in zip(counted.storages, devices, strict=True)
+                    if held == device
+                ]
                 peaks.append(max(sum(n for n, a, b in spans if a <= when <= b) for when in range(len(steps))))
             assert told.get(device, 0) == max(peaks[1] - peaks[0], 0)
         risen, fallen = risen + bool(told), fallen + (not told)

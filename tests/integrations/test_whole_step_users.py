@@ -599,9 +599,10 @@ def test_a_limit_that_is_no_number_of_bytes_is_refused(peak_bytes):
             asked()
 
 
-@pytest.mark.parametrize(("argument", "value", "says"), [
-    ("report", True, "report is True; give a function"), ("autocast", "bf16", "autocast is 'bf16'; give a dtype"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argument", "value", "says"),
+    [("report", True, "report is True; give a function"), ("autocast", "bf16", "autocast is 'bf16'; give a dtype")],
+)
 def test_an_argument_of_another_kind_is_refused(argument, value, says):
     model = Net()
     with pytest.raises(UsageError, match=says):

@@ -50,10 +50,15 @@ def test_every_layout_is_packed_and_computes_the_same(graph, threads):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(("columns", "kernel", "stride", "pads"), [
-    (3, (3, 3), 2, [0, 0, 0, 0]), (5, (4, 5), 3, [0, 0, 0, 0]), (2, (4, 4), 3, [2, 1, 2, 1]),
-    (2, (3, 3), 2, [1, 1, 0, 0]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("columns", "kernel", "stride", "pads"),
+    [
+        (3, (3, 3), 2, [0, 0, 0, 0]),
+        (5, (4, 5), 3, [0, 0, 0, 0]),
+        (2, (4, 4), 3, [2, 1, 2, 1]),
+        (2, (3, 3), 2, [1, 1, 0, 0]),
+    ],
+)
 def test_an_image_of_one_channel_that_becomes_a_single_column(columns, kernel, stride, pads, threads):
     """oneDNN reads the wrong columns there."""
     build = Builder(False, 3)

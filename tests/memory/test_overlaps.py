@@ -393,9 +393,15 @@ def window_operator(net, name, random):
         channels = depth * times
         weights = net.weights((1, kernel, kernel, channels), 3)
         made = net.op(
-            name, (read, *weights), channels, "DepthwiseConv2DOptions", strideW=stride, strideH=stride,
-            padding=1 - same, depthMultiplier=times,
-        )  # fmt: skip
+            name,
+            (read, *weights),
+            channels,
+            "DepthwiseConv2DOptions",
+            strideW=stride,
+            strideH=stride,
+            padding=1 - same,
+            depthMultiplier=times,
+        )
     size = [-(-extent // stride) if same else (extent - kernel) // stride + 1 for extent in (rows, columns)]
     net.main.tensors[made].shape = np.asarray([1, *size, channels], np.int32)
     return made

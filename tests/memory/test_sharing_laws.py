@@ -94,16 +94,33 @@ def test_a_concatenation_of_one_tensor_is_that_tensor():
     ("why", "ops", "outputs"),
     [
         # t2 is t1, which the last convolution reads too
-        ("a view", [("Conv", (0,), (1,)), ("Concat", (1,), (2,)), ("Conv", (0,), (3,)), ("Sum", (2, 3), (4,), PARTIAL),
-                    ("Conv", (1, 4), (5,))], [5]),
+        (
+            "a view",
+            [
+                ("Conv", (0,), (1,)),
+                ("Concat", (1,), (2,)),
+                ("Conv", (0,), (3,)),
+                ("Sum", (2, 3), (4,), PARTIAL),
+                ("Conv", (1, 4), (5,)),
+            ],
+            [5],
+        ),
         ("an input", [("Conv", (0,), (1,)), ("Sum", (0, 1), (2,), PARTIAL), ("Conv", (2,), (3,))], [3]),
         ("an output", [("Conv", (0,), (1,)), ("Conv", (0,), (2,)), ("Sum", (1, 2), (3,), PARTIAL)], [1, 3]),
         ("the same twice", [("Conv", (0,), (1,)), ("Sum", (1, 1), (2,), PARTIAL)], [2]),
-        ("an activated sum", [("Conv", (0,), (1,)), ("Conv", (0,), (2,)),
-                              ("Sum", (1, 2), (3,), {**PARTIAL, "activation": "Relu"}), ("Conv", (0,), (4,)),
-                              ("Sum", (3, 4), (5,), PARTIAL)], [5]),
+        (
+            "an activated sum",
+            [
+                ("Conv", (0,), (1,)),
+                ("Conv", (0,), (2,)),
+                ("Sum", (1, 2), (3,), {**PARTIAL, "activation": "Relu"}),
+                ("Conv", (0,), (4,)),
+                ("Sum", (3, 4), (5,), PARTIAL),
+            ],
+            [5],
+        ),
     ],
-)  # fmt: skip
+)
 def test_nothing_is_added_to_bytes_that_somebody_reads_as_they_are(why, ops, outputs):
     count = max(op[2][0] for op in ops) + 1
     graph = graph_of([2] * count, ops, [0], outputs)
@@ -130,8 +147,14 @@ def test_the_check_refuses_an_arena_that_adds_to_what_another_reads():
 
 
 def test_sums_of_sums_share_one_block_from_the_first_part_on():
-    ops = [("Conv", (0,), (1,)), ("Conv", (0,), (2,)), ("Sum", (1, 2), (3,), PARTIAL), ("Conv", (0,), (4,)),
-           ("Sum", (4, 3), (5,), PARTIAL), ("Conv", (5,), (6,))]  # fmt: skip
+    ops = [
+        ("Conv", (0,), (1,)),
+        ("Conv", (0,), (2,)),
+        ("Sum", (1, 2), (3,), PARTIAL),
+        ("Conv", (0,), (4,)),
+        ("Sum", (4, 3), (5,), PARTIAL),
+        ("Conv", (5,), (6,)),
+    ]
     graph = graph_of([2, 8, 8, 8, 8, 8, 1], ops, [0], [6])
     steps = plan_order(graph, memory="serenity").steps
     assert peak_bytes(order_problem(graph, "serenity"), steps) == 10

@@ -38,9 +38,11 @@ def least_traffic(accesses, capacity):
             options = [(held, stored, cost)]
             if block not in held:
                 cost += not writes
-                options = [(held, stored, cost)] if len(held) < capacity else [
-                    (held - {victim}, stored | {victim}, cost + (victim not in stored)) for victim in held
-                ]  # fmt: skip
+                options = (
+                    [(held, stored, cost)]
+                    if len(held) < capacity
+                    else [(held - {victim}, stored | {victim}, cost + (victim not in stored)) for victim in held]
+                )
             for chosen, kept, total in options:
                 alive = frozenset(one for one in chosen | {block} if last[one] > at)
                 state = (alive, kept)

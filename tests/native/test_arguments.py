@@ -109,9 +109,13 @@ def loads(
 ):
     given = {"segments": {(0, 1): load_segment()}, "macs_before": [0, 6], "crossing_bytes": [1, 1]}
     return native.LoadProblem(
-        native.LoadChain(**given | changed), [native.LoadDevice(*device) for device in devices],
-        links or network(len(devices)), source=ends[0], sink=ends[1], forbidden=forbidden,
-    )  # fmt: skip
+        native.LoadChain(**given | changed),
+        [native.LoadDevice(*device) for device in devices],
+        links or network(len(devices)),
+        source=ends[0],
+        sink=ends[1],
+        forbidden=forbidden,
+    )
 
 
 def lattice(**changed):
@@ -383,9 +387,13 @@ def draw_pieces(given):
         given.indices(tensors),
     )
     search = native.PieceSearch(
-        form, [[v] for v in range(ops)], given.numbers(ops, 0, 1), strips=given.number(1), diameter=given.number(1),
+        form,
+        [[v] for v in range(ops)],
+        given.numbers(ops, 0, 1),
+        strips=given.number(1),
+        diameter=given.number(1),
         state_limit=10_000,
-    )  # fmt: skip
+    )
     search.within(given.number(0, 99), given.seconds())
     search.refine(given.number(0, 99), given.flag(), given.seconds())
     search.within(given.number(0, 99), given.seconds())
@@ -414,9 +422,13 @@ def draw_loads(given):
         for k in range(count)
     ]
     problem = native.LoadProblem(
-        units, devices, links, source=given.number(-1, count - 1), sink=given.number(-1, count - 1),
+        units,
+        devices,
+        links,
+        source=given.number(-1, count - 1),
+        sink=given.number(-1, count - 1),
         forbidden=[(0, given.number(1, cuts), 0)],
-    )  # fmt: skip
+    )
     native.least_load(problem, incumbent_s=math.inf, time_limit_s=given.seconds(), state_limit=3000)
     limit_s = given.draw(st.sampled_from([math.inf, 1.0, 0.0]))
     rounds = native.RoundAims(latency_limit_s=limit_s, several_blocks=given.flag())
@@ -451,13 +463,28 @@ def test_strips_of_operators_with_and_without_inputs_have_a_price(data):
     )
     numbers = [[1, 1, 3, 1, 1, 1, 0, 0 if read else -1, data.draw(st.integers(0, 8)), 1, 1, 0, 0, 5] for read in reads]
     network = native.StripNetwork(
-        form, numbers, [[]] * count, [[]] * count, [64] * (count + 1),
-        alignment=16, moving_persistent_bytes=0, only_reader=True,
-    )  # fmt: skip
+        form,
+        numbers,
+        [[]] * count,
+        [[]] * count,
+        [64] * (count + 1),
+        alignment=16,
+        moving_persistent_bytes=0,
+        only_reader=True,
+    )
     segment = native.StripSegment(
-        network, 0, count, inputs=[0], input_bytes=[32], inputs_kept=[False], inputs_apart=[True],
-        inputs_alone=[True], results=[count], results_counted=[True], live_beside=0,
-    )  # fmt: skip
+        network,
+        0,
+        count,
+        inputs=[0],
+        input_bytes=[32],
+        inputs_kept=[False],
+        inputs_apart=[True],
+        inputs_alone=[True],
+        results=[count],
+        results_counted=[True],
+        live_beside=0,
+    )
     possible, peak, *_ = native.strips_price(
         network, segment, data.draw(st.integers(1, 4)), [], data.draw(st.booleans())
     )

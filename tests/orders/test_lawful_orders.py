@@ -109,8 +109,11 @@ def test_a_peak_and_lifetimes_are_those_of_lawful_arguments():
 
 def test_a_memory_model_of_ones_own_is_kept_by_passing_it_on():
     order = ds.plan_order(graph(), memory=OWN)
-    for lost in (lambda: ds.plan_arena(graph(), order), lambda: ds.verify(graph(), order),
-                 lambda: ds.report(graph(), order)):  # fmt: skip
+    for lost in (
+        lambda: ds.plan_arena(graph(), order),
+        lambda: ds.verify(graph(), order),
+        lambda: ds.report(graph(), order),
+    ):
         with pytest.raises(UsageError, match="under memory model 'mine', which is not built in: pass memory="):
             lost()
     arena = ds.plan_arena(graph(), order, memory=OWN)
@@ -131,8 +134,11 @@ def test_pages_draw_an_order_under_a_memory_model_of_ones_own():
     pytest.importorskip("jinja2")
     order = ds.plan_order(graph(), memory=OWN)
     arena = ds.plan_arena(graph(), order, memory=OWN)
-    for page in (ds.report(graph(), order, memory=OWN), ds.report(graph(), order, arena, memory=OWN),
-                 ds.report(ds.plan_recompute(graph(), 256, memory=OWN), memory=OWN)):  # fmt: skip
+    for page in (
+        ds.report(graph(), order, memory=OWN),
+        ds.report(graph(), order, arena, memory=OWN),
+        ds.report(ds.plan_recompute(graph(), 256, memory=OWN), memory=OWN),
+    ):
         assert "mine" in page.page()
 
 
@@ -190,22 +196,45 @@ def test_exhaustive_looks_at_the_clock_for_each_operator(monkeypatch):
     assert len(computed) == 6
 
 
-@pytest.mark.parametrize("problem", [
-    replace(CHAIN, floor_bytes=-4), replace(CHAIN, floor_bytes=1.5), replace(CHAIN, floor_bytes=1 << 70),
-    replace(CHAIN, floor_bytes=True), replace(CHAIN, predecessors=None), replace(CHAIN, storages=(1,)),
-    replace(CHAIN, in_place=(1, 2, 3, 4)), replace(CHAIN, in_place=((), ("a",), (), ())), None, 7, "a",
-    replace(CHAIN, storages=(ds.Storage(True, (0,), (1,)),)), [ds.Record("a", 0, 1, 8)],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "problem",
+    [
+        replace(CHAIN, floor_bytes=-4),
+        replace(CHAIN, floor_bytes=1.5),
+        replace(CHAIN, floor_bytes=1 << 70),
+        replace(CHAIN, floor_bytes=True),
+        replace(CHAIN, predecessors=None),
+        replace(CHAIN, storages=(1,)),
+        replace(CHAIN, in_place=(1, 2, 3, 4)),
+        replace(CHAIN, in_place=((), ("a",), (), ())),
+        None,
+        7,
+        "a",
+        replace(CHAIN, storages=(ds.Storage(True, (0,), (1,)),)),
+        [ds.Record("a", 0, 1, 8)],
+    ],
+)
 def test_values_that_are_not_problems_are_usage_errors(problem):
     with pytest.raises(UsageError):
         ds.plan_order(problem)
 
 
-@pytest.mark.parametrize("options", [
-    {"method": "beam", "width": 0}, {"method": "beam", "width": "4"}, {"method": "beam", "width": 1 << 80},
-    {"time_limit_s": "3s"}, {"time_limit_s": None}, {"time_limit_s": True}, {"work_limit": "9"}, {"work_limit": True},
-    {"method": "serenity", "step_limit_s": "1"}, {"method": "serenity", "step_limit_s": math.nan}, {"engine": None},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "beam", "width": 0},
+        {"method": "beam", "width": "4"},
+        {"method": "beam", "width": 1 << 80},
+        {"time_limit_s": "3s"},
+        {"time_limit_s": None},
+        {"time_limit_s": True},
+        {"work_limit": "9"},
+        {"work_limit": True},
+        {"method": "serenity", "step_limit_s": "1"},
+        {"method": "serenity", "step_limit_s": math.nan},
+        {"engine": None},
+    ],
+)
 def test_wrong_options_of_orders_are_usage_errors(options):
     with pytest.raises(UsageError):
         ds.plan_order(CHAIN, **options)

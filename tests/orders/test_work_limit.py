@@ -54,8 +54,11 @@ def test_the_clock_has_no_part_in_what_a_work_limit_gives(problem, limit):
         patch.setattr(time, "perf_counter", lambda: float(next(clock)))
         slow = planned(problem, "optimal", limit)
     assert (slow.steps, slow.evidence.bound, slow.evidence.states, slow.evidence.stopped_by) == (
-        plain.steps, plain.evidence.bound, plain.evidence.states, plain.evidence.stopped_by,
-    )  # fmt: skip
+        plain.steps,
+        plain.evidence.bound,
+        plain.evidence.states,
+        plain.evidence.stopped_by,
+    )
 
 
 @given(problem=wide_problems(operators=12), limit=LIMITS, more=LIMITS)

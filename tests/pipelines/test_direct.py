@@ -154,8 +154,10 @@ def test_a_tensor_read_later_stays_with_its_makers():
 def test_direct_hand_over_fits_workers_that_a_leader_does_not(tmp_path):
     """A 1x1 convolution of 64 channels on 64 rows: a worker holds a fourth of its input and output, and the weights; a
     leader among them would gather 1,048,576 bytes."""
-    weights = [helper.make_tensor(n, TensorProto.FLOAT, shape, [0.0] * math.prod(shape)) for n, shape in
-               (("w", [64, 64, 1, 1]), ("b", [64]))]  # fmt: skip
+    weights = [
+        helper.make_tensor(n, TensorProto.FLOAT, shape, [0.0] * math.prod(shape))
+        for n, shape in (("w", [64, 64, 1, 1]), ("b", [64]))
+    ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 64, 64]) for name in "xy"]
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="only")
     onnx.save(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:], weights)), tmp_path / "net.onnx")

@@ -41,9 +41,13 @@ def hand_plan(network):
     )
     stage = PipelineStage((0,), 0, (0, 1), (Block(0, 1, (0,), 0, 3, "leader", strips),), 6, 0)
     return replace(
-        plan_of([], (), 1), cluster=Cluster(devices, network), stages=(stage,), tasks=tasks, frame_bytes=40,
+        plan_of([], (), 1),
+        cluster=Cluster(devices, network),
+        stages=(stage,),
+        tasks=tasks,
+        frame_bytes=40,
         result_bytes=5,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,8 +64,10 @@ def test_prices_worked_by_hand(network, a, b):
     plan = hand_plan(network)
     wanted = [3 + a * 3 / 4, 1.0, 1 + a / 4, 2.0, 2 + b]
     for found in (
-        plan_seconds(plan), reported_seconds(plan), [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
-    ):  # fmt: skip
+        plan_seconds(plan),
+        reported_seconds(plan),
+        [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
+    ):
         assert found == pytest.approx(wanted)
     free = replace(plan, cluster=Cluster(tuple(replace(one, messages=None) for one in plan.cluster.devices), network))
     assert plan_seconds(free) == pytest.approx([3, 1, 1, 2, 2])
@@ -84,14 +90,18 @@ def test_devices_pay_for_the_messages_of_others(network, others):
     strips = (*plan.stages[0].blocks[0].strips, Strip(2, 3, 4, 3, 0, 0, 0, 0), Strip(2, 4, 5, 1, 0, 0, 0, 0))
     stage = replace(plan.stages[0], blocks=(replace(plan.stages[0].blocks[0], strips=strips),))
     plan = replace(
-        plan, stages=(stage,), tasks=(*plan.tasks, Task(0, 0, 2, strip=3), Task(0, 0, 2, strip=4)),
+        plan,
+        stages=(stage,),
+        tasks=(*plan.tasks, Task(0, 0, 2, strip=3), Task(0, 0, 2, strip=4)),
         cluster=Cluster(tuple(Device(name, 1.0, messages=costs) for name in "abc"), network),
-    )  # fmt: skip
+    )
     a, b, c = others
     wanted = [3 + a, 1.0, 1.0, 2.0, 2 + b, 3 + c * 3 / 4, 1 + c / 4]
     for found in (
-        plan_seconds(plan), reported_seconds(plan), [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
-    ):  # fmt: skip
+        plan_seconds(plan),
+        reported_seconds(plan),
+        [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
+    ):
         assert found == pytest.approx(wanted)
     slow = plan_seconds(replace(plan, cluster=slowed(plan.cluster, {"c": 2.0})))
     assert slow == pytest.approx([*wanted[:5], 2 * wanted[5], 2 * wanted[6]])

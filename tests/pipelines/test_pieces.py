@@ -117,10 +117,16 @@ def test_native_equals_the_recursion(graph, ties):
     assert ties == "first" or sum(fast.costs) == sum(slow.costs)
 
 
-@pytest.mark.parametrize(("name", "ties", "layers", "count"), [
-    ("vgg16", "sum", 19, 19), ("squeezenet1_0", "sum", 30, 30), ("resnet34", "first", 38, 21),
-    ("mobilenet_v3_large", "sum", 71, 31), ("inception_v3", "sum", 108, 30),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "ties", "layers", "count"),
+    [
+        ("vgg16", "sum", 19, 19),
+        ("squeezenet1_0", "sum", 30, 30),
+        ("resnet34", "first", 38, 21),
+        ("mobilenet_v3_large", "sum", 71, 31),
+        ("inception_v3", "sum", 108, 30),
+    ],
+)
 def test_counts_of_table_4(name, ties, layers, count):
     problem = piece_problem(zoo(name, weights=False))
     found = pieces(problem, ties=ties)

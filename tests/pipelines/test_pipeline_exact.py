@@ -25,9 +25,8 @@ COUNT = 500
 
 def searched(problem, cluster, *, comm, limit=None, several=False, forbidden=frozenset()):
     return search(
-        problem, cluster, comm=comm, max_latency_s=limit, time_limit_s=30.0, several_blocks=several,
-        forbidden=forbidden,
-    ).period_s  # fmt: skip
+        problem, cluster, comm=comm, max_latency_s=limit, time_limit_s=30.0, several_blocks=several, forbidden=forbidden
+    ).period_s
 
 
 def instance(kind, seed):

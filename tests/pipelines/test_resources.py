@@ -155,9 +155,12 @@ def test_source_and_sink_pay_and_outside_moves_nothing():
     assert paid.period_s == pytest.approx(2.0 + 4.0 + 2.0)
     assert drafted(problem, cluster, stage, source="A", sink="A").period_s == pytest.approx(4.0)
     for options, says in (
-        ({"source": "D"}, "A, B, C"), ({"window": 0}, "at least 1"), ({"topology": "ring"}, "leader, direct"),
-        ({"topology": "direct", "comm": "paper"}, "has no direct"), ({"comm": "paper", "window": 2}, "paper"),
-    ):  # fmt: skip
+        ({"source": "D"}, "A, B, C"),
+        ({"window": 0}, "at least 1"),
+        ({"topology": "ring"}, "leader, direct"),
+        ({"topology": "direct", "comm": "paper"}, "has no direct"),
+        ({"comm": "paper", "window": 2}, "paper"),
+    ):
         with pytest.raises(UsageError, match=says):
             plan_pipeline(problem, cluster, **options)
 

@@ -60,9 +60,13 @@ def merges_that_share(draw):
             behind = [total - ahead for total, ahead in zip(room, before, strict=True)]
             made = build.tensors[kernel].shape[0]
             build.op(
-                "Conv", [image, kernel, *([build.weights(made)] if bias else [])], (made, 7, 6),
-                kernel_shape=list(extent), pads=[*before, *behind], dilations=dilations,
-            )  # fmt: skip
+                "Conv",
+                [image, kernel, *([build.weights(made)] if bias else [])],
+                (made, 7, 6),
+                kernel_shape=list(extent),
+                pads=[*before, *behind],
+                dilations=dilations,
+            )
         stages.append(Stage(tuple((unit,) for unit in range(first, len(build.ops))), merged=True))
     return build.graph(tuple(images)), tuple(stages)
 

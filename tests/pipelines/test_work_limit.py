@@ -88,8 +88,11 @@ def test_another_method_that_is_faster_is_named():
     problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
     best, alone = planned(problem, cluster, 10**7), planned(problem, cluster, 10**7, method="single")
     assert best.period_s < alone.period_s
-    (step,) = [one for one in pipeline_next_steps(alone, compared={"exact": best, "single": alone, "pico": None})
-               if "--method exact: a period" in one.text]  # fmt: skip
+    (step,) = [
+        one
+        for one in pipeline_next_steps(alone, compared={"exact": best, "single": alone, "pico": None})
+        if "--method exact: a period" in one.text
+    ]
     assert step.gained_s == alone.period_s - best.period_s
     assert not any("a period of" in one.text for one in pipeline_next_steps(best, compared={"single": alone}))
 

@@ -44,8 +44,10 @@ def test_what_suffices_comes_first_and_then_the_largest_gain(steps):
     assert sorted(map(id, found)) == sorted(map(id, steps))
     for one, other in pairwise(found):
         assert (one.suffices, one.gained_bytes or 0, one.gained_s or 0) >= (
-            other.suffices, other.gained_bytes or 0, other.gained_s or 0
-        )  # fmt: skip
+            other.suffices,
+            other.gained_bytes or 0,
+            other.gained_s or 0,
+        )
 
 
 def test_a_message_says_what_makes_it_fit_and_what_only_helps():
@@ -58,8 +60,11 @@ def test_a_message_says_what_makes_it_fit_and_what_only_helps():
 
 def test_steps_that_gain_next_to_nothing_are_left_out_where_bytes_are_missing():
     ram, exact, less, unknown = (
-        NextStep("Give it more.", 0, suffices=True), NextStep("A.", 1458), NextStep("B.", 1457), NextStep("C.")
-    )  # fmt: skip
+        NextStep("Give it more.", 0, suffices=True),
+        NextStep("A.", 1458),
+        NextStep("B.", 1457),
+        NextStep("C."),
+    )
     assert without_small([ram, exact, less, unknown], 145_800) == [ram, exact, unknown]
     assert without_small([ram], 145_800) == [ram]
     kept = without_small([ram, less, less], 145_800)
@@ -117,10 +122,15 @@ def _stopped(fitted, limit, **limits):
     return replace(fitted, together=replace(fitted.together, order=order), **limits)
 
 
-@pytest.mark.parametrize(("limit", "given", "proposed"), [
-    ("time", {"time_limit_s": 60.0}, "--time-limit 4min"), ("time", {"time_limit_s": 1800.0}, "--time-limit 2h"),
-    ("work", {"work_limit": 5000}, "--work-limit 50000"), ("memory", {"time_limit_s": 60.0}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("limit", "given", "proposed"),
+    [
+        ("time", {"time_limit_s": 60.0}, "--time-limit 4min"),
+        ("time", {"time_limit_s": 1800.0}, "--time-limit 2h"),
+        ("work", {"work_limit": 5000}, "--work-limit 50000"),
+        ("memory", {"time_limit_s": 60.0}, None),
+    ],
+)
 def test_a_longer_search_is_longer_than_the_one_that_was_ended(original_shipped, limit, given, proposed):
     """Each proposed limit is one that the command takes, and is above the limit that ended the search."""
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
@@ -139,10 +149,17 @@ def test_a_method_that_does_not_search_is_told_the_one_that_does():
         assert plan(records, method="best").evidence.value == 8
 
 
-@pytest.mark.parametrize(("limit", "state", "settings", "offered"), [
-    (None, None, DEFAULT, True), (None, None, FILE_ORDER, True), (300, "fits", FILE_ORDER, True),
-    (300, "fits", DEFAULT, False), (299, "fits", FILE_ORDER, False), (1, "does not fit", FILE_ORDER, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("limit", "state", "settings", "offered"),
+    [
+        (None, None, DEFAULT, True),
+        (None, None, FILE_ORDER, True),
+        (300, "fits", FILE_ORDER, True),
+        (300, "fits", DEFAULT, False),
+        (299, "fits", FILE_ORDER, False),
+        (1, "does not fit", FILE_ORDER, False),
+    ],
+)
 def test_faster_settings_are_offered_only_where_they_keep_the_limit_at_every_load(
     original_shipped, limit, state, settings, offered
 ):

@@ -32,8 +32,9 @@ def facts_of(markup):
 def check_versions(said, packages):
     listed = dict(pair.rsplit(" ", 1) for pair in said.split(", "))
     assert {name: listed[name] for name in ("downset", "numpy", *packages)} == {
-        "downset": ds.__version__, **{name: version(name) for name in ("numpy", *packages)}
-    }  # fmt: skip
+        "downset": ds.__version__,
+        **{name: version(name) for name in ("numpy", *packages)},
+    }
 
 
 def fitted(target, **options):
@@ -65,9 +66,13 @@ def test_a_fit_states_what_its_figures_hold_for(target, run):
 def test_the_command_has_every_option_that_was_asked_for(run):
     """Values that are typed in another form than they are kept in are read back as they were given."""
     kept = {
-        "kernels": "cmsis-nn-dsp", "max_recompute": 0.015, "strips": 3, "front": True, "ram_bytes": 100_000,
+        "kernels": "cmsis-nn-dsp",
+        "max_recompute": 0.015,
+        "strips": 3,
+        "front": True,
+        "ram_bytes": 100_000,
         "on_chip": (4096, 8192),
-    }  # fmt: skip
+    }
     fit = ds.fit(installed_model("pymicro-wakeword", "okay_nabu.tflite"), work_limit=2_000, output="o.tflite", **kept)
     command = facts_of(ds.report(fit).page())["command"]
     status, _, err = run(*shlex.split(command)[1:], "--report", "again.html", "-q")

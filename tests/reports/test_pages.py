@@ -300,8 +300,16 @@ def test_dots_of_a_trade_do_not_cover_each_other():
 @pytest.mark.parametrize(("limit", "drawn"), [(60, True), (10**6, False), (None, False)])
 def test_a_trade_draws_the_limit_where_it_lies_among_the_points(limit, drawn):
     table = Table(("a",), (("0",), ("1",)))
-    figure = trade_figure("t", [(0.0, 100.0), (0.5, 40.0)], table, chosen=[1], original=-1, cost=("cost", "share"),
-                          held="bytes", limit_bytes=limit)  # fmt: skip
+    figure = trade_figure(
+        "t",
+        [(0.0, 100.0), (0.5, 40.0)],
+        table,
+        chosen=[1],
+        original=-1,
+        cost=("cost", "share"),
+        held="bytes",
+        limit_bytes=limit,
+    )
     assert ("limit 60 B" in chart_svg(figure.charts[0][1])) == drawn
 
 
@@ -326,8 +334,15 @@ def test_what_training_steps_tell_is_a_page():
     front = ((0.0, 200), (2e-3, 90), (5e-3, 60))
     again = RecomputeReport(100, 90, 2e-3, 200, (3e-3, 120), (relu,), front, 7, 0.1)
     markup = ds.report(again).page()
-    for said in ("200 → 90 B", "asked for 100 B", "PyTorch&#39;s own choice", "peak_bytes=60: 30 B less, for 3 ms more",
-                 "peak_bytes=200: 2 ms less", "net.py:7", "2 ms"):  # fmt: skip
+    for said in (
+        "200 → 90 B",
+        "asked for 100 B",
+        "PyTorch&#39;s own choice",
+        "peak_bytes=60: 30 B less, for 3 ms more",
+        "peak_bytes=200: 2 ms less",
+        "net.py:7",
+        "2 ms",
+    ):
         assert said in markup, said
 
 

@@ -67,8 +67,11 @@ def test_devices_that_do_one_thing_at_a_time_do_so_in_the_picture(plans):
     assert not plan.cluster.network.overlap and plan.schedule is not None
     timeline = planned_timeline(plan)
     for device in plan.cluster.devices:
-        lanes = {lane for lane, name in enumerate(timeline.lanes) if name.removesuffix(" out").removesuffix(" in")
-                 == device.name}  # fmt: skip
+        lanes = {
+            lane
+            for lane, name in enumerate(timeline.lanes)
+            if name.removesuffix(" out").removesuffix(" in") == device.name
+        }
         slices = sorted((item.start_s, item.stop_s) for item in timeline.slices if item.lane in lanes)
         assert all(one[1] <= two[0] + 1e-9 * timeline.end_s for one, two in pairwise(slices))
 

@@ -59,8 +59,16 @@ class Build:
             ]
         inputs = [source, self.weights(out, channels // group, *kernel), *([self.weights(out)] if bias else [])]
         given = attrs | ({} if pads is None else {"pads": list(pads)})
-        return self.op("Conv", inputs, (batch, out, *shape), kernel_shape=list(kernel), strides=list(strides),
-                       dilations=list(dilations), group=group, **given)  # fmt: skip
+        return self.op(
+            "Conv",
+            inputs,
+            (batch, out, *shape),
+            kernel_shape=list(kernel),
+            strides=list(strides),
+            dilations=list(dilations),
+            group=group,
+            **given,
+        )
 
     def same(self, kind, source, **attrs):
         return self.op(kind, [source], self.tensors[source].shape, **attrs)
@@ -103,9 +111,15 @@ def in_onnx_runtime(graph, inputs):
     types = {"float32": onnx.TensorProto.FLOAT, "float64": onnx.TensorProto.DOUBLE}
     name = [f"v{index}" for index in range(len(graph.tensors))]
     nodes = [
-        onnx.helper.make_node(op.kind, ["" if t == ABSENT else name[t] for t in op.inputs],
-                              [name[t] for t in op.outputs], name=op.name, **op.attrs) for op in graph.ops
-    ]  # fmt: skip
+        onnx.helper.make_node(
+            op.kind,
+            ["" if t == ABSENT else name[t] for t in op.inputs],
+            [name[t] for t in op.outputs],
+            name=op.name,
+            **op.attrs,
+        )
+        for op in graph.ops
+    ]
     values = [
         [
             onnx.helper.make_tensor_value_info(name[t], types[graph.tensors[t].dtype], graph.tensors[t].shape)
@@ -115,9 +129,10 @@ def in_onnx_runtime(graph, inputs):
     ]
     weights = [onnx.numpy_helper.from_array(np.asarray(read()), name[t]) for t, read in graph.constants.items()]
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "net", *values, weights), opset_imports=[onnx.helper.make_opsetid("", 17)],
+        onnx.helper.make_graph(nodes, "net", *values, weights),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
         ir_version=9,
-    )  # fmt: skip
+    )
     onnx.checker.check_model(model, full_check=True)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -28,8 +28,15 @@ def average_pool(build, source, kernel, pads, strides=(1, 1), **attrs):
     batch, channels, *size = build.tensors[source].shape
     ceil = attrs.get("ceil_mode", 0) * (np.array(strides) - 1)
     shape = [(size[a] + pads[a] + pads[a + 2] - kernel[a] + ceil[a]) // strides[a] + 1 for a in (0, 1)]
-    return build.op("AveragePool", [source], (batch, channels, *shape), kernel_shape=list(kernel), pads=list(pads),
-                    strides=list(strides), **attrs)  # fmt: skip
+    return build.op(
+        "AveragePool",
+        [source],
+        (batch, channels, *shape),
+        kernel_shape=list(kernel),
+        pads=list(pads),
+        strides=list(strides),
+        **attrs,
+    )
 
 
 @st.composite
@@ -119,8 +126,13 @@ def test_what_cannot_change_places_says_why():
     maximum = build.op("MaxPool", [build.x], (1, 2, 3, 3), kernel_shape=[2, 2])
     wide = average_pool(build, build.x, (2, 2), (0, 0, 0, 0))
     clipped = average_pool(build, build.x, (2, 2), (0, 0, 0, 0))
-    ends = [build.conv(shared, 2, (1, 1)), build.conv(shared, 1, (1, 1)), build.conv(maximum, 1, (1, 1)),
-            build.conv(wide, 1, (2, 1)), build.conv(clipped, 1, (1, 1), activation="Relu6")]  # fmt: skip
+    ends = [
+        build.conv(shared, 2, (1, 1)),
+        build.conv(shared, 1, (1, 1)),
+        build.conv(maximum, 1, (1, 1)),
+        build.conv(wide, 1, (2, 1)),
+        build.conv(clipped, 1, (1, 1), activation="Relu6"),
+    ]
     graph = build.graph(*ends)
     reasons = ["has other readers", "has other readers", "does not read an AveragePool", "is not 1x1", "fused Relu6"]
     for index, reason in zip(convolutions(graph), reasons, strict=True):
@@ -164,8 +176,15 @@ def separables(draw):
     for source in sources:
         radius = draw(st.integers(0, largest - 1))
         kernel = (2 * radius + 1,) * 2
-        middle = build.conv(begun[source], channels * multiple, kernel, [radius] * 4, [stride] * 2, group=channels,
-                            bias=draw(st.booleans()))  # fmt: skip
+        middle = build.conv(
+            begun[source],
+            channels * multiple,
+            kernel,
+            [radius] * 4,
+            [stride] * 2,
+            group=channels,
+            bias=draw(st.booleans()),
+        )
         ops.append(len(build.ops))
         end = build.conv(middle, out, (1, 1), bias=draw(st.booleans()))
         ends.append(build.same("Relu", end) if draw(st.booleans()) else end)

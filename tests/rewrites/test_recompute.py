@@ -85,8 +85,10 @@ def every_plan(graph, costs):
                     peak = least_peak(
                         late_reads + copied,
                         makes + [{new[t] for t in makes[v]} for v in again],
-                        graph.inputs, graph.outputs, sizes,
-                    )  # fmt: skip
+                        graph.inputs,
+                        graph.outputs,
+                        sizes,
+                    )
                     found.append((sum(costs[v] for v in again), peak))
     return found
 

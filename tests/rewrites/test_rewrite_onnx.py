@@ -80,9 +80,20 @@ def run(path, seed=0):
 
 
 STEPS = (
-    "Relu", "Neg", "depthwise", "Clip", "fused depthwise", "Add", "Mul", "BatchNormalization", "MaxPool", "AveragePool",
-    "Concat", "Pad", "channel pad",
-)  # fmt: skip
+    "Relu",
+    "Neg",
+    "depthwise",
+    "Clip",
+    "fused depthwise",
+    "Add",
+    "Mul",
+    "BatchNormalization",
+    "MaxPool",
+    "AveragePool",
+    "Concat",
+    "Pad",
+    "channel pad",
+)
 
 
 @st.composite
@@ -259,14 +270,20 @@ def kinds(graph, **options):
         (lambda net, a, b: [net.conv(net.node("Relu", [net.concat([a, b])], 8), 2)], ["FusedConv"]),
         (lambda net, a, b: [net.conv(net.concat([a, b], axis=-3), 8, 3, 4)], ["Concat"]),  # whole groups: moved behind
         (lambda net, a, b: [net.conv(net.concat([a, net.conv(b, 2)]), 6, 3, 2)], ["Concat"]),  # 3 channels a group
-        (lambda net, a, b: [net.conv(net.node("Add", [net.concat([a, b]), net.concat([b, a])], 8), 2)],
-         ["Add", "Add", "FusedConv"]),
-        (lambda net, a, b: [net.conv(net.node("Add", [net.concat([a, b]), net.concat([net.conv(a, 2), net.conv(b, 6)])],
-                                              8), 2)], ["Add", "Concat", "Concat"]),  # other parts
+        (
+            lambda net, a, b: [net.conv(net.node("Add", [net.concat([a, b]), net.concat([b, a])], 8), 2)],
+            ["Add", "Add", "FusedConv"],
+        ),
+        (
+            lambda net, a, b: [
+                net.conv(net.node("Add", [net.concat([a, b]), net.concat([net.conv(a, 2), net.conv(b, 6)])], 8), 2)
+            ],
+            ["Add", "Concat", "Concat"],
+        ),  # other parts
         (lambda net, a, b: [net.conv(net.concat([net.concat([a, b]), a]), 2)], ["FusedConv", "FusedConv"]),
     ],
     ids=["conv", "relu", "groups", "straddled groups", "sum of two", "sum of unlike", "nested"],
-)  # fmt: skip
+)
 def test_what_falls_apart_and_what_does_not(tmp_path, build, left):
     net = Net()
     x = net.input(2)

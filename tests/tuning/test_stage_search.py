@@ -158,9 +158,11 @@ def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
         tune_stages(graph, device, runs=1, candidate="greed")
     with pytest.raises(UsageError, match="pools swapped' is not one of this network's: 'sequential', 'greedy'"):
         tune_stages(
-            prepare(load(random_network(tmp_path / "one.onnx", seed=5, operators=1))), device, runs=1,
+            prepare(load(random_network(tmp_path / "one.onnx", seed=5, operators=1))),
+            device,
+            runs=1,
             candidate="greedy, pools swapped",
-        )  # fmt: skip
+        )
 
 
 def by_formula(self, stage):

@@ -56,9 +56,12 @@ def _held(
         check(records, capacity_bytes)
         begin = time.perf_counter()
         result = planner(
-            records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
+            records,
+            ties=ties,
+            time_limit_s=time_limit_s,
+            work_limit=work_limit,
             **({"capacity": capacity_bytes} if knows else {}),
-        )  # fmt: skip
+        )
         if measure(records, result.solution) > capacity_bytes and not (result.proven or knows):
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
             searched = search(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes)

@@ -115,9 +115,15 @@ def plan_arena(
     if overlaps and isinstance(graph, Graph) and model is not None:
         bound = peak_bytes(order_problem(graph, model), steps)
         result = _overlapping(
-            chosen, records, overlaps, bound, capacity_bytes,
-            ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
-        )  # fmt: skip
+            chosen,
+            records,
+            overlaps,
+            bound,
+            capacity_bytes,
+            ties=ties,
+            time_limit_s=time_limit_s,
+            work_limit=work_limit,
+        )
     else:
         planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
         try:
@@ -163,9 +169,14 @@ def _overlapping(
     result = Found(apart.solution, min(bound, value), value <= bound, apart.states)
     if chosen.name == "best" or chosen.name in _SEARCHING:
         result = overlapping(
-            records, overlaps, bound=bound, incumbent=apart.solution, search=chosen.name in _SEARCHING,
-            time_limit_s=0.7 * time_limit_s, work_limit=work_limit,
-        )  # fmt: skip
+            records,
+            overlaps,
+            bound=bound,
+            incumbent=apart.solution,
+            search=chosen.name in _SEARCHING,
+            time_limit_s=0.7 * time_limit_s,
+            work_limit=work_limit,
+        )
     value = height(records, result.solution)
     if capacity_bytes is not None and value > capacity_bytes:
         figures = {"limit_bytes": capacity_bytes, "least_bytes": bound, "best_bytes": value}

@@ -23,9 +23,17 @@ from downset.errors import UsageError
 from downset.text import abridged
 
 __all__ = [
-    "MOST_DEVICES", "Cluster", "Device", "DeviceName", "Duplex", "Link", "MessageCosts", "Network", "ProcessorCost",
+    "MOST_DEVICES",
+    "Cluster",
+    "Device",
+    "DeviceName",
+    "Duplex",
+    "Link",
+    "MessageCosts",
+    "Network",
+    "ProcessorCost",
     "check_device_name",
-]  # fmt: skip
+]
 
 MOST_DEVICES = 512
 """Planning asks for the links of every pair of devices."""

@@ -228,11 +228,19 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
                 raise LoadError(_placed(f"{error} - at `$.device[{index}].{field}`", text, where)) from None
         devices.append(
             Device(
-                device.name, device.mac_per_s, device.alpha, sizes["memory"], device.power_busy_w, device.power_idle_w,
-                device.duplex, device.bytes_per_s, device.alpha_of, sizes["runtime_memory"] or 0,
+                device.name,
+                device.mac_per_s,
+                device.alpha,
+                sizes["memory"],
+                device.power_busy_w,
+                device.power_idle_w,
+                device.duplex,
+                device.bytes_per_s,
+                device.alpha_of,
+                sizes["runtime_memory"] or 0,
                 None if device.messages is None else device.messages.costs(),
             )
-        )  # fmt: skip
+        )
     network = _network(form, names, text, where)
     return Cluster(tuple(devices), network)
 

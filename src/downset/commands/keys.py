@@ -45,16 +45,18 @@ def init(authority: str, days: int, as_json: bool) -> None:
 @keys.command("issue")
 @click.argument("name")
 @click.option(
-    "--host", "hosts", multiple=True, required=True, metavar="ADDRESS",
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    metavar="ADDRESS",
     help="Address or name by which other nodes reach this device; repeatable.",
-)  # fmt: skip
+)
 @_authority
 @click.option("--days", type=click.IntRange(1, 36_500), default=825, show_default=True, help="Days that it is valid.")
 @click.option("-o", "--output", type=click.Path(), help="The folder to make; default: AUTHORITY/NAME.")
 @json_option("keys")
-def issue(
-    name: str, hosts: tuple[str, ...], authority: str, days: int, output: str | None, as_json: bool
-) -> None:  # fmt: skip
+def issue(name: str, hosts: tuple[str, ...], authority: str, days: int, output: str | None, as_json: bool) -> None:
     """Make the folder of keys that the device NAME needs."""
     from downset.distributed.keys import issue_keys
 

@@ -14,9 +14,21 @@ from downset.isolation import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
 
 __all__ = [
-    "BYTES", "FACTOR", "SECONDS", "SHARE", "SIZES", "console", "parse_shapes", "print_table", "search_s",
-    "shape_option", "time_limit_option", "trust_option", "work_limit_option", "worker_memory_option",
-]  # fmt: skip
+    "BYTES",
+    "FACTOR",
+    "SECONDS",
+    "SHARE",
+    "SIZES",
+    "console",
+    "parse_shapes",
+    "print_table",
+    "search_s",
+    "shape_option",
+    "time_limit_option",
+    "trust_option",
+    "work_limit_option",
+    "worker_memory_option",
+]
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -64,9 +76,14 @@ def time_limit_option(
     """`--time-limit`, which limits the processes that parse and run models. `given`: the command gets it as an argument
     too."""
     return click.option(
-        "--time-limit", type=SECONDS, default=default, show_default=True, callback=_limit_time, expose_value=given,
+        "--time-limit",
+        type=SECONDS,
+        default=default,
+        show_default=True,
+        callback=_limit_time,
+        expose_value=given,
         help=f"{help_text} Parsing gets at least {PARSING_S:g} s, each run in a runtime at least {RUNNING_S:g} s.",
-    )  # fmt: skip
+    )
 
 
 work_limit_option = click.option(

@@ -141,9 +141,11 @@ def _print_moved(graph: Graph, plan: Order, out: Any) -> None:
         one = operators[step]
         earlier = operators[step - 1].name if step else "nothing"
         table.add_row(
-            str(step), str(plan.steps[step]), *(escape(shortened(printable(text), 40)) for text in
-            (one.kind, one.name, earlier)), format_bytes(one.live_bytes),
-        )  # fmt: skip
+            str(step),
+            str(plan.steps[step]),
+            *(escape(shortened(printable(text), 40)) for text in (one.kind, one.name, earlier)),
+            format_bytes(one.live_bytes),
+        )
     print_table(out, table)
     if len(moved) > _SHOWN:
         out.print(f"{len(moved) - _SHOWN:,} more moved; --json lists every step, --report shows them", soft_wrap=True)

@@ -20,16 +20,28 @@ if TYPE_CHECKING:
     from downset.reports.timeline import Timeline
 
 __all__ = [
-    "Written", "check_pictures", "map_option", "not_written_lines", "print_written", "report_option", "trace_option",
-    "write_memory_pictures", "write_page", "write_picture", "write_timelines", "written_lines",
-]  # fmt: skip
+    "Written",
+    "check_pictures",
+    "map_option",
+    "not_written_lines",
+    "print_written",
+    "report_option",
+    "trace_option",
+    "write_memory_pictures",
+    "write_page",
+    "write_picture",
+    "write_timelines",
+    "written_lines",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 report_option = click.option(
-    "--report", "report_path", type=click.Path(),
+    "--report",
+    "report_path",
+    type=click.Path(),
     help="Also write a page to show: one HTML file, which opens offline (extra: report).",
-)  # fmt: skip
+)
 
 
 def map_option(help_text: str) -> Callable[[_Command], _Command]:
@@ -38,9 +50,8 @@ def map_option(help_text: str) -> Callable[[_Command], _Command]:
 
 
 trace_option = click.option(
-    "--trace", "trace_path", type=click.Path(),
-    help="Also write a trace for chrome://tracing and Perfetto (JSON).",
-)  # fmt: skip
+    "--trace", "trace_path", type=click.Path(), help="Also write a trace for chrome://tracing and Perfetto (JSON)."
+)
 
 
 def check_pictures(
@@ -173,10 +184,11 @@ def _defaults() -> list[str]:
     return [
         f"{parameter.opts[-1]} {parameter.default}"
         for parameter in context.command.params
-        if isinstance(parameter, click.Option) and not parameter.is_flag
+        if isinstance(parameter, click.Option)
+        and not parameter.is_flag
         and isinstance(parameter.default, str | int | float)
         and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "DEFAULT"
-    ]  # fmt: skip
+    ]
 
 
 def write_memory_pictures(

@@ -36,16 +36,20 @@ _COSTS = 80
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option(
-    "--probe-time", "least_s", type=SECONDS, default="300ms", show_default=True,
+    "--probe-time",
+    "least_s",
+    type=SECONDS,
+    default="300ms",
+    show_default=True,
     help="Least time of each of the three batches of runs of a probe.",
-)  # fmt: skip
+)
 @click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="Time for devices to join.")
 @click.option("-o", "--output", type=click.Path(), help="The cluster file to write; without it, it is printed.")
 @json_option("profile-cluster")
 @click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def profile_cluster(
     devices: str, output: str | None, as_json: bool, quiet: bool, least_s: float, joins_s: float, **options: Any
-) -> None:  # fmt: skip
+) -> None:
     """Measure a running cluster: rates by kind of operator, links with their latencies, memory of the runtime."""
     from downset.distributed.profiling.joined import joined_cluster
     from downset.distributed.profiling.measure import Effort, check_devices, measure_cluster
@@ -73,9 +77,12 @@ def profile_cluster(
 
         with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
             measured = measure_cluster(
-                names, probes, effort=effort, told=told,
+                names,
+                probes,
+                effort=effort,
+                told=told,
                 what="standard probes" if model is None else f"operators of {model}",
-            )  # fmt: skip
+            )
     text = cluster_text(measured)
     if output is not None:
         write_whole(output, text.encode())
@@ -104,24 +111,38 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
         "measured_at": measured.unix_s,
         "what": measured.what,
         "network": {
-            "kind": measured.kind, "duplex": measured.duplex,
+            "kind": measured.kind,
+            "duplex": measured.duplex,
             "bytes_per_s": common.bytes_per_s,
-            "latency_s": common.latency_s, "spread": common.spread,
-            "occupied_bytes_per_s": common.occupied_bytes_per_s, "occupied_latency_s": common.occupied_latency_s,
+            "latency_s": common.latency_s,
+            "spread": common.spread,
+            "occupied_bytes_per_s": common.occupied_bytes_per_s,
+            "occupied_latency_s": common.occupied_latency_s,
             "links": [
-                {"between": [names[end] for end in pair], "bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s,
-                 "spread": link.spread, "occupied_bytes_per_s": link.occupied_bytes_per_s,
-                 "occupied_latency_s": link.occupied_latency_s}
+                {
+                    "between": [names[end] for end in pair],
+                    "bytes_per_s": link.bytes_per_s,
+                    "latency_s": link.latency_s,
+                    "spread": link.spread,
+                    "occupied_bytes_per_s": link.occupied_bytes_per_s,
+                    "occupied_latency_s": link.occupied_latency_s,
+                }
                 for pair, link in sorted(measured.links.items())
             ],
         },
         "devices": [
             {
-                "name": device.name, "mac_per_s": device.rates.mac_per_s, "alpha_of": dict(device.rates.alpha_of),
-                "bytes_per_s": device.rates.bytes_per_s, "spread": device.rates.spread,
-                "samples": device.rates.samples, "memory_bytes": device.memory_bytes,
-                "runtime_bytes": device.runtime_bytes, "threads": device.threads, "messages": asdict(device.messages),
+                "name": device.name,
+                "mac_per_s": device.rates.mac_per_s,
+                "alpha_of": dict(device.rates.alpha_of),
+                "bytes_per_s": device.rates.bytes_per_s,
+                "spread": device.rates.spread,
+                "samples": device.rates.samples,
+                "memory_bytes": device.memory_bytes,
+                "runtime_bytes": device.runtime_bytes,
+                "threads": device.threads,
+                "messages": asdict(device.messages),
             }
             for device in measured.devices
         ],
-    }  # fmt: skip
+    }

@@ -78,9 +78,12 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
     help="Plan for losses of devices in advance, and place the shards of these plans.",
 )
 @click.option(
-    "--spare-frames", type=click.IntRange(0, 64), default=None, show_default="as many as the frame window, at least 3",
+    "--spare-frames",
+    type=click.IntRange(0, 64),
+    default=None,
+    show_default="as many as the frame window, at least 3",
     help="Frames in the pipeline beyond the plan's frame window, where memory has room: 0 for the shortest latency.",
-)  # fmt: skip
+)
 @time_limit_option("Time for planning.")
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
@@ -93,9 +96,14 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
     "-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr, and no line for a written file."
 )
 def serve(
-    model: str, cluster_file: str | None, plan_file: str | None, source: str | None, output: str | None, as_json: bool,
+    model: str,
+    cluster_file: str | None,
+    plan_file: str | None,
+    source: str | None,
+    output: str | None,
+    as_json: bool,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Run MODEL over the devices of a cluster: frames in, results out in their order, through losses of devices."""
     from downset.commands.frames import Results, read_frames
     from downset.distributed.serving.serve import serve as run
@@ -129,10 +137,16 @@ def serve(
         with waiting(talk, f"starting {counted(len(plan.cluster.devices), 'device')}", limit_s=options["gather_s"]):
             pipeline = stack.enter_context(
                 run(
-                    graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
-                    gather_s=options["gather_s"], ahead=options["ahead"], spare_frames=options["spare_frames"],
+                    graph,
+                    plan,
+                    head=options["head"],
+                    keys=options["keys"],
+                    threads=options["threads"],
+                    gather_s=options["gather_s"],
+                    ahead=options["ahead"],
+                    spare_frames=options["spare_frames"],
                 )
-            )  # fmt: skip
+            )
         _run(pipeline, frames, results, written, quiet=options["quiet"])
         served, ran = pipeline.report(), pipeline.ran()
     with written, waiting(talk, "writing the pictures"):
@@ -150,9 +164,14 @@ def serve(
 
 
 def _write_pictures(
-    plan: Pipeline, served: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None],
-    model: str, rates_of: str, written: Written,
-) -> None:  # fmt: skip
+    plan: Pipeline,
+    served: Served,
+    ran: tuple[Pipeline, Sequence[RanTask]],
+    paths: Mapping[str, str | None],
+    model: str,
+    rates_of: str,
+    written: Written,
+) -> None:
     """Draw the first plan, as planned and simulated, and the measured tasks of the plan in use at the end. `rates_of`:
     as in `served_lines`. `written`: to which the files are added."""
     if all(path is None for path in paths.values()):
@@ -172,9 +191,14 @@ def _write_pictures(
     report_path, trace_path = paths["--report"], paths["--trace"]
     if report_path is not None:
         page = pipeline_page(
-            plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=served, measured=measured,
+            plan,
+            model=Path(model).name,
+            simulation=simulation,
+            simulated=simulated,
+            served=served,
+            measured=measured,
             rates_of=rates_of,
-        )  # fmt: skip
+        )
         write_page(report_path, page, source=model, packages=("onnxruntime", "ray"))
         written.add_picture("--report", report_path)
     if trace_path is not None:
@@ -208,8 +232,11 @@ def _run(pipeline: RunningPipeline, frames: Frames, results: Results | None, wri
     talk = console(stderr=True, quiet=quiet)
     room = talk.width - len(f" {len(frames)}/{len(frames)} 0:00:00 ") - _BAR
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=_BAR - 1), MofNCompleteColumn(), TimeElapsedColumn()
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=_BAR - 1),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=talk, transient=True, disable=quiet or not talk.is_terminal) as bar:
         task, shown_s, finished = bar.add_task("frames", total=len(frames)), 0.0, 0
         try:

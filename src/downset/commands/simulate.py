@@ -71,9 +71,15 @@ _REPLANNING_S = 10.0
 @trace_option
 @json_option("simulate")
 def simulate(
-    plan_file: str, fails: tuple[str, ...], slows: tuple[str, ...], model: str | None, shapes: tuple[str, ...],
-    output: str | None, as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    plan_file: str,
+    fails: tuple[str, ...],
+    slows: tuple[str, ...],
+    model: str | None,
+    shapes: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Simulate PLAN (from `downset split -o`): period, latency, what devices do, queues, redundancy, energy."""
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
@@ -151,9 +157,14 @@ def _simulated(
 
 
 def _write_pictures(
-    plan: Pipeline, simulation: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str, *,
+    plan: Pipeline,
+    simulation: Simulation,
+    ran: _Observed,
+    paths: Mapping[str, str | None],
+    source: str,
+    *,
     replanned: bool,
-) -> None:  # fmt: skip
+) -> None:
     from downset.reports.page.pipeline_page import pipeline_page
     from downset.reports.timeline import planned_timeline, simulated_timeline
 

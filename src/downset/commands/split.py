@@ -83,10 +83,11 @@ __all__ = ["split"]
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("--compare", is_flag=True, help="Also print the periods of all other methods.")
 @click.option(
-    "--what-if", is_flag=True,
+    "--what-if",
+    is_flag=True,
     help="Also plan for one device more, for a device or links twice as fast and for twice the memory, in --time-limit "
     "together; --report does, too.",
-)  # fmt: skip
+)
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @trust_option
@@ -95,9 +96,15 @@ __all__ = ["split"]
 @json_option("split")
 @click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr, and no line for a written file.")
 def split(
-    model: str, cluster_file: str | None, method: str, compare: bool, output: str | None, as_json: bool, quiet: bool,
+    model: str,
+    cluster_file: str | None,
+    method: str,
+    compare: bool,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
@@ -172,9 +179,12 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
 
 
 def _write_pictures(
-    plan: Pipeline, compared: Mapping[str, Pipeline | None], upgraded: Mapping[str, Pipeline | None],
-    paths: Mapping[str, str | None], model: str,
-) -> None:  # fmt: skip
+    plan: Pipeline,
+    compared: Mapping[str, Pipeline | None],
+    upgraded: Mapping[str, Pipeline | None],
+    paths: Mapping[str, str | None],
+    model: str,
+) -> None:
     if all(path is None for path in paths.values()):
         return
 
@@ -235,14 +245,26 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(
-            str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", format_size(message_bytes(plan, place)),
-        )  # fmt: skip
+            str(place),
+            str(len(stage.ops)),
+            escape(rows),
+            _short(stage.macs / 1e6),
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}",
+            format_size(message_bytes(plan, place)),
+        )
     print_table(out, table)
     table = Table(
-        "device", "computes", "sends", "receives", "busy", "weights", "runtime memory", "arena", "memory",
+        "device",
+        "computes",
+        "sends",
+        "receives",
+        "busy",
+        "weights",
+        "runtime memory",
+        "arena",
+        "memory",
         caption="seconds of one frame; busy: the share of a period that the device is occupied",
-    )  # fmt: skip
+    )
     memory = {held.device: held for held in plan.memory}
     for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
         seconds = (load.compute_s, load.send_s, load.receive_s)

@@ -51,8 +51,11 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Where stages run and are timed.",
 )
-@click.option("--batch", type=int, help="Plan for this batch size instead of the model's own; "
-              "it also fixes first axes that the model leaves open.")  # fmt: skip
+@click.option(
+    "--batch",
+    type=int,
+    help="Plan for this batch size instead of the model's own; it also fixes first axes that the model leaves open.",
+)
 @click.option(
     "--dtype",
     default="model",
@@ -154,9 +157,16 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     profiles = None if options["no_profiles"] else Profiles()
     with counting(talk) as progress:
         result = tune_stages(
-            loaded, device, batch=options["batch"], limits=limits, profiles=profiles, runs=options["runs"],
-            progress=progress, peers=True, candidate=options["candidate"],
-        )  # fmt: skip
+            loaded,
+            device,
+            batch=options["batch"],
+            limits=limits,
+            profiles=profiles,
+            runs=options["runs"],
+            progress=progress,
+            peers=True,
+            candidate=options["candidate"],
+        )
     if output is not None:
         write_plan(output, result.plan)
     said, why_not = "", ""

@@ -83,9 +83,15 @@ def verify(
 
     with waiting(console(stderr=True), f"comparing {Path(first).name} and {Path(second).name}", limit_s=time_limit):
         comparison = compare(
-            first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs,
-            time_limit_s=time_limit, trust=trust,
-        )  # fmt: skip
+            first,
+            second,
+            runtime=runtime,
+            shapes=parse_shapes(shapes),
+            seed=seed,
+            inputs=inputs,
+            time_limit_s=time_limit,
+            trust=trust,
+        )
     verdict = comparison.verdict(tolerance)
     if verdict == "differ":
         why = f" ({comparison.reason})" if comparison.proof is not None and comparison.reason else ""

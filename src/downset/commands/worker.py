@@ -47,11 +47,17 @@ def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **option
     shards = options["shards"]
     joined = work(
         WorkerOptions(
-            head, name, open_keys(keys), options["address"], options["object_store"], options["threads"],
+            head,
+            name,
+            open_keys(keys),
+            options["address"],
+            options["object_store"],
+            options["threads"],
             Path(shards) if shards is not None else cache_folder("keeping shards", extra="cluster") / "shards",
-            options["shards_limit"], wait_s=options["wait_s"],
+            options["shards_limit"],
+            wait_s=options["wait_s"],
         ),
         told=lambda line: talk.print(line, markup=False, soft_wrap=True),
-    )  # fmt: skip
+    )
     if as_json:
         print_json("worker", {"name": name, "joined": joined})

@@ -24,9 +24,14 @@ _MEDIUM = (-1, True)
 
 
 def run_paper(
-    plan: Pipeline, conditions: Conditions, *, frames: int, arrival_s: float | None = None, jitters: bool = False,
+    plan: Pipeline,
+    conditions: Conditions,
+    *,
+    frames: int,
+    arrival_s: float | None = None,
+    jitters: bool = False,
     progress: Callable[[], None] = lambda: None,
-) -> RunRecord:  # fmt: skip
+) -> RunRecord:
     """Run `frames` frames that arrive every `arrival_s` seconds. None: a frame is always waiting, and enough frames are
     inside that the busiest stage never waits, `jitters` or not. `progress` is called when a frame leaves."""
     record = RunRecord(len(plan.cluster.devices), _inside(plan, jitters=jitters))

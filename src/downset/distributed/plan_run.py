@@ -36,9 +36,15 @@ _Instance = tuple[int, int]
 
 
 def run_plan(
-    plan: Pipeline, schedule: PipelineSchedule, conditions: Conditions, *, frames: int, arrival_s: float | None = None,
-    progress: Callable[[], None] = lambda: None, observe: Callable[[int, int, float, float], None] | None = None,
-) -> RunRecord:  # fmt: skip
+    plan: Pipeline,
+    schedule: PipelineSchedule,
+    conditions: Conditions,
+    *,
+    frames: int,
+    arrival_s: float | None = None,
+    progress: Callable[[], None] = lambda: None,
+    observe: Callable[[int, int, float, float], None] | None = None,
+) -> RunRecord:
     """Run `frames` frames that arrive every `arrival_s` seconds, or all at once (None).
 
     `progress` is called when a frame leaves, `observe` with (frame, task, begin, end) when a task ends. Raises

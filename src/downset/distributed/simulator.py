@@ -110,9 +110,14 @@ class _Runs:
                 self.plan, conditions, frames=frames, arrival_s=arrival_s, jitters=self.jitter > 0, progress=self.tell
             )
         return run_plan(
-            self.plan, self.plan.schedule, conditions, frames=frames, arrival_s=arrival_s, progress=self.tell,
+            self.plan,
+            self.plan.schedule,
+            conditions,
+            frames=frames,
+            arrival_s=arrival_s,
+            progress=self.tell,
             observe=self.observe if observed else None,
-        )  # fmt: skip
+        )
 
     def tell(self) -> None:
         self.left += 1

@@ -36,10 +36,19 @@ _WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
 _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})
 _PLACED = frozenset(
     {
-        "activation", "activation_params", "auto_pad", "ceil_mode", "dilations", "fusedActivationFunction", "group",
-        "kernel_shape", "padding", "pads", "strides",
+        "activation",
+        "activation_params",
+        "auto_pad",
+        "ceil_mode",
+        "dilations",
+        "fusedActivationFunction",
+        "group",
+        "kernel_shape",
+        "padding",
+        "pads",
+        "strides",
     }
-)  # fmt: skip
+)
 """Settings of windowed operators that are compared by their meaning, not literally."""
 
 

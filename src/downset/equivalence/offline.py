@@ -16,8 +16,23 @@ __all__ = ["OFFLINE_KEY", "Offline", "read_offline"]
 
 OFFLINE_KEY = "OfflineMemoryAllocation"
 _BITS = {
-    0: 32, 1: 16, 2: 32, 3: 8, 4: 64, 6: 8, 7: 16, 8: 64, 9: 8, 10: 64, 11: 128, 12: 64, 15: 32, 16: 16, 17: 4, 18: 16,
-}  # fmt: skip
+    0: 32,
+    1: 16,
+    2: 32,
+    3: 8,
+    4: 64,
+    6: 8,
+    7: 16,
+    8: 64,
+    9: 8,
+    10: 64,
+    11: 128,
+    12: 64,
+    15: 32,
+    16: 16,
+    17: 4,
+    18: 16,
+}
 """Bits of an element by the number of its type; those of other types are not known."""
 
 

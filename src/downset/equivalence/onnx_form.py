@@ -25,7 +25,13 @@ WITHOUT_MEANING: Mapping[tuple[str, str], str] = {
     **{
         (message, "doc_string"): _DESCRIBES
         for message in (
-            "ModelProto", "GraphProto", "NodeProto", "AttributeProto", "TensorProto", "ValueInfoProto", "FunctionProto",
+            "ModelProto",
+            "GraphProto",
+            "NodeProto",
+            "AttributeProto",
+            "TensorProto",
+            "ValueInfoProto",
+            "FunctionProto",
         )
     },
     **{
@@ -38,14 +44,26 @@ WITHOUT_MEANING: Mapping[tuple[str, str], str] = {
     ("ModelProto", "model_version"): "a number that the author counts",
     ("GraphProto", "name"): "nothing refers to a graph by name",
     ("NodeProto", "name"): "nothing refers to a node by name",
-}  # fmt: skip
+}
 """The fields of ONNX's schema, as (message, field), that have no effect on what is computed, each with the reason. All
 other fields are part of the form, whether a runtime uses them or not."""
 
 _VALUE = {
-    1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs",
-    11: "sparse_tensor", 12: "sparse_tensors", 13: "tp", 14: "type_protos",
-}  # fmt: skip
+    1: "f",
+    2: "i",
+    3: "s",
+    4: "t",
+    5: "g",
+    6: "floats",
+    7: "ints",
+    8: "strings",
+    9: "tensors",
+    10: "graphs",
+    11: "sparse_tensor",
+    12: "sparse_tensors",
+    13: "tp",
+    14: "type_protos",
+}
 """By type of an attribute: the field with its value."""
 _PLACE = ("location", "offset", "length")
 _STRING = 8

@@ -210,9 +210,13 @@ class _OnnxNetworkReader:
         form = ("constant", *self._form.tensor(weight))
         dtype = self._form.numpy_name(weight.data_type)
         return FileValue(
-            weight.name, form, lambda: self._form.content(weight), shape=tuple(weight.dims), dtype=dtype,
+            weight.name,
+            form,
+            lambda: self._form.content(weight),
+            shape=tuple(weight.dims),
+            dtype=dtype,
             stored=self._form.place(weight),
-        )  # fmt: skip
+        )
 
     def _sparse(self, sparse: Any) -> FileValue:
         values, indices = sparse.values, sparse.indices

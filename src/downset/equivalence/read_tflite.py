@@ -35,8 +35,16 @@ the converter notes about itself."""
 _CONTROL_KEY = b"model_control_dependencies"
 """Metadata that names operators by their places, so that these have a meaning."""
 _TYPES = {
-    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8", 10: "float64",
-}  # fmt: skip
+    0: "float32",
+    1: "float16",
+    2: "int32",
+    3: "uint8",
+    4: "int64",
+    6: "bool",
+    7: "int16",
+    9: "int8",
+    10: "float64",
+}
 
 
 def read_tflite(path: str | os.PathLike[str]) -> tuple[FileNetwork, Offline | None, bytes | None]:
@@ -138,9 +146,14 @@ class _Reader:
         # LiteRT takes the first buffer to be empty; TFLite Micro reads it.
         form["in the first buffer"] = first = tensor.buffer == 0 and content is not None
         return FileValue(
-            label, tuple(sorted(form.items())), None if constant is None else (lambda: constant), keeps,
-            tuple(int(extent) for extent in listed(tensor.shape)), _dtype(tensor, first), _scales(tensor.quantization),
-        )  # fmt: skip
+            label,
+            tuple(sorted(form.items())),
+            None if constant is None else (lambda: constant),
+            keeps,
+            tuple(int(extent) for extent in listed(tensor.shape)),
+            _dtype(tensor, first),
+            _scales(tensor.quantization),
+        )
 
     def _quantization(self, number: int, entry: Any) -> Hashable:
         """The parameters without the range that training saw; None where there are none. Details name tensors by their

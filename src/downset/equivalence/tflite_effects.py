@@ -20,10 +20,21 @@ LAST_KNOWN = 209
 """The greatest number of a builtin operator whose effects are known here."""
 _EVERYTHING = frozenset(
     {
-        "CALL", "CALL_ONCE", "DELEGATE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
-        "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "STABLEHLO_CUSTOM_CALL", "STABLEHLO_WHILE", "WHILE",
+        "CALL",
+        "CALL_ONCE",
+        "DELEGATE",
+        "HASHTABLE",
+        "HASHTABLE_FIND",
+        "HASHTABLE_IMPORT",
+        "HASHTABLE_SIZE",
+        "IF",
+        "STABLEHLO_CASE",
+        "STABLEHLO_COMPOSITE",
+        "STABLEHLO_CUSTOM_CALL",
+        "STABLEHLO_WHILE",
+        "WHILE",
     }
-)  # fmt: skip
+)
 _CUSTOM = 32
 _DRAWS = frozenset({"MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"})
 _EVERY: tuple[Effect, ...] = ((EVERYTHING, True),)

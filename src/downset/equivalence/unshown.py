@@ -125,8 +125,10 @@ def _constants(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Ite
                 held, its_held = first.values[mine_at], second.values[its_at]
                 yield OtherConstant(
                     f"the constant {held.label!r} of {where} has other values",
-                    _read(held), _read(its_held), _beside(first, one),
-                )  # fmt: skip
+                    _read(held),
+                    _read(its_held),
+                    _beside(first, one),
+                )
 
 
 def _needed(network: FileNetwork) -> set[int]:

@@ -25,9 +25,7 @@ __all__ = ["ArenaRun", "run_in_arena", "seeded_inputs"]
 
 _POISON = 0xFF
 """The byte that fills an arena before a run: floats of these bytes are NaN, signed integers are -1."""
-_TYPES = {
-    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64",
-}  # fmt: skip
+_TYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"}
 
 
 @dataclass(frozen=True, slots=True)

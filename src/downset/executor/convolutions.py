@@ -25,8 +25,13 @@ __all__ = ["ConvolutionGeometry", "Convolutions", "geometry_of", "weights_first"
 Run = Callable[[list[Any]], Sequence[Any]]
 _RELU = (0.0, math.inf)
 _LIMITS: Mapping[str | None, tuple[float, float] | None] = {
-    None: None, "": None, "None": None, "Relu": _RELU, "Relu6": (0.0, 6.0), "ReluN1To1": (-1.0, 1.0)
-}  # fmt: skip
+    None: None,
+    "": None,
+    "None": None,
+    "Relu": _RELU,
+    "Relu6": (0.0, 6.0),
+    "ReluN1To1": (-1.0, 1.0),
+}
 _DIFFERENCE = 0.02
 """How far two algorithms of cuDNN may differ in half precision, as a share of the largest value."""
 

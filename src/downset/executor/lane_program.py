@@ -178,8 +178,9 @@ def concurrent_arena(
     """An arena for all activations of a program whose lanes run side by side. Pairs of `concurrent_conflicts` share no
     bytes. `dtype`: the element type in which floats are computed. `alignment`: in bytes."""
     conflicts = concurrent_conflicts(graph, units, program)
-    tensors = sorted({tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT}
-                     | set(graph.inputs))  # fmt: skip
+    tensors = sorted(
+        {tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT} | set(graph.inputs)
+    )
     sizes = {t: _nbytes(graph.tensors[t], dtype) for t in tensors if t not in graph.constants}
     number = {tensor: index for index, tensor in enumerate(t for t in sizes if sizes[t])}
     pairs = [(number[one], number[other]) for one, other in conflicts if one in number and other in number]

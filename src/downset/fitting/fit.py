@@ -144,15 +144,25 @@ def fit(
     if session is not None:
         check_session(path, chosen_target, output, session)
     options: dict[str, object] = {
-        "--inexact": inexact, "--kernels": kernels, "--int8": int8, "--slower": slower, "--work-limit": work_limit,
-        "--trust": trust, "-o": output, "--session": session,
-    }  # fmt: skip
+        "--inexact": inexact,
+        "--kernels": kernels,
+        "--int8": int8,
+        "--slower": slower,
+        "--work-limit": work_limit,
+        "--trust": trust,
+        "-o": output,
+        "--session": session,
+    }
     stated = {
-        "--target": chosen_target.name, "--time-limit": None if time_limit_s == math.inf else f"{time_limit_s:g}s",
-        "--rewrite": rewrite, "--ram": ram_bytes, "--strips": strips, "--front": front,
+        "--target": chosen_target.name,
+        "--time-limit": None if time_limit_s == math.inf else f"{time_limit_s:g}s",
+        "--rewrite": rewrite,
+        "--ram": ram_bytes,
+        "--strips": strips,
+        "--front": front,
         "--max-recompute": None if max_recompute is None else f"{100 * max_recompute:g}%",
         "--on-chip": ",".join(map(str, on_chip)) or None,
-    }  # fmt: skip
+    }
     command = fit_command(model, stated | options, shapes=shapes, time_limit_s=math.inf)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
         converted: list[str] = []
@@ -225,9 +235,13 @@ def fit(
         costs = [*note_operators(job, chosen), *note_file_size(job, chosen), *note_growth(rows)]
         result = summarise(job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *costs])
         result = replace(
-            with_sessions(result, chosen, rows, faster), model=str(model), int8_form=int8_form, command=command,
-            versions=versions_of_target(job.target.name), seed=seed,
-        )  # fmt: skip
+            with_sessions(result, chosen, rows, faster),
+            model=str(model),
+            int8_form=int8_form,
+            command=command,
+            versions=versions_of_target(job.target.name),
+            seed=seed,
+        )
         if result.measured is not None and job.target.name == "tflm":
             tell("timing the original and what ships")
             before_s, latency = run_times(candidates[0], chosen, seed=seed)
@@ -275,9 +289,12 @@ def _rewritten(
     try:
         for job in jobs:
             chosen = choose_rewrites(
-                plan.graph, memory=job.target.memory, inexact=inexact, time_limit_s=0.6 * time_limit_s,
+                plan.graph,
+                memory=job.target.memory,
+                inexact=inexact,
+                time_limit_s=0.6 * time_limit_s,
                 work_limit=job.work_limit,
-            )  # fmt: skip
+            )
             better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
             planned += [] if better is None else [better]
         if not planned:
@@ -341,9 +358,14 @@ def _within(
 
 
 def _with_front(
-    job: Job, plan: PlannedGraph, limits: PartialLimits, searched: StripSearch | None, original: Candidate,
-    chosen: Candidate, result: Fit,
-) -> Fit:  # fmt: skip
+    job: Job,
+    plan: PlannedGraph,
+    limits: PartialLimits,
+    searched: StripSearch | None,
+    original: Candidate,
+    chosen: Candidate,
+    result: Fit,
+) -> Fit:
     """The result with the front of plans in strips, a few of them measured."""
     try:
         rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original, chosen)

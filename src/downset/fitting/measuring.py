@@ -18,9 +18,17 @@ from downset.sessions import Latency, SessionTaken
 from downset.text import format_bytes
 
 __all__ = [
-    "front_of", "known_slower", "least", "measure", "run_times", "runs_s", "taken_of", "tell_apart", "time",
+    "front_of",
+    "known_slower",
+    "least",
+    "measure",
+    "run_times",
+    "runs_s",
+    "taken_of",
+    "tell_apart",
+    "time",
     "without_slower",
-]  # fmt: skip
+]
 
 PROCESS_NOISE = (1 << 20, 0.02)
 """By chance the resident memory of two processes differs by up to this many bytes, or this share."""

@@ -16,8 +16,14 @@ from downset.runtimes.targets import TARGETS, Target, targets_of
 from downset.whole_files import check_output
 
 __all__ = [
-    "check_options", "check_result_path", "check_session", "check_slower", "check_strips", "target_of", "with_overlaps",
-]  # fmt: skip
+    "check_options",
+    "check_result_path",
+    "check_session",
+    "check_slower",
+    "check_strips",
+    "target_of",
+    "with_overlaps",
+]
 
 
 def target_of(path: Path, target: str | None) -> Target:

@@ -32,9 +32,14 @@ BLOCK_BYTES = 1024
 
 
 def summarise(
-    job: Job, plan: PlannedGraph, before: Arena, candidates: Sequence[Candidate], chosen: Candidate,
-    outputs: Comparison, notes: Sequence[str],
-) -> Fit:  # fmt: skip
+    job: Job,
+    plan: PlannedGraph,
+    before: Arena,
+    candidates: Sequence[Candidate],
+    chosen: Candidate,
+    outputs: Comparison,
+    notes: Sequence[str],
+) -> Fit:
     """The result of a fit for the candidate `chosen`; the first of the candidates is the original."""
     graph, together = plan.graph, plan.together
     if chosen.plan is not None:

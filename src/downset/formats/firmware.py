@@ -49,9 +49,11 @@ _SUM = {
 _LISTED = 20
 """Operators that the header names at most where their scratch is not known."""
 _SPELLED = {
-    "CUMSUM": "CumSum", "PADV2": "PadV2", "BATCH_MATMUL": "BatchMatMul",
+    "CUMSUM": "CumSum",
+    "PADV2": "PadV2",
+    "BATCH_MATMUL": "BatchMatMul",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
-}  # fmt: skip
+}
 """The resolver's names of operators that do not follow from the schema's names by capital letters alone."""
 
 
@@ -102,8 +104,15 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
     ]
     if not include:
         return Firmware("\n".join(body))
-    source = [f"// {_safe(path.name)}, written by downset {__version__}.", f'#include "{include}"', "", defined, *array,
-              "};", ""]  # fmt: skip
+    source = [
+        f"// {_safe(path.name)}, written by downset {__version__}.",
+        f'#include "{include}"',
+        "",
+        defined,
+        *array,
+        "};",
+        "",
+    ]
     return Firmware("\n".join(body), "\n".join(source))
 
 

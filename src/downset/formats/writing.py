@@ -39,8 +39,13 @@ class FileWriter:
 
 
 def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
-    export_tflite(path, graph, order.steps, offsets=None if arena is None else arena.tensor_offsets,
-                  kernels="" if arena is None else memory_model(arena.memory).kernels or "")  # fmt: skip
+    export_tflite(
+        path,
+        graph,
+        order.steps,
+        offsets=None if arena is None else arena.tensor_offsets,
+        kernels="" if arena is None else memory_model(arena.memory).kernels or "",
+    )
 
 
 def _write_onnx(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:

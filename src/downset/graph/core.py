@@ -30,13 +30,36 @@ LARGEST_BYTES = 1 << 60
 """All tensors of a graph together have fewer bytes than this, so that sums of bytes fit into 64 bits."""
 
 _BITS = {
-    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
-    "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8, "float8e8m0": 8, "float4e2m1": 4,
-    "int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2,
-    "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2,
-    "bool": 8, "complex64": 64, "complex128": 128,
-    "string": 0, "resource": 0, "variant": 0, "opaque": 0,
-}  # fmt: skip
+    "float64": 64,
+    "float32": 32,
+    "float16": 16,
+    "bfloat16": 16,
+    "float8e4m3fn": 8,
+    "float8e4m3fnuz": 8,
+    "float8e5m2": 8,
+    "float8e5m2fnuz": 8,
+    "float8e8m0": 8,
+    "float4e2m1": 4,
+    "int64": 64,
+    "int32": 32,
+    "int16": 16,
+    "int8": 8,
+    "int4": 4,
+    "int2": 2,
+    "uint64": 64,
+    "uint32": 32,
+    "uint16": 16,
+    "uint8": 8,
+    "uint4": 4,
+    "uint2": 2,
+    "bool": 8,
+    "complex64": 64,
+    "complex128": 128,
+    "string": 0,
+    "resource": 0,
+    "variant": 0,
+    "opaque": 0,
+}
 
 
 def dtype_bits(dtype: str) -> int:

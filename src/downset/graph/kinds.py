@@ -14,10 +14,24 @@ from typing import Literal
 __all__ = ["FUSED_CONV", "KINDS", "Category", "Draws", "Further", "Kind", "Macs", "Rows", "kind_of"]
 
 Category = Literal[
-    "activation", "unary", "binary", "n-ary", "convolution", "transposed convolution", "matrix product", "pool",
-    "global pool", "normalisation", "reduction", "shape-only", "movement", "constant", "quantiser", "control flow",
+    "activation",
+    "unary",
+    "binary",
+    "n-ary",
+    "convolution",
+    "transposed convolution",
+    "matrix product",
+    "pool",
+    "global pool",
+    "normalisation",
+    "reduction",
+    "shape-only",
+    "movement",
+    "constant",
+    "quantiser",
+    "control flow",
     "other",
-]  # fmt: skip
+]
 """`activation`, `unary`: each element follows from the same element of the first input alone; networks put an
 activation behind a layer. `binary`, `n-ary`: each element follows from the same element of two or of several inputs,
 which are broadcast. `pool`, `global pool`: joins positions within each channel. `shape-only`: the same elements in the
@@ -25,9 +39,20 @@ same sequence. `movement`: the same elements in other places, or values between 
 with scales by channel."""
 
 Rows = Literal[
-    "unknown", "whole", "same", "window", "transposed window", "along axis", "from axis", "reduction", "space to depth",
-    "depth to space", "resize", "pad", "slice",
-]  # fmt: skip
+    "unknown",
+    "whole",
+    "same",
+    "window",
+    "transposed window",
+    "along axis",
+    "from axis",
+    "reduction",
+    "space to depth",
+    "depth to space",
+    "resize",
+    "pad",
+    "slice",
+]
 """Which rows of the inputs make a row of the result. `unknown`: not known. `whole`: all rows. `same`: the same row.
 `window`: the rows under a sliding window. `transposed window`: the rows whose window holds that row. `along axis`: the
 same row; all rows where the attribute `axis` names the dimension of the rows. `from axis`: the same row; all rows where
@@ -201,11 +226,16 @@ _OTHERS = (
     *(
         Kind(name, draws="always", executed=False)
         for name in (
-            "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+            "Bernoulli",
+            "Multinomial",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
         )
     ),
     *_all("If Loop Scan SequenceMap", "control flow", "unknown", executed=False),
-)  # fmt: skip
+)
 _OPAQUE = _all(
     "AffineGrid Attention BitCast BlackmanWindow CastLike CausalConvWithState CenterCropPad Col2Im Compress "
     "ConcatFromSequence ConvInteger CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear Einsum EyeLike GRU "
@@ -224,11 +254,9 @@ _OPAQUE = _all(
 
 KINDS: Mapping[str, Kind] = {
     row.name: row
-    for rows in (
-        _ACTIVATIONS, _ELEMENTWISE, _LAYERS, _NORMALISATIONS, _REDUCTIONS, _MOVEMENTS, _OTHERS, _OPAQUE
-    )
+    for rows in (_ACTIVATIONS, _ELEMENTWISE, _LAYERS, _NORMALISATIONS, _REDUCTIONS, _MOVEMENTS, _OTHERS, _OPAQUE)
     for row in rows
-}  # fmt: skip
+}
 
 
 def kind_of(name: str) -> Kind:

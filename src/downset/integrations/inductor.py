@@ -18,8 +18,14 @@ from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
 
 __all__ = [
-    "LiveBuffer", "OrderReport", "RecomputeReport", "RepeatedOperator", "TrainingStep", "compile_step", "options",
-]  # fmt: skip
+    "LiveBuffer",
+    "OrderReport",
+    "RecomputeReport",
+    "RepeatedOperator",
+    "TrainingStep",
+    "compile_step",
+    "options",
+]
 
 
 def options(

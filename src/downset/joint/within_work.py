@@ -67,9 +67,14 @@ class WithinWork:
         best = self.tried[self.ranked()[0]].arena_bytes
         tries = min(self._allowed(states), TRIES * self._count)
         others = alternatives(
-            self._problem, self.found.solution, best - 1,
-            count=self._count, seed=self._seed, time_limit_s=self._left_s(), tries=tries,
-        )  # fmt: skip
+            self._problem,
+            self.found.solution,
+            best - 1,
+            count=self._count,
+            seed=self._seed,
+            time_limit_s=self._left_s(),
+            tries=tries,
+        )
         self._work += tries
         return self._place(others) or self._search_placements(states)
 
@@ -89,9 +94,8 @@ class WithinWork:
                 continue
             allowed = self._allowed(states)
             arena = plan_arena(
-                self._graph, steps, method="exact", memory=self._model,
-                time_limit_s=self._left_s(), work_limit=allowed,
-            )  # fmt: skip
+                self._graph, steps, method="exact", memory=self._model, time_limit_s=self._left_s(), work_limit=allowed
+            )
             self._work += arena.evidence.states
             if arena.evidence.stopped_by != "work":
                 self._settled.add(steps)

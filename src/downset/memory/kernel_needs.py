@@ -245,9 +245,15 @@ _FORMULAS: Mapping[str, _Formula] = {
 }
 _ASKING = frozenset(
     {
-        "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SVDF", "TRANSPOSE_CONV",
+        "AVERAGE_POOL_2D",
+        "BATCH_MATMUL",
+        "CONV_2D",
+        "DEPTHWISE_CONV_2D",
+        "FULLY_CONNECTED",
+        "SVDF",
+        "TRANSPOSE_CONV",
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
     }
-)  # fmt: skip
+)
 """The operators, by their names in TFLite's schema, for which CMSIS-NN's kernels may ask for more than the reference
 kernels."""

@@ -14,9 +14,17 @@ from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 __all__ = ["MEMORY_MODELS", "TFLM_WITHOUT_OFFSETS", "MemoryModel", "MemoryName", "memory_model", "stated_model"]
 
 MemoryName = Literal[
-    "live", "paper", "serenity", "tflm", "litert", "ort", "torch", "tflm-reference", "tflm-cmsis-nn-dsp",
+    "live",
+    "paper",
+    "serenity",
+    "tflm",
+    "litert",
+    "ort",
+    "torch",
+    "tflm-reference",
+    "tflm-cmsis-nn-dsp",
     "tflm-cmsis-nn-mve",
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +68,26 @@ class MemoryModel:
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 _ORT_IN_PLACE = frozenset(
     {
-        "Relu", "LeakyRelu", "ThresholdedRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "Elu", "Selu", "Celu",
-        "Softplus", "Softsign", "Shrink", "Softmax", "LogSoftmax", "Cast", "Trilu", "ScatterElements",
+        "Relu",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Clip",
+        "Sigmoid",
+        "Tanh",
+        "HardSigmoid",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Softplus",
+        "Softsign",
+        "Shrink",
+        "Softmax",
+        "LogSoftmax",
+        "Cast",
+        "Trilu",
+        "ScatterElements",
     }
-)  # fmt: skip
+)
 """Kinds whose kernels allocate nothing, according to ONNX Runtime's profile; arithmetic (Add, Mul, Exp, ...) does."""
 
 _MODELS = (

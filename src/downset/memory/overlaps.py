@@ -33,7 +33,7 @@ __all__ = [
     "lag_bytes",
     "least_lag",
     "walk_of",
-]  # fmt: skip
+]
 
 KernelsName = Literal["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]
 KERNELS: tuple[KernelsName, ...] = get_args(KernelsName)

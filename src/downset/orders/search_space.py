@@ -106,6 +106,9 @@ def _reversed(problem: OrderProblem) -> OrderProblem:
     )
     predecessors = tuple(_turned(after, count) for after in reversed(successor_lists(problem.predecessors)))
     return OrderProblem(
-        predecessors, storages, tuple(reversed(problem.in_place)), problem.floor_bytes,
+        predecessors,
+        storages,
+        tuple(reversed(problem.in_place)),
+        problem.floor_bytes,
         tuple(reversed(problem.in_place_bytes)),
-    )  # fmt: skip
+    )

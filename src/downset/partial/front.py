@@ -162,9 +162,7 @@ class _Path(NamedTuple):
         while path is not None:
             parts += [] if path.option is None else [path.option.part]
             path = path.before
-        price = Price(
-            self.peak, self.macs, self.copied, self.operators, self.persistent, self.narrow, self.apart
-        )  # fmt: skip
+        price = Price(self.peak, self.macs, self.copied, self.operators, self.persistent, self.narrow, self.apart)
         return PartialPlan(tuple(parts[::-1]), price)
 
 
@@ -206,10 +204,19 @@ def _extend(reached: list[_Path], paths: Sequence[_Path], option: Option) -> Non
         less, moved = path.narrow + narrow, path.copied + copied
         reached.append(
             _Path(
-                path.macs + macs, path.persistent + persistent, less or moved, moved, path.operators + operators,
-                max(path.peak, peak), len(reached), less, max(path.apart, apart), path, option,
+                path.macs + macs,
+                path.persistent + persistent,
+                less or moved,
+                moved,
+                path.operators + operators,
+                max(path.peak, peak),
+                len(reached),
+                less,
+                max(path.apart, apart),
+                path,
+                option,
             )
-        )  # fmt: skip
+        )
 
 
 def _cheapest(paths: list[_Path]) -> list[_Path]:

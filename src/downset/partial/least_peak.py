@@ -75,7 +75,7 @@ class _SegmentBounds:
         output_bytes = max(
             (form.rows[tensor], -place, self._ending(tensor, segment.stop))
             for place, tensor in enumerate(segment.results)
-        )[2]  # fmt: skip
+        )[2]
         stay = sum(size for size, tensor in zip(nbytes, segment.inputs, strict=True) if pricing.stays(tensor, segment))
         return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + output_bytes)
 

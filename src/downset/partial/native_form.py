@@ -112,7 +112,18 @@ def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[i
     least_rows = 1 if walk_of(graph, op, model.kernels, one_row) == order else 2
     (kernel_rows, kernel_columns), (row_dilation, column_dilation) = layout.kernel, layout.dilations
     return [
-        1 + _WALKS.index(order), element_bytes(graph, op), batches, kernel_rows, row_dilation, read_columns,
-        layout.written[2], kernel_columns, layout.strides[1], column_dilation, layout.pads[1], depth, layout.written[3],
+        1 + _WALKS.index(order),
+        element_bytes(graph, op),
+        batches,
+        kernel_rows,
+        row_dilation,
+        read_columns,
+        layout.written[2],
+        kernel_columns,
+        layout.strides[1],
+        column_dilation,
+        layout.pads[1],
+        depth,
+        layout.written[3],
         least_rows,
-    ]  # fmt: skip
+    ]

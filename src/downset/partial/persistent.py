@@ -18,9 +18,17 @@ _NODE, _TENSOR, _MOVING, _NARROWER = 64, 24, 144, 44
 _CONVOLUTION, _CHANNELS = 28 + 80, (4, 32)
 """Bytes of parameters and data of a convolution; then (channels, bytes for these channels)."""
 _KEPT = {
-    "Add": 72, "Sub": 72, "Mul": 72, "AveragePool": 72, "MaxPool": 72, "Concat": 88, "Pad": 64, "Relu": 32, "Clip": 32,
+    "Add": 72,
+    "Sub": 72,
+    "Mul": 72,
+    "AveragePool": 72,
+    "MaxPool": 72,
+    "Concat": 88,
+    "Pad": 64,
+    "Relu": 32,
+    "Clip": 32,
     "tflite::SLICE": 0,
-}  # fmt: skip
+}
 """Bytes of parameters and data of other kinds."""
 _OTHERS = 72
 """The same for kinds that are not listed."""

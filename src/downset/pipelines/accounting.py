@@ -57,9 +57,14 @@ class Accounting:
 
 
 def accounting_of(
-    cluster: Cluster, *, comm: CommName = "resources", topology: TopologyName = "leader", source: str | None = None,
-    sink: str | None = None, window: int | None = None,
-) -> Accounting:  # fmt: skip
+    cluster: Cluster,
+    *,
+    comm: CommName = "resources",
+    topology: TopologyName = "leader",
+    source: str | None = None,
+    sink: str | None = None,
+    window: int | None = None,
+) -> Accounting:
     """The pricing options of `plan_pipeline`, with devices as indices. Raises UsageError for options that do not fit
     together or name no device of the cluster."""
     check_comm(comm)
@@ -80,9 +85,15 @@ def accounting_of(
 
 
 def judged(
-    problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting, *, below_s: float = math.inf,
-    deadline: float = math.inf, max_latency_s: float | None = None,
-) -> Judged | None:  # fmt: skip
+    problem: SplitProblem,
+    cluster: Cluster,
+    drafts: Drafted,
+    accounting: Accounting,
+    *,
+    below_s: float = math.inf,
+    deadline: float = math.inf,
+    max_latency_s: float | None = None,
+) -> Judged | None:
     """The stages with tasks, orders, period and latency; None if their load bound shows that the period is not below
     `below_s`.
 
@@ -143,9 +154,14 @@ def latency_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounti
 
 
 def too_slow(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, max_latency_s: float, least_s: float, *,
+    problem: SplitProblem,
+    cluster: Cluster,
+    accounting: Accounting,
+    max_latency_s: float,
+    least_s: float,
+    *,
     said: str = "",
-) -> InfeasibleError | LimitReached:  # fmt: skip
+) -> InfeasibleError | LimitReached:
     """The error to raise if no pipeline was found within a latency. It is InfeasibleError only if the limit is below
     the time in which all devices together compute a frame, else LimitReached. `least_s`: the least latency that was
     found."""

@@ -20,9 +20,15 @@ __all__ = ["blocks"]
 
 
 def blocks(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", max_latency_s: float | None = None,
-    leader: Leader = "most bytes", ties: Ties = "printed", deadline: float = float("inf"),
-) -> FoundPipeline:  # fmt: skip
+    problem: SplitProblem,
+    cluster: Cluster,
+    *,
+    comm: CommName = "resources",
+    max_latency_s: float | None = None,
+    leader: Leader = "most bytes",
+    ties: Ties = "printed",
+    deadline: float = float("inf"),
+) -> FoundPipeline:
     """`pico` on units joined up to the cuts that a single tensor crosses. Raises LimitReached as `pico` does."""
     cuts = [0, *(cut for cut in range(1, problem.cuts) if len(problem.crossing(cut)) <= 1), problem.cuts]
     coarse = joined(problem, cuts)

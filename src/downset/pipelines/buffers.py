@@ -126,9 +126,11 @@ def as_events(buffers: Sequence[Buffer]) -> list[events.TimedBuffer]:
 
 
 def placed(
-    tasks: Sequence[events.TimedTask], schedule: PipelineSchedule, buffers: Sequence[Buffer],
+    tasks: Sequence[events.TimedTask],
+    schedule: PipelineSchedule,
+    buffers: Sequence[Buffer],
     room_bytes: Mapping[int, float],
-) -> tuple[Buffer, ...]:  # fmt: skip
+) -> tuple[Buffer, ...]:
     """The buffers with places in the arenas of their devices. A fast placement is taken if it fits `room_bytes` of the
     device, else the best one found."""
     orders = tuple(order.turns for order in schedule.orders)

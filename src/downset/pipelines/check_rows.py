@@ -188,9 +188,14 @@ def _check_transfer(
 
 
 def _check_held(
-    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_HeldArea]], number: int, task: Task, tensor: int,
+    rows: PlanRows,
+    plan: Pipeline,
+    shares: dict[int, list[_HeldArea]],
+    number: int,
+    task: Task,
+    tensor: int,
     part: TensorArea,
-) -> None:  # fmt: skip
+) -> None:
     """Check that the device has the area from tasks before this one. Under `paper` a leader has all that the stage
     before made."""
     if not rows.form.bytes_per_row[tensor]:

@@ -112,8 +112,9 @@ def _with_messages(plan: Pipeline) -> list[float]:
             spent += costs.others_s if number not in (transfer.source, transfer.target) else 0.0
         spent += costs.others_s * [number != plan.entry, number != plan.exit].count(True)
         for end, cost, nbytes in (
-            (plan.entry, costs.frame, plan.frame_bytes), (plan.exit, costs.result, plan.result_bytes),
-        ):  # fmt: skip
+            (plan.entry, costs.frame, plan.frame_bytes),
+            (plan.exit, costs.result, plan.result_bytes),
+        ):
             spent += (end == number) * (cost.each_s + cost.byte_s * nbytes)
         own = [place for place, task in enumerate(plan.tasks) if task.transfer is None and task.device == number]
         whole = sum(seconds[place] for place in own)
@@ -258,9 +259,12 @@ def _check_period(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> N
 
 
 def _has_circle(
-    tails: npt.NDArray[np.int64], heads: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], nodes: int,
+    tails: npt.NDArray[np.int64],
+    heads: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    nodes: int,
     least: float,
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether the weights of some cycle sum to more than 0; relaxation would then not end (Bellman-Ford)."""
     distance = np.zeros(nodes)
     for _ in range(nodes + 1):

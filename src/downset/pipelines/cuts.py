@@ -85,9 +85,11 @@ def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
                 cheapest[part] = place
     kept = sorted({place for place, of_pieces in enumerate(chain.of_pieces) if of_pieces} | set(cheapest.values()))
     return CutChain(
-        tuple(chain.cuts[place] for place in kept), tuple(chain.carried[place] for place in kept),
-        tuple(chain.of_pieces[place] for place in kept), chain.exact,
-    )  # fmt: skip
+        tuple(chain.cuts[place] for place in kept),
+        tuple(chain.carried[place] for place in kept),
+        tuple(chain.of_pieces[place] for place in kept),
+        chain.exact,
+    )
 
 
 class _Carrying:

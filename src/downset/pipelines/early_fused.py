@@ -28,9 +28,14 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", fused: int | None = None,
-    below_s: float = float("inf"), deadline: float = float("inf"),
-) -> FoundPipeline:  # fmt: skip
+    problem: SplitProblem,
+    cluster: Cluster,
+    *,
+    comm: CommName = "resources",
+    fused: int | None = None,
+    below_s: float = float("inf"),
+    deadline: float = float("inf"),
+) -> FoundPipeline:
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
     not below `below_s` may be passed over; if all are, any plan is returned. After the deadline (a time of `clock.now`)
     the best plan so far is returned."""

@@ -34,9 +34,14 @@ def plan_by_every_method(
             continue
         try:
             plans[name] = plan_pipeline(
-                graph, cluster, method=name, max_latency_s=max_latency_s, time_limit_s=time_limit_s,
-                work_limit=work_limit, **priced,
-            )  # fmt: skip
+                graph,
+                cluster,
+                method=name,
+                max_latency_s=max_latency_s,
+                time_limit_s=time_limit_s,
+                work_limit=work_limit,
+                **priced,
+            )
         except (InfeasibleError, LimitReached):
             plans[name] = None
     return plans

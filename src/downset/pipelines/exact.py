@@ -78,9 +78,15 @@ def exact(
     that baselines may use, because they do not relay tensors; None: all. Raises InfeasibleError if it is proven that no
     plan is within the limits, and LimitReached if none was found; both state the least latency known."""
     asked = PlanRequest(
-        problem, cluster, accounting or Accounting(comm=comm), max_latency_s, time_limit_s, several_blocks,
-        forbidden, baseline_cuts,
-    )  # fmt: skip
+        problem,
+        cluster,
+        accounting or Accounting(comm=comm),
+        max_latency_s,
+        time_limit_s,
+        several_blocks,
+        forbidden,
+        baseline_cuts,
+    )
     if asked.accounting.topology == "direct":
         return _direct(asked)
     return _by_resources(asked) if asked.accounting.comm == "resources" else _by_equations(asked)
@@ -90,17 +96,15 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
     """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
     best = Incumbents(asked)
     searched = search_by_loads(
-        asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s,
-        forbidden=asked.forbidden,
-    )  # fmt: skip
+        asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s, forbidden=asked.forbidden
+    )
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.stages:  # transfers form a tree, so orders are found at once even after the deadline
         best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
     for guide in message_guides(asked.cluster):  # their plans are priced on the cluster itself
         result = search_by_loads(
-            asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED,
-            forbidden=asked.forbidden,
-        )  # fmt: skip
+            asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED, forbidden=asked.forbidden
+        )
         if result.stages:
             best.offer(result.stages)
     best.ask(QUICK)
@@ -127,9 +131,13 @@ def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     place = {device: k for k, device in enumerate(devices)}
     forbidden = frozenset((start, stop, place[one]) for start, stop, one in asked.forbidden if one in place)
     result = search_by_loads(
-        asked.problem, sub_cluster(asked.cluster, devices), asked.accounting.on(devices),
-        incumbent_s=best.period_s, time_limit_s=best.left_s(), forbidden=forbidden,
-    )  # fmt: skip
+        asked.problem,
+        sub_cluster(asked.cluster, devices),
+        asked.accounting.on(devices),
+        incumbent_s=best.period_s,
+        time_limit_s=best.left_s(),
+        forbidden=forbidden,
+    )
     if result.stages:
         best.offer(on_devices(result.stages, devices))
 
@@ -161,10 +169,15 @@ def _by_equations(asked: PlanRequest) -> FoundPipeline:
     best = Incumbents(asked)
     best.ask(QUICK)
     searched = search(
-        asked.problem, asked.cluster, comm="paper", max_latency_s=asked.max_latency_s, incumbent_s=best.period_s,
-        time_limit_s=asked.time_limit_s, several_blocks=asked.several_blocks,
+        asked.problem,
+        asked.cluster,
+        comm="paper",
+        max_latency_s=asked.max_latency_s,
+        incumbent_s=best.period_s,
+        time_limit_s=asked.time_limit_s,
+        several_blocks=asked.several_blocks,
         forbidden=asked.forbidden,
-    )  # fmt: skip
+    )
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.period_s < best.period_s:
         best.take(searched.period_s, searched.stages, None)
@@ -231,9 +244,14 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
         with contextlib.suppress(LimitReached):
             guides.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     best = direct(
-        problem, cluster, asked.accounting, limits,
-        total_bound_s=total_bound_s(problem, cluster, comm="resources"), led_drafts=guides, incumbent=led,
-    )  # fmt: skip
+        problem,
+        cluster,
+        asked.accounting,
+        limits,
+        total_bound_s=total_bound_s(problem, cluster, comm="resources"),
+        led_drafts=guides,
+        incumbent=led,
+    )
     if best is not None:
         return best
     raise LimitReached(

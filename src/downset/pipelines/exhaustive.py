@@ -56,9 +56,13 @@ def exhaustive(
 
 class _Enumeration:
     def __init__(
-        self, problem: SplitProblem, cluster: Cluster, accounting: Accounting, max_latency_s: float | None,
+        self,
+        problem: SplitProblem,
+        cluster: Cluster,
+        accounting: Accounting,
+        max_latency_s: float | None,
         deadline: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.problem, self.cluster, self.accounting = problem, cluster, accounting
         self.max_latency_s, self.deadline = max_latency_s, deadline
         self.latency_limit_s = math.inf if max_latency_s is None else max_latency_s
@@ -88,9 +92,14 @@ class _Enumeration:
             period, latency = period_and_latency(self.cluster, stages)
         else:
             judgement = judged(
-                self.problem, self.cluster, drafts, self.accounting,
-                below_s=self.least_s, deadline=self.deadline, max_latency_s=self.max_latency_s,
-            )  # fmt: skip
+                self.problem,
+                self.cluster,
+                drafts,
+                self.accounting,
+                below_s=self.least_s,
+                deadline=self.deadline,
+                max_latency_s=self.max_latency_s,
+            )
             if judgement is None:
                 return
             period, latency = judgement.period_s, judgement.latency_s

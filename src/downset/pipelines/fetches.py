@@ -27,9 +27,15 @@ __all__ = ["HaloBlocks", "frame_tasks"]
 
 
 def frame_tasks(
-    problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str, source: int | None = None,
-    sink: int | None = None, halo_blocks: HaloBlocks | None = None,
-) -> FrameTasks:  # fmt: skip
+    problem: SplitProblem,
+    cluster: Cluster,
+    drafts: Drafted,
+    *,
+    comm: str,
+    source: int | None = None,
+    sink: int | None = None,
+    halo_blocks: HaloBlocks | None = None,
+) -> FrameTasks:
     """The tasks of stages. `source` and `sink`: devices where frames appear and where results stay (None: the first and
     the last leader; without leaders the drafts' entry and exit). `halo_blocks`: blocks of halo exchange that were
     listed before for the same problem, cluster and comm; this call adds its own."""

@@ -85,9 +85,14 @@ class Incumbents:
         asked = self.asked
         self._seen.add(drafts)
         judgement = judged(
-            asked.problem, asked.cluster, drafts, asked.accounting, below_s=self.period_s,
-            deadline=max(late_s, self.begin + asked.time_limit_s), max_latency_s=asked.max_latency_s,
-        )  # fmt: skip
+            asked.problem,
+            asked.cluster,
+            drafts,
+            asked.accounting,
+            below_s=self.period_s,
+            deadline=max(late_s, self.begin + asked.time_limit_s),
+            max_latency_s=asked.max_latency_s,
+        )
         if judgement is None or judgement.period_s >= self.period_s:
             return False
         if asked.max_latency_s is not None and judgement.latency_s > asked.max_latency_s:
@@ -130,12 +135,17 @@ class Incumbents:
         # Sums of the papers are above what resources allow, so there every plan of a planner is judged.
         below = math.inf if self.by_resources else self.period_s
         answer = planner(
-            self._coarse, some,
+            self._coarse,
+            some,
             **planner.taken(
-                comm=self.asked.accounting.comm, accounting=self.asked.accounting.on(devices), below_s=below,
-                max_latency_s=self.asked.max_latency_s, time_limit_s=MOMENT_S, deadline=self.deadline,
+                comm=self.asked.accounting.comm,
+                accounting=self.asked.accounting.on(devices),
+                below_s=below,
+                max_latency_s=self.asked.max_latency_s,
+                time_limit_s=MOMENT_S,
+                deadline=self.deadline,
             ),
-        )  # fmt: skip
+        )
         self.offer(on_devices(on_cuts(answer.stages, self._cuts), devices), outside=planner in OUTSIDE)
 
     def _floor_s(self, planner: Method, some: Cluster) -> float:

@@ -43,9 +43,14 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
         if seconds <= 0:
             return None
         return search(
-            asked.problem, asked.cluster, max_latency_s=latency, time_limit_s=seconds,
-            several_blocks=asked.several_blocks, forbidden=asked.forbidden, least_latency=least,
-        )  # fmt: skip
+            asked.problem,
+            asked.cluster,
+            max_latency_s=latency,
+            time_limit_s=seconds,
+            several_blocks=asked.several_blocks,
+            forbidden=asked.forbidden,
+            least_latency=least,
+        )
 
     top = math.floor(math.log2(limit) * _STEPS)
     down, up = range(top, top - _BELOW * _STEPS, -1), range(top + 1, top + _STEPS * _ABOVE + 1)
@@ -76,9 +81,8 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
     for plan in baseline_plans(problem, cluster, comm=comm, baseline_cuts=asked.baseline_cuts):
         offer(plan)
     searched = search(
-        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s,
-        least_latency=True,
-    )  # fmt: skip
+        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s, least_latency=True
+    )
     offer(searched.stages)
     coarse, cuts = without_relays(problem, asked.baseline_cuts)
     for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):

@@ -221,9 +221,11 @@ def _bottleneck(costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]], d
 
 
 def _plan_stages(
-    count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
+    count: MemoryCount,
+    path: Path,
+    costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
     least_bytes: dict[tuple[int, int, int], int],
-) -> tuple[int, ...]:  # fmt: skip
+) -> tuple[int, ...]:
     """Count the memory of a path's stages with one frame inside, and enter it into `least_bytes` and `costs`. Source
     and sink are additional devices here."""
     first, drafts, asked = 0, [], count.accounting

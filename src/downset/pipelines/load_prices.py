@@ -21,9 +21,16 @@ from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import tiles
 
 __all__ = [
-    "FoundStage", "LoadAsked", "LoadDevice", "StripTables", "WorkClass", "compiled_problem", "drafts_of",
-    "strip_tables", "work_class",
-]  # fmt: skip
+    "FoundStage",
+    "LoadAsked",
+    "LoadDevice",
+    "StripTables",
+    "WorkClass",
+    "compiled_problem",
+    "drafts_of",
+    "strip_tables",
+    "work_class",
+]
 
 Tables = npt.NDArray[np.float64]
 
@@ -123,14 +130,17 @@ def compiled_problem(asked: LoadAsked) -> Any:
     return compiled.LoadProblem(
         compiled.LoadChain(
             {index: compiled.LoadSegment(tables) for index, tables in asked.tables.segments.items()},
-            list(asked.macs_before), list(asked.crossing_bytes),
+            list(asked.macs_before),
+            list(asked.crossing_bytes),
         ),
         [compiled.LoadDevice(*device) for device in asked.devices],
         compiled.PipelineNetwork(
             asked.per_byte, asked.latency, uniform=asked.uniform, overlap=asked.overlap, shared=asked.shared
         ),
-        source=asked.source, sink=asked.sink, forbidden=sorted(asked.forbidden),
-    )  # fmt: skip
+        source=asked.source,
+        sink=asked.sink,
+        forbidden=sorted(asked.forbidden),
+    )
 
 
 def drafts_of(stages: Sequence[FoundStage], order: Sequence[int]) -> Drafted:

@@ -18,7 +18,7 @@ from downset.pipelines.load_prices import (
     drafts_of,
     strip_tables,
     work_class,
-)  # fmt: skip
+)
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.round_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
 from downset.pipelines.scheduling.loads import load_bound_s
@@ -107,23 +107,39 @@ def load_asked(
 
 
 def _asked(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, form: Canonical, tables: StripTables,
+    problem: SplitProblem,
+    cluster: Cluster,
+    accounting: Accounting,
+    form: Canonical,
+    tables: StripTables,
     banned: frozenset[tuple[int, int, int]],
-) -> LoadAsked:  # fmt: skip
+) -> LoadAsked:
     described = [cluster.devices[device] for device in form.order]
     devices = [
         LoadDevice(
-            form.type[place], tables.classes.index(work_class(device)), form.speed[place],
-            form.speed[place] * device.peak_speed / device.speed, cluster.duplex(form.order[place]) == "full",
+            form.type[place],
+            tables.classes.index(work_class(device)),
+            form.speed[place],
+            form.speed[place] * device.peak_speed / device.speed,
+            cluster.duplex(form.order[place]) == "full",
         )
         for place, device in enumerate(described)
-    ]  # fmt: skip
+    ]
     source, sink = (-1 if end is None else form.order.index(end) for end in (accounting.source, accounting.sink))
     return LoadAsked(
-        tables, [float(macs) for macs in problem.least_macs_before()],
-        [float(nbytes) for nbytes in problem.cut_bytes()], devices, form.per_byte, form.latency, form.uniform,
-        cluster.network.overlap, cluster.network.kind == "shared", source, sink, banned,
-    )  # fmt: skip
+        tables,
+        [float(macs) for macs in problem.least_macs_before()],
+        [float(nbytes) for nbytes in problem.cut_bytes()],
+        devices,
+        form.per_byte,
+        form.latency,
+        form.uniform,
+        cluster.network.overlap,
+        cluster.network.kind == "shared",
+        source,
+        sink,
+        banned,
+    )
 
 
 def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:

@@ -154,9 +154,15 @@ def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, i
 
 
 def strip_bytes(
-    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool = True, room_bytes: float = math.inf,
+    problem: SplitProblem,
+    graph: Graph,
+    block: Block,
+    strip: Strip,
+    *,
+    ends: bool = True,
+    room_bytes: float = math.inf,
     seconds: float = math.inf,
-) -> int:  # fmt: skip
+) -> int:
     """The arena, in bytes, of a strip's activations in the order of least peak. Without `ends` the tensors that it is
     given or makes for others do not count. A fast placement is taken if it fits `room_bytes`, else the best one found.
     A strip of very many operators, or without time left, has the order of the file and a fast placement."""

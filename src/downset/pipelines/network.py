@@ -121,10 +121,16 @@ def _problem(
         inputs = tuple(item.tensor for item in described.inputs)
         ops.append(
             SplitOp(
-                described.macs_per_row, inputs, described.outputs, tuple(first for first, _ in tables),
-                tuple(last for _, last in tables), weights, described.whole, graph.ops[index].kind,
+                described.macs_per_row,
+                inputs,
+                described.outputs,
+                tuple(first for first, _ in tables),
+                tuple(last for _, last in tables),
+                weights,
+                described.whole,
+                graph.ops[index].kind,
             )
-        )  # fmt: skip
+        )
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across, axis=form.axis)
 
 
@@ -136,8 +142,9 @@ def _row_tables(output_rows: int, extent: int, mapped: AxisMap | None) -> tuple[
     rows = np.arange(output_rows + 1, dtype=np.int64)
     scale, per, low, high = mapped
     return (
-        np.clip((scale * rows + low) // per, 0, extent - 1), np.clip((scale * (rows - 1) + high) // per + 1, 1, extent)
-    )  # fmt: skip
+        np.clip((scale * rows + low) // per, 0, extent - 1),
+        np.clip((scale * (rows - 1) + high) // per + 1, 1, extent),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,15 @@ def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s:
     method = plan.evidence.method if plan.evidence.method in PIPELINERS else "exact"
     try:
         return plan_pipeline(
-            graph, sub_cluster(plan.cluster, left), method=method, comm=plan.comm, topology=plan.topology,
-            source=_named(plan.source), sink=_named(plan.sink), time_limit_s=time_limit_s,
-        )  # fmt: skip
+            graph,
+            sub_cluster(plan.cluster, left),
+            method=method,
+            comm=plan.comm,
+            topology=plan.topology,
+            source=_named(plan.source),
+            sink=_named(plan.sink),
+            time_limit_s=time_limit_s,
+        )
     except DownsetError as error:
         raise type(error)(f"without {', '.join(names)}: {error}" if names else str(error)) from None
 

@@ -19,7 +19,7 @@ from downset.pipelines.load_prices import (
     drafts_of,
     strip_tables,
     work_class,
-)  # fmt: skip
+)
 from downset.pipelines.paper_timing import CommName, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
@@ -114,10 +114,15 @@ def search(
         some = form.order[: MANY.bit_length() - 1]
         few = frozenset((start, stop, some.index(device)) for start, stop, device in forbidden if device in some)
         last = search(
-            problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s,
-            incumbent_s=min(incumbent_s, best.period_s), time_limit_s=left, several_blocks=several_blocks,
+            problem,
+            sub_cluster(cluster, some),
+            comm=comm,
+            max_latency_s=max_latency_s,
+            incumbent_s=min(incumbent_s, best.period_s),
+            time_limit_s=left,
+            several_blocks=several_blocks,
             forbidden=few,
-        )  # fmt: skip
+        )
         last = last._replace(stages=on_devices(last.stages, some))
     if last.period_s < best.period_s:
         best = best._replace(period_s=last.period_s, stages=last.stages)
@@ -177,9 +182,13 @@ def _work_class(device: Device, comm: CommName) -> WorkClass:
 
 
 def _asked(
-    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: CommName, tables: StripTables,
+    problem: SplitProblem,
+    cluster: Cluster,
+    form: Canonical,
+    comm: CommName,
+    tables: StripTables,
     banned: frozenset[tuple[int, int, int]],
-) -> LoadAsked:  # fmt: skip
+) -> LoadAsked:
     devices = []
     for place, device in enumerate(form.order):
         one, speed = cluster.devices[device], form.speed[place]
@@ -187,6 +196,16 @@ def _asked(
         devices.append(LoadDevice(form.type[place], tables.classes.index(_work_class(one, comm)), speed, peak, False))
     handover = [0.0 if comm == "paper" else float(nbytes) for nbytes in problem.cut_bytes()]
     return LoadAsked(
-        tables, [float(macs) for macs in problem.least_macs_before()], handover, devices, form.per_byte, form.latency,
-        form.uniform, cluster.network.overlap, cluster.network.kind == "shared", -1, -1, banned,
-    )  # fmt: skip
+        tables,
+        [float(macs) for macs in problem.least_macs_before()],
+        handover,
+        devices,
+        form.per_byte,
+        form.latency,
+        form.uniform,
+        cluster.network.overlap,
+        cluster.network.kind == "shared",
+        -1,
+        -1,
+        banned,
+    )

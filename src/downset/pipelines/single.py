@@ -13,9 +13,12 @@ __all__ = ["single", "single_draft"]
 
 
 def single(
-    problem: SplitProblem, cluster: Cluster, *, accounting: Accounting | None = None,
+    problem: SplitProblem,
+    cluster: Cluster,
+    *,
+    accounting: Accounting | None = None,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
-) -> FoundPipeline:  # fmt: skip
+) -> FoundPipeline:
     """One stage on the device of least load, of equals the first, among those that are not forbidden to run everything.
     The load counts what the device sends and receives as source or sink. Without `accounting`, and by the paper's
     equations, which have no source and sink, it is the fastest device. Complexity: O(devices). Raises InfeasibleError

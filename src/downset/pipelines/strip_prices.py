@@ -37,10 +37,18 @@ def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[St
         alpha_of = cluster.devices[tile.device].alpha_of
         strips.append(
             Strip(
-                tile.device, tile.start, tile.stop, macs, redundant, moved_bytes, in_bytes, out_bytes, tile.columns,
+                tile.device,
+                tile.start,
+                tile.stop,
+                macs,
+                redundant,
+                moved_bytes,
+                in_bytes,
+                out_bytes,
+                tile.columns,
                 {kind: _macs_of(problem, split, tile, kind) for kind in sorted(alpha_of)} if alpha_of else {},
             )
-        )  # fmt: skip
+        )
     return tuple(_exact_redundancy(strips, needed))
 
 
@@ -90,9 +98,12 @@ def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
 
 
 def _held(
-    problem: SplitProblem, split: Split, tile: Tile, spans: _Spans | None = None,
+    problem: SplitProblem,
+    split: Split,
+    tile: Tile,
+    spans: _Spans | None = None,
     keep: Callable[[int], object] | None = None,
-) -> Iterator[Rows]:  # fmt: skip
+) -> Iterator[Rows]:
     """The rows that a strip reads or makes, of tensors for which `keep` is true. `spans` remembers the needs of rows
     and columns of this block for its other tiles."""
     cached: _Spans = {} if spans is None else spans

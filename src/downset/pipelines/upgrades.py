@@ -68,9 +68,14 @@ def plan_upgraded(
         left_s = max(end - time.monotonic(), 0.1) / (len(wanted) - place)
         try:
             plans[added] = plan_pipeline(
-                graph, larger, method=method, max_latency_s=max_latency_s, time_limit_s=left_s, work_limit=work_limit,
+                graph,
+                larger,
+                method=method,
+                max_latency_s=max_latency_s,
+                time_limit_s=left_s,
+                work_limit=work_limit,
                 **priced,
-            )  # fmt: skip
+            )
         except (InfeasibleError, LimitReached):
             plans[added] = None
     return plans

@@ -94,18 +94,27 @@ class PlanSearch:
 
     def _ask(self, forbidden: Forbidden) -> FoundPipeline:
         answer: FoundPipeline = self.planner(
-            self.problem, self.cluster, comm=self.accounting.comm, accounting=self.accounting,
-            max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s,
-            forbidden=frozenset(forbidden), baseline_cuts=self.baseline_cuts,
-        )  # fmt: skip
+            self.problem,
+            self.cluster,
+            comm=self.accounting.comm,
+            accounting=self.accounting,
+            max_latency_s=self.max_latency_s,
+            time_limit_s=self.time_limit_s,
+            forbidden=frozenset(forbidden),
+            baseline_cuts=self.baseline_cuts,
+        )
         return answer
 
     def _judged(self, drafts: Drafted) -> Judged:
         # The orders are searched even if the method used up all the time.
         judgement = judged(
-            self.problem, self.cluster, drafts, self.accounting,
-            deadline=max(self.deadline, clock.now() + LAST_S), max_latency_s=self.max_latency_s,
-        )  # fmt: skip
+            self.problem,
+            self.cluster,
+            drafts,
+            self.accounting,
+            deadline=max(self.deadline, clock.now() + LAST_S),
+            max_latency_s=self.max_latency_s,
+        )
         assert judgement is not None  # a plan without limits always has a price
         return judgement
 
@@ -158,9 +167,14 @@ class PlanSearch:
         for drafts in plans:
             below = math.inf if self.fits is None else self.fits.judged.period_s
             other = judged(
-                self.problem, self.cluster, drafts, self.accounting, below_s=below, deadline=self.deadline,
+                self.problem,
+                self.cluster,
+                drafts,
+                self.accounting,
+                below_s=below,
+                deadline=self.deadline,
                 max_latency_s=self.max_latency_s,
-            )  # fmt: skip
+            )
             if other is None or other.period_s >= below:
                 continue
             counted = self.count.counted(other)
@@ -209,10 +223,13 @@ class PlanSearch:
     def _least_latency(self) -> tuple[float, Drafted]:
         return least_latency(
             PlanRequest(
-                self.problem, self.cluster, self.accounting, time_limit_s=max(self.time_limit_s, 1.0),
+                self.problem,
+                self.cluster,
+                self.accounting,
+                time_limit_s=max(self.time_limit_s, 1.0),
                 baseline_cuts=self.baseline_cuts,
             )
-        )  # fmt: skip
+        )
 
     def _too_large(self, answer: FoundPipeline) -> DownsetError:
         counted = self.count.counted(answer.judged or self._judged(answer.stages))

@@ -100,9 +100,15 @@ class ArenaView:
 
 
 def arena_view(
-    heading: str, graph: Graph, steps: Sequence[int], arena: Arena, *, memory: str | MemoryModel = "live",
-    beside: tuple[int, int] = (0, 0), bound_bytes: int | None = None,
-) -> ArenaView:  # fmt: skip
+    heading: str,
+    graph: Graph,
+    steps: Sequence[int],
+    arena: Arena,
+    *,
+    memory: str | MemoryModel = "live",
+    beside: tuple[int, int] = (0, 0),
+    bound_bytes: int | None = None,
+) -> ArenaView:
     """The view of an arena of a graph whose operators run in this order. `beside`: scratch and tail bytes.
     `bound_bytes`: a lower bound for every order and placement."""
     operators = order_operators(graph, steps, memory)

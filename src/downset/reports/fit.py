@@ -12,9 +12,20 @@ from downset.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, operator_name, shortened
 
 __all__ = [
-    "FRONT_COLUMNS", "SESSION_CAPTION", "SESSION_COLUMNS", "after_text", "fit_lines", "front_cells", "gain_line",
-    "overlap_line", "peak_lines", "ratio_text", "session_cells", "stopped_by", "verdict_lines",
-]  # fmt: skip
+    "FRONT_COLUMNS",
+    "SESSION_CAPTION",
+    "SESSION_COLUMNS",
+    "after_text",
+    "fit_lines",
+    "front_cells",
+    "gain_line",
+    "overlap_line",
+    "peak_lines",
+    "ratio_text",
+    "session_cells",
+    "stopped_by",
+    "verdict_lines",
+]
 
 
 SESSION_COLUMNS = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
@@ -59,9 +70,18 @@ def stopped_by(result: Fit) -> StoppedBy:
 
 
 FRONT_COLUMNS = (
-    "segments", "arena", "head", "tail", "tail on Cortex-M", "taken", "more MACs", "operators", "file",
-    "ms", "against original",
-)  # fmt: skip
+    "segments",
+    "arena",
+    "head",
+    "tail",
+    "tail on Cortex-M",
+    "taken",
+    "more MACs",
+    "operators",
+    "file",
+    "ms",
+    "against original",
+)
 
 
 def front_cells(row: FrontRow) -> tuple[str, ...]:

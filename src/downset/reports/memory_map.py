@@ -14,9 +14,17 @@ from downset.reports.charts import Chart, Curve, Label, Level, Mark, Moment, leg
 from downset.text import format_bytes, format_size, printable
 
 __all__ = [
-    "MOVED", "arena_chart", "largest_records", "limit_above", "live_chart", "memory_map", "moved_steps", "scale_bytes",
-    "steps_axis", "strip_chart",
-]  # fmt: skip
+    "MOVED",
+    "arena_chart",
+    "largest_records",
+    "limit_above",
+    "live_chart",
+    "memory_map",
+    "moved_steps",
+    "scale_bytes",
+    "steps_axis",
+    "strip_chart",
+]
 
 MOVED = ("moved", "moved operator (bar above the strip)")
 """The style of operators that moved, and what a legend says of it."""
@@ -143,9 +151,17 @@ def arena_chart(
         levels.append(Level(limit_bytes, f"limit {format_bytes(limit_bytes)} B", "limit"))
     y = Axis(0, 1.04 * tallest_bytes, "bytes", "bytes")
     return Chart(
-        f"Memory map, {view.heading}", x, y, tuple(marks), tuple(labels), (), tuple(levels),
-        (Moment(view.peak_step + 0.5, "peak"),), height_px, bare=bool(view.operators),
-    )  # fmt: skip
+        f"Memory map, {view.heading}",
+        x,
+        y,
+        tuple(marks),
+        tuple(labels),
+        (),
+        tuple(levels),
+        (Moment(view.peak_step + 0.5, "peak"),),
+        height_px,
+        bare=bool(view.operators),
+    )
 
 
 def _short(name: str) -> str:

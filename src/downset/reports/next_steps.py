@@ -23,9 +23,17 @@ from downset.sessions import SessionTaken
 from downset.text import format_bytes, format_seconds, printable, shortened
 
 __all__ = [
-    "arena_next_steps", "listed", "next_steps", "objects_next_steps", "order_next_steps", "ranked", "remedy_lines",
-    "step_lines", "steps_json", "without_small",
-]  # fmt: skip
+    "arena_next_steps",
+    "listed",
+    "next_steps",
+    "objects_next_steps",
+    "order_next_steps",
+    "ranked",
+    "remedy_lines",
+    "step_lines",
+    "steps_json",
+    "without_small",
+]
 
 _LARGEST = 3
 """The most tensors at the peak for which a step is computed."""

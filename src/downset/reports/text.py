@@ -24,9 +24,18 @@ from downset.text import format_bytes, printable, shortened
 __all__ = ["LISTED", "report"]
 
 _Alone = (
-    Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pipeline | Fit | Recomputation | OrderReport
+    Order
+    | Arena
+    | SharedObjects
+    | Together
+    | StagePlan
+    | StageResult
+    | Pipeline
+    | Fit
+    | Recomputation
+    | OrderReport
     | RecomputeReport
-)  # fmt: skip
+)
 
 LISTED = 10
 """Tensors that live at the peak and are listed, the largest ones."""
@@ -172,13 +181,21 @@ def _lines(plan: object) -> list[str]:
         return str(plan).split("\n")
     if isinstance(plan, Recomputation):
         names = ", ".join(map(_shown, plan.recomputed)) or "nothing"
-        return [*_lines(plan.order), f"cost {plan.cost:,.6g}{'  proven least' if plan.evidence.proven else ''}",
-                f"run twice: {names}"]  # fmt: skip
+        return [
+            *_lines(plan.order),
+            f"cost {plan.cost:,.6g}{'  proven least' if plan.evidence.proven else ''}",
+            f"run twice: {names}",
+        ]
     if isinstance(plan, Fit):
         verdict = verdict_lines(plan)
         told = fit_lines(plan)[len(verdict) :]
-        return [*map(printable, verdict), f"{printable(plan.model)} on {plan.target}", *_figures(plan),
-                *map(printable, told), *step_lines(next_steps(plan))]  # fmt: skip
+        return [
+            *map(printable, verdict),
+            f"{printable(plan.model)} on {plan.target}",
+            *_figures(plan),
+            *map(printable, told),
+            *step_lines(next_steps(plan)),
+        ]
     raise UsageError(f"there is no report of a {type(plan).__name__}")
 
 

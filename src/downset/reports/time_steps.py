@@ -102,9 +102,12 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
 
 
 _FURTHER = {
-    "timings": "--budget-timings", "max_ops": "--max-ops", "max_groups": "--max-groups", "endings": "--endings",
+    "timings": "--budget-timings",
+    "max_ops": "--max-ops",
+    "max_groups": "--max-groups",
+    "endings": "--endings",
     "work": "--work-limit",
-}  # fmt: skip
+}
 """The options of `downset stage` by the fields of StageLimits; that of `seconds` takes a unit."""
 
 

@@ -156,9 +156,16 @@ def _optimised(path: Named, shapes: Shapes | None) -> Iterator[Path]:
 
 
 def compare_outputs(
-    first: Named, second: Named, *, runtime: RuntimeName, shapes: Shapes | None = None, seed: int = 0,
-    ordered: bool = False, inputs: Sequence[Named] = (), proof: Proof | None = None,
-) -> Comparison:  # fmt: skip
+    first: Named,
+    second: Named,
+    *,
+    runtime: RuntimeName,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    ordered: bool = False,
+    inputs: Sequence[Named] = (),
+    proof: Proof | None = None,
+) -> Comparison:
     """Run both files in `runtime` (litert, tflm, ort, or torch, which runs code in the files) on the same inputs, and
     compare their outputs. The inputs follow one another in one session, so that states are compared, too. Tensors
     inside that both files have are compared where the runtime shows them.

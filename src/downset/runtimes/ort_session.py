@@ -30,15 +30,31 @@ from downset.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.text import brief
 
 __all__ = [
-    "apart_here", "measure_here", "optimise_here", "process_here", "program_here", "run_here", "run_on_here",
+    "apart_here",
+    "measure_here",
+    "optimise_here",
+    "process_here",
+    "program_here",
+    "run_here",
+    "run_on_here",
     "time_here",
-]  # fmt: skip
+]
 
 _NUMPY = {
-    "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
-    "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
+    "float": "float32",
+    "float16": "float16",
+    "double": "float64",
+    "int64": "int64",
+    "int32": "int32",
+    "int16": "int16",
+    "int8": "int8",
+    "uint8": "uint8",
+    "uint16": "uint16",
+    "uint32": "uint32",
+    "uint64": "uint64",
+    "bool": "bool",
     "string": "str",
-}  # fmt: skip
+}
 
 _RUNS = 3
 """Runs of a measured session: from the second on, ONNX Runtime uses the memory pattern of the first."""

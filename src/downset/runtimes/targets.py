@@ -156,16 +156,27 @@ def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> list[str]:
 
 _TARGETS = (
     Target(
-        "tflm", (".tflite",), "tflm", ("litert", "tflm"),
-        place=_place_tflm, measure=_measure_tflm, offsets=True, fixed_overhead=True,
+        "tflm",
+        (".tflite",),
+        "tflm",
+        ("litert", "tflm"),
+        place=_place_tflm,
+        measure=_measure_tflm,
+        offsets=True,
+        fixed_overhead=True,
     ),
     Target("litert", (".tflite",), "litert", ("litert",), place=_place_litert, measure=_measure_litert),
     Target(
-        "ort", (".onnx",), "ort", ("ort",), prepare=_prepare_ort, file_order=True,
+        "ort",
+        (".onnx",),
+        "ort",
+        ("ort",),
+        prepare=_prepare_ort,
+        file_order=True,
         sessions=Sessions(DEFAULT, FITTED, _measure_ort, _narrow_ort, ort.process_growth, ort.time_sessions),
     ),
     Target("torch", (".onnx", ".pt2"), "torch", ("ort",), measure=_measure_torch),
-)  # fmt: skip
+)
 TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}
 
 

@@ -65,10 +65,18 @@ def plan_stages(
     bound = stages.cost_s if proven else stages.bound_s
     evidence = Evidence(planner.name, stages.cost_s, bound, proven, stages.timings, seconds)
     plan = StagePlan(
-        units, stages.stages, barriers=True, device="", device_name="", versions="", dtype="",
-        batch=1 if graph is None else batch_or_one(graph), threads=0,
-        model="" if graph is None else fingerprint(graph), evidence=evidence,
-    )  # fmt: skip
+        units,
+        stages.stages,
+        barriers=True,
+        device="",
+        device_name="",
+        versions="",
+        dtype="",
+        batch=1 if graph is None else batch_or_one(graph),
+        threads=0,
+        model="" if graph is None else fingerprint(graph),
+        evidence=evidence,
+    )
     if graph is not None:
         verify_stages(graph, plan)
     return plan

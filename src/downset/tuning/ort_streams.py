@@ -154,12 +154,17 @@ def time_streams(
         config.write_bytes(streams_file(streams))
         # If there are as many threads as streams, ONNX Runtime runs all streams on one thread.
         sessions = [
-            SessionSettings("streams", {
-                "execution_mode": "ExecutionMode.ORT_PARALLEL", "intra_op_num_threads": each,
-                "inter_op_num_threads": lanes + 1,
-            }, {OPTION: str(config)})
+            SessionSettings(
+                "streams",
+                {
+                    "execution_mode": "ExecutionMode.ORT_PARALLEL",
+                    "intra_op_num_threads": each,
+                    "inter_op_num_threads": lanes + 1,
+                },
+                {OPTION: str(config)},
+            )
             for each in dict.fromkeys((1, threads))
-        ]  # fmt: skip
+        ]
         apart = ort.outputs_apart(path, [sequential, *sessions], shapes=shapes, seed=seed)
         tried = _seconds(path, [sequential, *sessions], runs, shapes, seed)
         best = min(range(len(sessions)), key=lambda index: float(np.median(tried[:, index + 1])))

@@ -30,9 +30,15 @@ from downset.tuning.search import Progress, StageLimits, Variant, further_limits
 __all__ = ["CANDIDATES", "check_candidate", "tune_stages"]
 
 CANDIDATES = (
-    "sequential", "greedy", "parallel, barriers", "parallel", "merge", "both, barriers", "both",
+    "sequential",
+    "greedy",
+    "parallel, barriers",
+    "parallel",
+    "merge",
+    "both, barriers",
+    "both",
     *(f"{name}, {variant}" for variant in VARIANTS if variant for name in ("sequential", "greedy", "both")),
-)  # fmt: skip
+)
 """The names of all candidates that a network can have."""
 
 
@@ -139,10 +145,19 @@ def tune_stages(
     proven = bound <= fastest
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
     plan = StagePlan(
-        variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
-        type_in_common(graph, device.dtype), batch_or_one(graph), device.threads, fingerprint(graph), evidence,
+        variants[chosen.variant].units.units,
+        chosen.stages,
+        chosen.barriers,
+        device.kind,
+        device.name,
+        device.versions,
+        type_in_common(graph, device.dtype),
+        batch_or_one(graph),
+        device.threads,
+        fingerprint(graph),
+        evidence,
         chosen.variant,
-    )  # fmt: skip
+    )
     verify_stages(variants[chosen.variant].graph, plan)
     cast = cast_text(graph, device.dtype)
     notes = [cast] if cast else []
@@ -163,10 +178,19 @@ def tune_stages(
         if cast and len(beside) > 2:
             notes.append(f"ONNX Runtime was timed in the file's own element types, not in {plan.dtype}")
     return StageResult(
-        plan, timed.candidates, plain.timer.used, bound if proven else None, speedup, why, tuple(dict.fromkeys(notes)),
-        () if chosen.variant else tuple(alone), beside, () if chosen.variant else _unit_names(graph, plan.units),
-        asked is not None, further,
-    )  # fmt: skip
+        plan,
+        timed.candidates,
+        plain.timer.used,
+        bound if proven else None,
+        speedup,
+        why,
+        tuple(dict.fromkeys(notes)),
+        () if chosen.variant else tuple(alone),
+        beside,
+        () if chosen.variant else _unit_names(graph, plan.units),
+        asked is not None,
+        further,
+    )
 
 
 def _different(offered: Sequence[StageCandidate]) -> tuple[list[StageCandidate], dict[str, str]]:

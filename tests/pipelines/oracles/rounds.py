@@ -45,9 +45,16 @@ class _PipelineSearch:
     """The number of MACs that take as long as one moved byte."""
 
     def __init__(
-        self, problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool,
-        latency_limit_s: float, several_blocks: bool, least_latency: bool,
-    ) -> None:  # fmt: skip
+        self,
+        problem: SplitProblem,
+        devices: Canonical,
+        handover: list[int],
+        overlap: bool,
+        shared: bool,
+        latency_limit_s: float,
+        several_blocks: bool,
+        least_latency: bool,
+    ) -> None:
         self.problem, self.devices, self.handover = problem, devices, handover
         self.overlap, self.shared, self.latency_limit_s = overlap, shared, latency_limit_s
         self.several_blocks, self.least_latency = several_blocks, least_latency
@@ -81,9 +88,13 @@ class _PipelineSearch:
         return max(label[0], label[1]) if self.shared else label[0]
 
     def following(
-        self, used: tuple[int, ...], cut: int, head: int, label: tuple[float, float, float, list[Any]],
+        self,
+        used: tuple[int, ...],
+        cut: int,
+        head: int,
+        label: tuple[float, float, float, list[Any]],
         sets: Iterable[tuple[int, ...]],
-    ) -> Iterator[tuple[tuple[tuple[int, ...], int, int], tuple[float, float, float, list[Any]]]]:  # fmt: skip
+    ) -> Iterator[tuple[tuple[tuple[int, ...], int, int], tuple[float, float, float, list[Any]]]]:
         for extra in sets:
             if not any(extra) or any(a + b > c for a, b, c in zip(used, extra, self.counts, strict=True)):
                 continue
@@ -137,9 +148,13 @@ class _PipelineSearch:
         return self.blocks[key]
 
     def extended(
-        self, segment: SegmentPrices, layers: list[list[tuple[float, float, tuple[int, ...]]]],
-        members: tuple[int, ...], k: int, place: int,
-    ) -> list[list[tuple[float, float, tuple[int, ...]]]]:  # fmt: skip
+        self,
+        segment: SegmentPrices,
+        layers: list[list[tuple[float, float, tuple[int, ...]]]],
+        members: tuple[int, ...],
+        k: int,
+        place: int,
+    ) -> list[list[tuple[float, float, tuple[int, ...]]]]:
         """All ways to give the next device rows, by the row at which they end."""
         if clock.now() > self.deadline:
             raise clock.TimeIsUp

@@ -18,9 +18,13 @@ _LOOKS_S = 0.2
 
 @contextmanager
 def joined_cluster(
-    names: Sequence[str], *, head: str | None, keys: str | os.PathLike[str] | None, joins_s: float,
+    names: Sequence[str],
+    *,
+    head: str | None,
+    keys: str | os.PathLike[str] | None,
+    joins_s: float,
     told: Callable[[str], None] = lambda _: None,
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """Join a cluster with these devices, as `cluster` makes it. Everything that it starts ends with the context.
 
     Raises LimitReached naming the devices that did not join within `joins_s` seconds, and the errors of `cluster`."""

@@ -98,9 +98,14 @@ def check_devices(names: Sequence[str]) -> None:
 
 
 def measure_cluster(
-    names: Sequence[str], probes: Sequence[Probe], *, effort: Effort | None = None, what: str = "standard probes",
-    told: Told = lambda _: None, ready: Callable[[], None] = lambda: None,
-) -> MeasuredCluster:  # fmt: skip
+    names: Sequence[str],
+    probes: Sequence[Probe],
+    *,
+    effort: Effort | None = None,
+    what: str = "standard probes",
+    told: Told = lambda _: None,
+    ready: Callable[[], None] = lambda: None,
+) -> MeasuredCluster:
     """Measure these devices of the cluster that this process has joined. `told` is called with what is being done, and
     `ready` when all devices have answered and before anything is measured.
 

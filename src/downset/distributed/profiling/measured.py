@@ -49,21 +49,31 @@ def measured_cluster(measured: MeasuredCluster) -> Cluster:
     cost processor time as measured."""
     devices = tuple(
         Device(
-            device.name, device.rates.mac_per_s, alpha_of=dict(device.rates.alpha_of),
-            bytes_per_s=device.rates.bytes_per_s or device.rates.mac_per_s * 1e3, memory_bytes=device.memory_bytes,
-            runtime_bytes=device.runtime_bytes, messages=device.messages,
+            device.name,
+            device.rates.mac_per_s,
+            alpha_of=dict(device.rates.alpha_of),
+            bytes_per_s=device.rates.bytes_per_s or device.rates.mac_per_s * 1e3,
+            memory_bytes=device.memory_bytes,
+            runtime_bytes=device.runtime_bytes,
+            messages=device.messages,
         )
         for device in measured.devices
-    )  # fmt: skip
+    )
     links = tuple(
         Link(pair, one.bytes_per_s, one.latency_s, one.occupied_bytes_per_s, one.occupied_latency_s)
         for pair, one in sorted(measured.links.items())
     )
     common = measured.common
     network = Network(
-        measured.kind, common.bytes_per_s, common.latency_s, overlap=True, links=links, duplex=measured.duplex,
-        occupied_bytes_per_s=common.occupied_bytes_per_s, occupied_latency_s=common.occupied_latency_s,
-    )  # fmt: skip
+        measured.kind,
+        common.bytes_per_s,
+        common.latency_s,
+        overlap=True,
+        links=links,
+        duplex=measured.duplex,
+        occupied_bytes_per_s=common.occupied_bytes_per_s,
+        occupied_latency_s=common.occupied_latency_s,
+    )
     return Cluster(devices, network)
 
 

@@ -76,9 +76,15 @@ def _standard() -> Iterator[Probe]:
     onnx = optional_library("onnx", what="making probes", extra="cluster")
     helper = onnx.helper
     for channels, out, size, kernel in (
-        (3, 32, 112, 3), (32, 64, 56, 3), (64, 64, 56, 3), (128, 128, 28, 3), (256, 256, 14, 3), (64, 128, 56, 1),
-        (128, 256, 28, 1), (256, 512, 14, 1),
-    ):  # fmt: skip
+        (3, 32, 112, 3),
+        (32, 64, 56, 3),
+        (64, 64, 56, 3),
+        (128, 128, 28, 3),
+        (256, 256, 14, 3),
+        (64, 128, 56, 1),
+        (128, 256, 28, 1),
+        (256, 512, 14, 1),
+    ):
         node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[kernel // 2] * 4)
         yield _built([node], (1, channels, size, size), {"w": (out, channels, kernel, kernel), "b": (out,)})
     for channels, size in ((64, 56), (256, 28)):
@@ -103,8 +109,9 @@ def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, t
     constants = [onnx.numpy_helper.from_array(np.zeros(of, np.float32), name) for name, of in weights.items()]
     model = onnx.helper.make_model(
         onnx.helper.make_graph(nodes, "probe", [given], [result], constants),
-        opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8,
-    )  # fmt: skip
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
     model = onnx.shape_inference.infer_shapes(model)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "probe.onnx"

@@ -15,9 +15,12 @@ _FOLLOWING = 16
 
 
 def seconds_a_message(
-    groups: Sequence[Group], *, send: Callable[[tuple[int, int]], Any],
-    first_of: Callable[[Sequence[Any]], Sequence[Any]], arrived: Callable[[Any, tuple[int, int]], None],
-) -> list[float]:  # fmt: skip
+    groups: Sequence[Group],
+    *,
+    send: Callable[[tuple[int, int]], Any],
+    first_of: Callable[[Sequence[Any]], Sequence[Any]],
+    arrived: Callable[[Any, tuple[int, int]], None],
+) -> list[float]:
     """Seconds from one arrival to the next, for each group. Each message that arrives is followed by the next one of
     its pair. All groups send at the same time.
 

@@ -25,9 +25,14 @@ class Calls:
     `lost` is called with the device to blame for an answer that does not come, `failed` with every other error."""
 
     def __init__(
-        self, fleet: Fleet, events: Events, health: Health, *, lost: Callable[[str, str], None],
+        self,
+        fleet: Fleet,
+        events: Events,
+        health: Health,
+        *,
+        lost: Callable[[str, str], None],
         failed: Callable[[BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._fleet, self._events, self._health = fleet, events, health
         self._lost, self._failed = lost, failed
         self._life: dict[str, int] = {}
@@ -54,9 +59,15 @@ class Calls:
             return None
 
     def call(
-        self, device: str, method: str, *arguments: Any, then: Callable[[Any], None],
-        wanted: Callable[[], bool] = _always, sender: str = "", refused: Callable[[BaseException], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        device: str,
+        method: str,
+        *arguments: Any,
+        then: Callable[[Any], None],
+        wanted: Callable[[], bool] = _always,
+        sender: str = "",
+        refused: Callable[[BaseException], None] | None = None,
+    ) -> None:
         """Call a method of a device. `then` is called with the answer if it is still `wanted`. `sender`: the device to
         blame if what the called device fetches is gone. `refused` is called with the device's own errors, in place of
         `failed`."""

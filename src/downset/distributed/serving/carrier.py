@@ -55,7 +55,7 @@ class Carrier:
 
     def bring(
         self, device: str, shards: Iterable[str], *, then: Callable[[int], None], wanted: Callable[[], bool]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Bring a device the shards that it does not have; `then` is called with the bytes that were sent."""
         missing = deque(shard for shard in shards if shard not in self._shards_of.get(device, ()))
         carried = 0
@@ -119,14 +119,19 @@ class Carrier:
         last = placing.arrived_bytes + len(piece) == len(placing.data)
         self._next_s[device] = math.inf
         self._calls.call(
-            device, "place", placing.shard, placing.arrived_bytes, piece, last,
+            device,
+            "place",
+            placing.shard,
+            placing.arrived_bytes,
+            piece,
+            last,
             then=lambda removed: self._arrived(device, placing, len(piece), begun_s, removed),
             refused=lambda error: self._refused(device, error),
-        )  # fmt: skip
+        )
 
     def _arrived(
         self, device: str, placing: _ShardTransfer, nbytes: int, begun_s: float, removed: Collection[str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._placing.get(device) is not placing:
             return
         now = time.monotonic()
@@ -147,8 +152,9 @@ class Carrier:
         if removed:
             _log.warning(
                 "device %s removed %d shards that it did not use for longest: its folder of shards is full",
-                device, len(removed),
-            )  # fmt: skip
+                device,
+                len(removed),
+            )
 
     def _refused(self, device: str, error: BaseException) -> None:
         _log.warning("nothing more is placed ahead on %s: %s", device, error)

@@ -31,9 +31,13 @@ _MOST_LOCAL = 64
 
 @contextmanager
 def cluster(
-    devices: Sequence[str], *, head: str | None = None, keys: str | os.PathLike[str] | None = None,
-    store_bytes: int = LEAST_STORE_BYTES, threads: int = 0,
-) -> Iterator[RayFleet]:  # fmt: skip
+    devices: Sequence[str],
+    *,
+    head: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    store_bytes: int = LEAST_STORE_BYTES,
+    threads: int = 0,
+) -> Iterator[RayFleet]:
     """Start Ray's head and join it. Everything that was started ends with the context, or with this process.
 
     `head`: HOST:PORT to listen on for devices on which `downset worker` runs. `keys`: the folder that `downset keys

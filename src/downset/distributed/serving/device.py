@@ -75,9 +75,8 @@ class ServingDevice:
     references into arrays."""
 
     def __init__(
-        self, name: str, *, threads: int = 0, fetch: Fetch = _as_it_is, watched: bool = False,
-        folder: str | None = None,
-    ) -> None:  # fmt: skip
+        self, name: str, *, threads: int = 0, fetch: Fetch = _as_it_is, watched: bool = False, folder: str | None = None
+    ) -> None:
         self._name, self._fetch = name, fetch
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
         chosen = folder or os.environ.get("DOWNSET_SHARDS")
@@ -102,9 +101,13 @@ class ServingDevice:
     def describe(self) -> dict[str, Any]:
         """Versions, process, number of cores, and the shards on its disk."""
         return {
-            **versions(), "python": platform.python_version(), "pid": os.getpid(), "cores": os.cpu_count() or 1,
-            "threads": self._threads, "shards": self._kept.names(),
-        }  # fmt: skip
+            **versions(),
+            "python": platform.python_version(),
+            "pid": os.getpid(),
+            "cores": os.cpu_count() or 1,
+            "threads": self._threads,
+            "shards": self._kept.names(),
+        }
 
     def ping(self) -> dict[str, Any]:
         """A sign of life, with the memory of the process in bytes."""

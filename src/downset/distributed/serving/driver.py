@@ -327,9 +327,13 @@ class Driver:
         def carried(nbytes: int) -> None:
             move.bytes += nbytes
             self._calls.call(
-                device, "begin", move.number, move.deployment.programs[device], wanted=lambda: not move.over,
+                device,
+                "begin",
+                move.number,
+                move.deployment.programs[device],
+                wanted=lambda: not move.over,
                 then=lambda missing: self._opened(move, device, missing),
-            )  # fmt: skip
+            )
 
         self._carrier.bring(device, move.deployment.shards[device], then=carried, wanted=lambda: not move.over)
 
@@ -352,9 +356,15 @@ class Driver:
             return
         now = time.monotonic()
         self._run = PipelineRun(
-            move.number, move.deployment, self._calls, self.record, self._health, self._pace, self._finished,
+            move.number,
+            move.deployment,
+            self._calls,
+            self.record,
+            self._health,
+            self._pace,
+            self._finished,
             spare_frames=self._settings.spare_frames,
-        )  # fmt: skip
+        )
         self._move = None
         if not self._is_ready:
             self._is_ready = True
@@ -368,8 +378,11 @@ class Driver:
             self.record.event(event)
             _log.warning(
                 "planned again: %.2f s; %d bytes of shards moved, and opened, in %.2f s; %d frames begin again",
-                event.plan_s, event.moved_bytes, event.move_s, event.replayed,
-            )  # fmt: skip
+                event.plan_s,
+                event.moved_bytes,
+                event.move_s,
+                event.replayed,
+            )
         if self._members.alive <= {device.name for device in move.deployment.plan.cluster.devices}:
             self._prepare()
         else:  # a device has come back while this plan was made and placed

@@ -27,9 +27,14 @@ class Membership:
     why a device does not fit the driver."""
 
     def __init__(
-        self, devices: Sequence[str], calls: Calls, health: Health, *, joined: Callable[[str, Mapping[str, Any]], None],
+        self,
+        devices: Sequence[str],
+        calls: Calls,
+        health: Health,
+        *,
+        joined: Callable[[str, Mapping[str, Any]], None],
         refused: Callable[[BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._calls, self._health, self._joined, self._refused = calls, health, joined, refused
         self.alive: set[str] = set()
         self._tries_s = dict.fromkeys(devices, 0.0)
@@ -46,9 +51,7 @@ class Membership:
             if device in nodes and device not in self.alive and now >= at_s:
                 self._tries_s[device] = now + _STARTING_S  # not again while it starts
                 self._calls.start(device)
-                self._calls.call(
-                    device, "describe", then=partial(self._described, device), refused=self._refused
-                )  # fmt: skip
+                self._calls.call(device, "describe", then=partial(self._described, device), refused=self._refused)
 
     def _described(self, device: str, told: Mapping[str, Any]) -> None:
         ours = versions()

@@ -43,7 +43,7 @@ __all__ = [
     "ray_host",
     "start_node",
     "working_folder",
-]  # fmt: skip
+]
 
 LOCAL_ADDRESS = "127.0.0.1"
 """The one address at which Ray's processes listen on loopback alone; at every other they listen on all interfaces."""
@@ -230,9 +230,13 @@ def start_node(options: NodeOptions) -> NodeProcess:
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", guard, removed, *command],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd=options.folder,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=options.folder,
             env={**os.environ, **common_environment(), **options.environment},
-        )  # fmt: skip
+        )
     except BaseException:
         os.close(log)
         raise

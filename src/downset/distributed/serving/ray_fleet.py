@@ -24,9 +24,15 @@ __all__ = ["RayDevice", "RayFleet"]
 GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
 """The threads of a device by task: computations run one after another, all other calls at the same time."""
 _GROUP_OF = {
-    "compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive", "keep": "setup",
-    "place": "setup", "begin": "setup",
-}  # fmt: skip
+    "compute": "compute",
+    "send": "send",
+    "result": "send",
+    "enter": "receive",
+    "receive": "receive",
+    "keep": "setup",
+    "place": "setup",
+    "begin": "setup",
+}
 _log = logging.getLogger("downset.serving")
 _CONNECTS_S = 60.0
 _RESOURCE = device_resource("")
@@ -70,9 +76,7 @@ class RayDevice(ServingDevice):
 class RayFleet:
     """The driver's connection to a cluster. A process can have one at a time, because Ray's connection is global."""
 
-    def __init__(
-        self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0
-    ) -> None:  # fmt: skip
+    def __init__(self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0) -> None:
         self.local_nodes: tuple[NodeProcess, ...] = ()
         """The nodes of devices that were started on this machine."""
         self._environment = {**common_environment(), **environment}
@@ -138,9 +142,14 @@ class RayFleet:
         with environment_with(self._environment), addresses_kept():
             self._read_settings()
             self._ray.init(
-                address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
-                configure_logging=False, logging_level=logging.ERROR, job_config=self._without_paths(),
-            )  # fmt: skip
+                address=self._head,
+                _node_ip_address=self._address,
+                namespace="downset",
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.ERROR,
+                job_config=self._without_paths(),
+            )
 
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
         """Raise UnsupportedError if the head's node has ended, or the time is over."""

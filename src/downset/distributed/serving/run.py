@@ -48,9 +48,17 @@ class PipelineRun:
     """One run. `finished` is called with a frame and its outputs. Frame numbers of a run begin at 0."""
 
     def __init__(
-        self, number: int, deployment: Deployment, calls: Calls, record: ServeRecord, health: Health, pace: Pace,
-        finished: Callable[[SubmittedFrame, list[Array]], None], *, spare_frames: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        number: int,
+        deployment: Deployment,
+        calls: Calls,
+        record: ServeRecord,
+        health: Health,
+        pace: Pace,
+        finished: Callable[[SubmittedFrame, list[Array]], None],
+        *,
+        spare_frames: int | None = None,
+    ) -> None:
         self.number, self.deployment, self.over = number, deployment, False
         self._calls, self._record, self._health, self._pace = calls, record, health, pace
         self._finished = finished
@@ -82,9 +90,14 @@ class PipelineRun:
         what = f"frame {frame.index}: {nbytes} bytes from the driver to device {entry}"
         self._waits["frame", number] = self._waited(what, entry, "a frame on its way to it", self._driver_s(nbytes))
         self._calls.call(
-            entry, "enter", self.number, number, held, wanted=self._wanted,
+            entry,
+            "enter",
+            self.number,
+            number,
+            held,
+            wanted=self._wanted,
             then=lambda value: self._entered(number, float(value["seconds"])),
-        )  # fmt: skip
+        )
 
     def _wanted(self) -> bool:
         return not self.over
@@ -97,9 +110,11 @@ class PipelineRun:
     def go_on(self) -> None:
         """Let in all frames and give out all tasks that can begin now."""
         while (
-            self._entering and self._entering[0] in self._here and self._dispatch.has_room
+            self._entering
+            and self._entering[0] in self._here
+            and self._dispatch.has_room
             and self._returning < _RETURNING
-        ):  # fmt: skip
+        ):
             number = self._entering.popleft()
             self._here.discard(number)
             admitted = self._dispatch.admit()
@@ -121,9 +136,14 @@ class PipelineRun:
         what = f"frame {number}, stage {task.stage}, block {task.block}: computing on device {device}"
         self._waits[instance] = Wait(what, begun_s, device)
         self._calls.call(
-            device, "compute", self.number, instance.frame, steps, wanted=self._wanted,
+            device,
+            "compute",
+            self.number,
+            instance.frame,
+            steps,
+            wanted=self._wanted,
             then=lambda value: self._computed(instance, device, dict(zip(steps, value["seconds"], strict=True))),
-        )  # fmt: skip
+        )
 
     def _shard(self, step: int) -> str:
         """The shard that a task of the plan computes, which names the computation in all plans."""
@@ -139,8 +159,12 @@ class PipelineRun:
             self._pace.took(device, self._shard(step), number, seconds)
             _log.debug(
                 "frame %d, stage %d, block %d, device %s: computed in %.4f s",
-                number, task.stage, task.block, device, seconds,
-            )  # fmt: skip
+                number,
+                task.stage,
+                task.block,
+                device,
+                seconds,
+            )
         self._done(instance)
 
     def _transfer(self, instance: Instance, task: Task, step: int) -> None:
@@ -155,9 +179,16 @@ class PipelineRun:
         sent = self._calls.send(source, self.number, instance.frame, step)
         if sent is not None:
             self._calls.call(
-                target, "receive", self.number, instance.frame, step, [sent], wanted=self._wanted,
-                sender=source, then=lambda value: self._moved(instance, task, step, float(value["seconds"])),
-            )  # fmt: skip
+                target,
+                "receive",
+                self.number,
+                instance.frame,
+                step,
+                [sent],
+                wanted=self._wanted,
+                sender=source,
+                then=lambda value: self._moved(instance, task, step, float(value["seconds"])),
+            )
 
     def _moved(self, instance: Instance, task: Task, step: int, seconds: float) -> None:
         assert task.transfer is not None
@@ -168,8 +199,13 @@ class PipelineRun:
         del self._waits[instance]
         _log.debug(
             "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
-            number, task.stage, source, target, task.transfer.nbytes, seconds,
-        )  # fmt: skip
+            number,
+            task.stage,
+            source,
+            target,
+            task.transfer.nbytes,
+            seconds,
+        )
         self._done(instance)
 
     def _done(self, instance: Instance) -> None:
@@ -181,9 +217,13 @@ class PipelineRun:
             planned_s = self._driver_s(self._plan.result_bytes)
             self._waits["result", instance.frame] = self._waited(what, leaves, "a result of it", planned_s)
             self._calls.call(
-                leaves, "result", self.number, instance.frame, wanted=self._wanted,
+                leaves,
+                "result",
+                self.number,
+                instance.frame,
+                wanted=self._wanted,
                 then=lambda value: self._returned(instance.frame, value),
-            )  # fmt: skip
+            )
 
     def _returned(self, number: int, outputs: list[Array]) -> None:
         self._returning -= 1

@@ -68,7 +68,7 @@ class RunningPipeline:
 
     def __init__(
         self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox, *, spare_frames: int | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._graph, self._driver, self._inbox, self._closes = graph, driver, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
         self.capacity = 2 * window + spare_frames_of(plan, spare_frames) + _WAITING_FRAMES
@@ -86,7 +86,7 @@ class RunningPipeline:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[dict[str, Array]]:

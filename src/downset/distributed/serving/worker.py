@@ -78,9 +78,7 @@ def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
             raise UnsupportedError(f"Ray's node ended {early} times soon after its start: {said}")
 
 
-def _serve_once(
-    options: WorkerOptions, address: str, host: str, port: int, told: Callable[[str], None]
-) -> str:  # fmt: skip
+def _serve_once(options: WorkerOptions, address: str, host: str, port: int, told: Callable[[str], None]) -> str:
     """Run the node until it ends; returns the last line that Ray wrote."""
     folder = working_folder()
     own = {
@@ -93,10 +91,15 @@ def _serve_once(
     try:
         node = start_node(
             NodeOptions(
-                address, folder, head=f"{host}:{port}", device=options.name, environment=own,
-                object_store_bytes=options.object_store_bytes, remove_folder=True,
+                address,
+                folder,
+                head=f"{host}:{port}",
+                device=options.name,
+                environment=own,
+                object_store_bytes=options.object_store_bytes,
+                remove_folder=True,
             )
-        )  # fmt: skip
+        )
         told(f"{options.name}: joins the head at {options.head} from {address}")
         while not node.wait(_LOOKS_S):
             pass

@@ -120,10 +120,17 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
             frame_columns = max((span[1] for span in columns if span is not None), default=0)
             blocks.append(
                 ShardBlock(
-                    number, place, block.ops, block.frame_rows, strips, block.axis, columns, frame_columns,
+                    number,
+                    place,
+                    block.ops,
+                    block.frame_rows,
+                    strips,
+                    block.axis,
+                    columns,
+                    frame_columns,
                     block.rule != "leader",
                 )
-            )  # fmt: skip
+            )
     return blocks
 
 

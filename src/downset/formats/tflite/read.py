@@ -27,10 +27,30 @@ from downset.text import printable, shell_word
 __all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables"]
 
 DTYPES = {
-    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
-    9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
-    17: "int4", 18: "bfloat16", 19: "int2", 20: "uint4", 21: "float8e4m3fn", 22: "float8e5m2",
-}  # fmt: skip
+    0: "float32",
+    1: "float16",
+    2: "int32",
+    3: "uint8",
+    4: "int64",
+    5: "string",
+    6: "bool",
+    7: "int16",
+    8: "complex64",
+    9: "int8",
+    10: "float64",
+    11: "complex128",
+    12: "uint64",
+    13: "resource",
+    14: "variant",
+    15: "uint32",
+    16: "uint16",
+    17: "int4",
+    18: "bfloat16",
+    19: "int2",
+    20: "uint4",
+    21: "float8e4m3fn",
+    22: "float8e5m2",
+}
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
 _DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)

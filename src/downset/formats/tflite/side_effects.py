@@ -13,11 +13,22 @@ Variable = tuple[bytes, bytes]
 
 _BARRIERS = frozenset(
     {
-        "ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE",
-        "IF", "READ_VARIABLE", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "STABLEHLO_CUSTOM_CALL", "STABLEHLO_WHILE",
+        "ASSIGN_VARIABLE",
+        "CALL",
+        "CALL_ONCE",
+        "HASHTABLE",
+        "HASHTABLE_FIND",
+        "HASHTABLE_IMPORT",
+        "HASHTABLE_SIZE",
+        "IF",
+        "READ_VARIABLE",
+        "STABLEHLO_CASE",
+        "STABLEHLO_COMPOSITE",
+        "STABLEHLO_CUSTOM_CALL",
+        "STABLEHLO_WHILE",
         "WHILE",
     }
-)  # fmt: skip
+)
 """Operators that may read and write what no tensor holds."""
 
 

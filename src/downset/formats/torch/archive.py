@@ -31,10 +31,27 @@ _PICKLE = b"\x80"
 TRUST = "PyTorch itself reads it with --trust (trust=True), which runs code that the file brings"
 
 DTYPES = {
-    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
-    10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8e4m3fn", 30: "float8e5m2",
-    31: "float8e4m3fnuz", 32: "float8e5m2fnuz", 33: "float8e8m0", 34: "uint32", 35: "uint64",
-}  # fmt: skip
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    10: "complex64",
+    11: "complex128",
+    12: "bool",
+    13: "bfloat16",
+    28: "uint16",
+    29: "float8e4m3fn",
+    30: "float8e5m2",
+    31: "float8e4m3fnuz",
+    32: "float8e5m2fnuz",
+    33: "float8e8m0",
+    34: "uint32",
+    35: "uint64",
+}
 """Element types by their numbers in the file."""
 _RAW_BYTES = {"bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"}
 STRIDED = 7

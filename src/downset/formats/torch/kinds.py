@@ -39,10 +39,25 @@ _BINARY = {
 }
 _ELEMENTWISE = {
     **_BINARY,
-    "relu": "Relu", "relu_": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardswish": "HardSwish", "exp": "Exp",
-    "silu": "Swish", "silu_": "Swish", "sqrt": "Sqrt", "abs": "Abs", "neg": "Neg", "erf": "Erf", "log": "Log",
-    "flatten": "Reshape", "view": "Reshape", "reshape": "Reshape", "squeeze": "Squeeze", "unsqueeze": "Unsqueeze",
-}  # fmt: skip
+    "relu": "Relu",
+    "relu_": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "hardswish": "HardSwish",
+    "exp": "Exp",
+    "silu": "Swish",
+    "silu_": "Swish",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "neg": "Neg",
+    "erf": "Erf",
+    "log": "Log",
+    "flatten": "Reshape",
+    "view": "Reshape",
+    "reshape": "Reshape",
+    "squeeze": "Squeeze",
+    "unsqueeze": "Unsqueeze",
+}
 """Kinds of operators that need no attributes. A reshape has the shape of its output tensor."""
 
 

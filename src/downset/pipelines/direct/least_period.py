@@ -68,9 +68,12 @@ class DirectSpace:
 
 
 def direct_space(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, *,
+    problem: SplitProblem,
+    cluster: Cluster,
+    accounting: Accounting,
+    *,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
-) -> DirectSpace:  # fmt: skip
+) -> DirectSpace:
     form = canonical(cluster)
     if form.sets() > _STATES:
         form = rounded(form, _STATES, faster=True)
@@ -87,9 +90,13 @@ def direct_space(
 
 
 def _batches(
-    problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads,
-    accounting: Accounting, forbidden: frozenset[tuple[int, int, int]],
-) -> tuple[Batch, ...]:  # fmt: skip
+    problem: SplitProblem,
+    cluster: Cluster,
+    kinds: Sequence[DeviceType],
+    reads: Reads,
+    accounting: Accounting,
+    forbidden: frozenset[tuple[int, int, int]],
+) -> tuple[Batch, ...]:
     """All segments, in batches of segments whose devices may have the same roles."""
     source, sink = accounting.source, accounting.sink
     groups: dict[int, list[tuple[int, int]]] = {}
@@ -143,9 +150,13 @@ class _ReachableCuts:
         return self.traced(labels, tables)
 
     def labels(
-        self, labels: npt.NDArray[np.float64], tables: _Tables, stop: int, before: npt.NDArray[np.int64],
+        self,
+        labels: npt.NDArray[np.float64],
+        tables: _Tables,
+        stop: int,
+        before: npt.NDArray[np.int64],
         added: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.float64]:  # fmt: skip
+    ) -> npt.NDArray[np.float64]:
         """The label behind a stage of the devices `added`, by start and pair of states; minus infinity if there is
         none."""
         left = labels[:stop][:, before] - tables.needs[:stop, stop][:, added]

@@ -83,9 +83,14 @@ class DirectDrafts:
         if drafts not in self.loads_of:
             asked = self.accounting
             frame = frame_tasks(
-                self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink,
+                self.problem,
+                self.cluster,
+                drafts,
+                comm=asked.comm,
+                source=asked.source,
+                sink=asked.sink,
                 halo_blocks=self.halo_blocks,
-            )  # fmt: skip
+            )
             timed, resources = timed_tasks(self.cluster, frame)
             loads = loads_s(timed, len(resources))
             by_device: dict[int, float] = {}
@@ -150,9 +155,13 @@ class DirectDrafts:
         key = (start, stop, device, role)
         if key not in self._limits:
             table = segment_bytes(
-                self.problem, start, stop, self.reads, frame_is_held=self.accounting.source is not None,
+                self.problem,
+                start,
+                stop,
+                self.reads,
+                frame_is_held=self.accounting.source is not None,
                 results_are_held=self.accounting.sink is not None,
-            )  # fmt: skip
+            )
             self._limits[key] = limits_of(self.cluster, self.kinds[device], table, role)
         return self._limits[key]
 

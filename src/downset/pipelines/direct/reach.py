@@ -51,9 +51,14 @@ class Batch:
 
 
 def batch_of(
-    cluster: Cluster, kinds: Sequence[DeviceType], segments: Sequence[tuple[int, int]], tables: Sequence[SegmentBytes],
-    roles: Mapping[int, Sequence[bool]], needed: Sequence[int], banned: frozenset[tuple[int, int, int]],
-) -> Batch:  # fmt: skip
+    cluster: Cluster,
+    kinds: Sequence[DeviceType],
+    segments: Sequence[tuple[int, int]],
+    tables: Sequence[SegmentBytes],
+    roles: Mapping[int, Sequence[bool]],
+    needed: Sequence[int],
+    banned: frozenset[tuple[int, int, int]],
+) -> Batch:
     """The batch of these segments. `roles`: by role, the types that have a device which may have it. `banned`: (start,
     stop, device) that are forbidden."""
     rows = np.array([table.rows for table in tables], np.int64)
@@ -79,11 +84,13 @@ def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_SegmentL
             uppers = [np.append(np.minimum.accumulate(one[-2::-1])[::-1], one[-1]) for one in uppers]
         joined.append(
             _SegmentLimits(
-                np.concatenate(uppers), np.concatenate([one.lower for one in many]),
-                np.concatenate([one.final for one in many]), np.array([one.fixed for one in many]),
+                np.concatenate(uppers),
+                np.concatenate([one.lower for one in many]),
+                np.concatenate([one.final for one in many]),
+                np.array([one.fixed for one in many]),
                 np.array([one.idle for one in many]),
             )
-        )  # fmt: skip
+        )
     return joined
 
 

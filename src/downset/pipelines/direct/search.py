@@ -58,9 +58,15 @@ class DirectLimits:
 
 
 def direct(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: DirectLimits, *, total_bound_s: float,
-    led_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
-) -> FoundPipeline | None:  # fmt: skip
+    problem: SplitProblem,
+    cluster: Cluster,
+    accounting: Accounting,
+    limits: DirectLimits,
+    *,
+    total_bound_s: float,
+    led_drafts: Iterable[Drafted],
+    incumbent: FoundPipeline | None,
+) -> FoundPipeline | None:
     """The best plan found until the deadline, at least as good as the incumbent; None if there is none within the
     limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound on the
     period of all pipelines."""
@@ -79,9 +85,12 @@ def direct(
     for asked in ("any blocks", "one block"):
         bounds.ask(asked, min(best.period_s, top), _NEAR)
     guide = least_period(
-        lambda period: space.stages(period, "guide"), at_least_s=bounds.of["one block"].bound_s, at_most_s=top,
-        close=_NEAR, deadline=limits.deadline,
-    )  # fmt: skip
+        lambda period: space.stages(period, "guide"),
+        at_least_s=bounds.of["one block"].bound_s,
+        at_most_s=top,
+        close=_NEAR,
+        deadline=limits.deadline,
+    )
     beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], led_drafts)
     at_least, vain = bounds.of["any blocks"].bound_s, 0
     for drafts in beginnings:
@@ -127,9 +136,12 @@ class _Bounds:
         before = self.of.get(asked)
         at_least = max(self.total_s, before.bound_s if before else 0.0)
         asked_periods = least_period(
-            lambda period: self.space.stages(period, asked), at_least_s=min(at_least, at_most_s), at_most_s=at_most_s,
-            close=close, deadline=self.deadline,
-        )  # fmt: skip
+            lambda period: self.space.stages(period, asked),
+            at_least_s=min(at_least, at_most_s),
+            at_most_s=at_most_s,
+            close=close,
+            deadline=self.deadline,
+        )
         self.states += asked_periods.asked * self.space.pairs.states
         tried = before.tried if before else ()
         self.of[asked] = Relaxed(

@@ -70,8 +70,8 @@ class SegmentBytes:
 
 
 def segment_bytes(
-    problem: SplitProblem, start: int, stop: int, reads: Reads, *, frame_is_held: bool, results_are_held: bool,
-) -> SegmentBytes:  # fmt: skip
+    problem: SplitProblem, start: int, stop: int, reads: Reads, *, frame_is_held: bool, results_are_held: bool
+) -> SegmentBytes:
     """The tables of units [start, stop). `frame_is_held`: a device of a later stage may hold the frame already, as the
     source. `results_are_held`: a device of an earlier stage may keep results, as the sink. The bytes of such devices
     are left out."""

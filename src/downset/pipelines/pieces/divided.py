@@ -77,8 +77,10 @@ def _part(problem: PieceProblem, before: Sequence[int], chosen: Sequence[int], d
     groups = [tuple(before), *((v,) for v in chosen)] if before else [(v,) for v in chosen]
     number = {v: place for place, group in enumerate(groups) for v in group}
     vertices = tuple(tuple(sorted(op for v in group for op in problem.vertices[v])) for group in groups)
-    layers = tuple(diameter if len(group) > 1 or (before and not place) else problem.layers[group[0]]
-                   for place, group in enumerate(groups))  # fmt: skip
+    layers = tuple(
+        diameter if len(group) > 1 or (before and not place) else problem.layers[group[0]]
+        for place, group in enumerate(groups)
+    )
     masks = [0] * len(groups)
     for v, place in number.items():
         for earlier in bits(problem.predecessors[v]):

@@ -181,9 +181,13 @@ def earliest_starts(graph: EventGraph, period: float) -> npt.NDArray[np.float64]
 
 
 def window_needed(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[TimedBuffer] = (), *,
+    tasks: Sequence[TimedTask],
+    schedule: Schedule,
+    period: float,
+    buffers: Iterable[TimedBuffer] = (),
+    *,
     deadline: float = math.inf,
-) -> int:  # fmt: skip
+) -> int:
     """The least window with which the schedule has this period, which it must have with some window. After the deadline
     (a time of `clock.now`) a window that is large enough."""
     graph = event_graph(tasks, schedule, buffers, window=False)

@@ -73,9 +73,13 @@ class Scheduled:
 
 
 def cyclic_schedule(
-    tasks: Sequence[TimedTask], resources: int, *, medium: int | None = None, window: int | None = None,
+    tasks: Sequence[TimedTask],
+    resources: int,
+    *,
+    medium: int | None = None,
+    window: int | None = None,
     deadline: float = math.inf,
-) -> Scheduled:  # fmt: skip
+) -> Scheduled:
     """The best orders found with at most `window` frames inside (None: as many as help); of equal periods the orders
     that need the fewest frames. A larger window never gives a longer period. `medium`: the resource that transfers hold
     in addition to both ends, if there is one. After the deadline (a time of `clock.now`) the best orders so far, at

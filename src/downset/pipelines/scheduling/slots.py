@@ -32,9 +32,13 @@ __all__ = ["conflicts", "fewest_slots"]
 
 
 def fewest_slots(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[TimedBuffer], *,
+    tasks: Sequence[TimedTask],
+    schedule: Schedule,
+    period: float,
+    buffers: Sequence[TimedBuffer],
+    *,
     deadline: float = math.inf,
-) -> tuple[TimedBuffer, ...]:  # fmt: skip
+) -> tuple[TimedBuffer, ...]:
     """The buffers with slots that keep the period. No single buffer can have one slot less.
 
     Each buffer first has as many slots as frames are in it if every task starts as early as it can. Then slots are
@@ -56,9 +60,13 @@ class _Fewer:
     """Whether the period stays with one slot less. From the known starts only nodes that move are followed."""
 
     def __init__(
-        self, tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[TimedBuffer],
+        self,
+        tasks: Sequence[TimedTask],
+        schedule: Schedule,
+        period: float,
+        buffers: Sequence[TimedBuffer],
         slots: Sequence[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
         plain = event_graph(tasks, schedule)
         arcs = [(one, two, place) for place, b in enumerate(held) for one in b.users for two in b.writers]

@@ -63,9 +63,14 @@ def fit_page(fit: Fit) -> Page:
     ]
     model = fit.memory if fit.ships_plan else fit.target
     facts = (
-        ("model", fit.model), ("target", target), ("operators", f"{len(fit.graph.ops):,}"), ("memory model", model),
-        ("shipped", fit.shipped), ("right with the kernels", fit.assumed_kernels or ""), *_conditions(fit),
-    )  # fmt: skip
+        ("model", fit.model),
+        ("target", target),
+        ("operators", f"{len(fit.graph.ops):,}"),
+        ("memory model", model),
+        ("shipped", fit.shipped),
+        ("right with the kernels", fit.assumed_kernels or ""),
+        *_conditions(fit),
+    )
     shown = tuple(fact for fact in facts if fact[1])
     return Page(page_title(fit), _subtitle(fit), _verdict(fit), tuple(sections), shown)
 
@@ -74,10 +79,20 @@ def _conditions(fit: Fit) -> tuple[tuple[str, str], ...]:
     """The conditions of the figures: limits of the searches, the session's settings, the command and the versions."""
     limit = "none" if fit.time_limit_s == math.inf else format_seconds(fit.time_limit_s)
     settings = fit.session
-    session = "" if settings is None else ", ".join(
-        [settings.name, *(f"{name}={value}" for part in (settings.options, settings.config, settings.arena)
-                          for name, value in part.items())]
-    )  # fmt: skip
+    session = (
+        ""
+        if settings is None
+        else ", ".join(
+            [
+                settings.name,
+                *(
+                    f"{name}={value}"
+                    for part in (settings.options, settings.config, settings.arena)
+                    for name, value in part.items()
+                ),
+            ]
+        )
+    )
     return (
         ("time limit", limit),
         ("work limit", "" if fit.work_limit is None else f"{fit.work_limit:,}"),
@@ -98,16 +113,26 @@ def fit_views(fit: Fit) -> list[ArenaView]:
     graph = fit.original or fit.graph
     same = not fit.rewrites and len(graph.ops) == len(fit.graph.ops)  # the bound is that of the shipped graph
     before = arena_view(
-        "before", graph, range(len(graph.ops)), fit.before, memory=fit.target,
-        beside=_beside(fit, "original", fit.before.arena_bytes), bound_bytes=fit.arena.bound if same else None,
-    )  # fmt: skip
+        "before",
+        graph,
+        range(len(graph.ops)),
+        fit.before,
+        memory=fit.target,
+        beside=_beside(fit, "original", fit.before.arena_bytes),
+        bound_bytes=fit.arena.bound if same else None,
+    )
     if not fit.ships_plan:
         return [replace(before, heading="as the file is")]
     plan = fit.together
     after = arena_view(
-        "after", fit.graph, plan.order.steps, plan.arena, memory=fit.memory,
-        beside=_beside(fit, fit.shipped, plan.arena.arena_bytes), bound_bytes=fit.arena.bound,
-    )  # fmt: skip
+        "after",
+        fit.graph,
+        plan.order.steps,
+        plan.arena,
+        memory=fit.memory,
+        beside=_beside(fit, fit.shipped, plan.arena.arena_bytes),
+        bound_bytes=fit.arena.bound,
+    )
     return [before, after]
 
 
@@ -147,12 +172,15 @@ def _verdict(fit: Fit) -> Verdict:
         latency = fit.taken.latency
         first = measured.rows[0].latency if measured is not None and measured.rows else None
         before = f"{format_seconds(first.run_s)} → " if first is not None else ""
-        numbers.append(("one run, measured", f"{before}{format_seconds(latency.run_s)}",
-                        ratio_text(latency)))  # fmt: skip
+        numbers.append(("one run, measured", f"{before}{format_seconds(latency.run_s)}", ratio_text(latency)))
     gained = gain_line(fit)
     if fit.ram is None:
-        return Verdict("good" if fit.arena.after < fit.arena.before or fit.arena.proven else "plain", gained,
-                       fit.not_measured and f"Not measured: {fit.not_measured}", tuple(numbers))  # fmt: skip
+        return Verdict(
+            "good" if fit.arena.after < fit.arena.before or fit.arena.proven else "plain",
+            gained,
+            fit.not_measured and f"Not measured: {fit.not_measured}",
+            tuple(numbers),
+        )
     ram = fit.ram
     if ram.state == "fits":
         head = (
@@ -202,15 +230,30 @@ def _already(fit: Fit) -> str:
 
 def _figures(fit: Fit) -> Table:
     rows = [
-        (name, format_bytes(figure.before), format_bytes(figure.after), format_bytes(figure.bound),
-         gap_cell(figure.after, figure.bound),
-         "yes" if figure.proven else "no", "analytic, by the memory model")
+        (
+            name,
+            format_bytes(figure.before),
+            format_bytes(figure.after),
+            format_bytes(figure.bound),
+            gap_cell(figure.after, figure.bound),
+            "yes" if figure.proven else "no",
+            "analytic, by the memory model",
+        )
         for name, figure in (("peak of live bytes", fit.peak), ("arena", fit.arena))
-    ]  # fmt: skip
+    ]
     if fit.measured is not None:
         what = "held" if fit.measured.rows else "measured"
-        rows.append((f"{what} in {fit.measured.runtime}", format_bytes(fit.measured.before),
-                     after_text(fit.measured), "", "", "", "measured"))  # fmt: skip
+        rows.append(
+            (
+                f"{what} in {fit.measured.runtime}",
+                format_bytes(fit.measured.before),
+                after_text(fit.measured),
+                "",
+                "",
+                "",
+                "measured",
+            )
+        )
     columns = ("bytes", "before", "after", "lower bound", "gap", "proven", "how it is known")
     return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))
 
@@ -273,8 +316,15 @@ def _strips(fit: Fit) -> ChartGroup:
     table = Table(
         FRONT_COLUMNS, tuple(cells), numeric=frozenset(range(1, len(FRONT_COLUMNS))), caption="Plans in strips"
     )
-    figure = trade_figure(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
-                          original=len(fit.front), cost=("more multiply-adds", "share"), held="bytes")  # fmt: skip
+    figure = trade_figure(
+        f"Memory against arithmetic: segments in strips ({what}).",
+        points,
+        table,
+        chosen=chosen,
+        original=len(fit.front),
+        cost=("more multiply-adds", "share"),
+        held="bytes",
+    )
     if fit.ram is not None and fit.ram.state == "fits" and not any(row.ships for row in fit.front):
         return replace(figure, note="What ships fits the limit without strips, so that nothing is computed in strips.")
     return figure
@@ -302,8 +352,12 @@ def _traffic(fit: Fit) -> list[Section]:
         (format_bytes(row.on_chip_bytes), format_bytes(row.before.total_bytes), format_bytes(row.after.total_bytes))
         for row in fit.traffic
     )
-    table = Table(("on chip, bytes", "moved before", "moved after"), rows, numeric=frozenset({0, 1, 2}),
-                  caption="Bytes that move between the chip and the memory outside it (simulated)")  # fmt: skip
+    table = Table(
+        ("on chip, bytes", "moved before", "moved after"),
+        rows,
+        numeric=frozenset({0, 1, 2}),
+        caption="Bytes that move between the chip and the memory outside it (simulated)",
+    )
     return [Section("Off-chip traffic", (table,))]
 
 

@@ -45,8 +45,13 @@ def memory_figure(
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
     said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1], drawn)) if part)
-    return ChartGroup(f"Memory map: each rectangle is a {drawn}, as wide as its lifetime and as high as its bytes.",
-                  tuple(charts), legend, tables, said)  # fmt: skip
+    return ChartGroup(
+        f"Memory map: each rectangle is a {drawn}, as wide as its lifetime and as high as its bytes.",
+        tuple(charts),
+        legend,
+        tables,
+        said,
+    )
 
 
 def largest_tensors(view: ArenaView, drawn: str = "tensor") -> str:
@@ -69,8 +74,9 @@ def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order")
     legend = legend_of(styles)
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
-    return ChartGroup("Operators in their order, and the bytes that live while each runs.", tuple(charts), legend,
-                  (operators,))  # fmt: skip
+    return ChartGroup(
+        "Operators in their order, and the bytes that live while each runs.", tuple(charts), legend, (operators,)
+    )
 
 
 def legend_of(styles: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -104,8 +110,12 @@ def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[s
             (name, *(described if has_tensors else ()), format_bytes(nbytes), *(part for two in places for part in two))
         )
     headings = [f" {view.heading}" if len(views) > 1 else "" for view in views]
-    columns = (drawn, *(("shape", "made by") if has_tensors else ()), "bytes",
-               *(part for heading in headings for part in (f"offset{heading}", f"steps{heading}")))  # fmt: skip
+    columns = (
+        drawn,
+        *(("shape", "made by") if has_tensors else ()),
+        "bytes",
+        *(part for heading in headings for part in (f"offset{heading}", f"steps{heading}")),
+    )
     first = 3 if has_tensors else 1
     numeric = frozenset(range(first, len(columns)))
     return Table(columns, tuple(rows), tuple(ids.values()), numeric, caption=f"{drawn}s".capitalize()), ids
@@ -116,10 +126,12 @@ def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[t
     keys = list(dict.fromkeys((operator.name, operator.kind) for order in orders for operator in order))
     ids = {key: f"o{place}" for place, key in enumerate(keys)}
     cells = [
-        {(operator.name, operator.kind): (str(step), format_bytes(operator.live_bytes)) for step, operator in
-         enumerate(order)}
+        {
+            (operator.name, operator.kind): (str(step), format_bytes(operator.live_bytes))
+            for step, operator in enumerate(order)
+        }
         for order in orders
-    ]  # fmt: skip
+    ]
     rows = tuple((*key, *(part for order in cells for part in order.get(key, ("", "")))) for key in keys)
     headings = ("",) if len(orders) == 1 else (" before", " after")
     columns = ("operator", "kind", *(part for heading in headings for part in (f"step{heading}", f"live{heading}")))

@@ -68,8 +68,14 @@ def pipeline_page(
     if lines:
         sections.append(Section("In words", (Facts(tuple(lines)),)))
     title = f"{printable(model)} on {counted(len(plan.cluster.devices), 'device')}" if model else "Pipeline"
-    facts = (("method", plan.evidence.method), ("hand-over", plan.topology), ("times by", plan.comm),
-             ("source", plan.source), ("sink", plan.sink), ("proven among", plan.space))  # fmt: skip
+    facts = (
+        ("method", plan.evidence.method),
+        ("hand-over", plan.topology),
+        ("times by", plan.comm),
+        ("source", plan.source),
+        ("sink", plan.sink),
+        ("proven among", plan.space),
+    )
     used = len({device for stage in plan.stages for device in stage.devices})
     subtitle = f"{counted(len(plan.stages), 'stage')} over {counted(used, 'device')}"
     return Page(title, subtitle, _verdict(plan, simulation, served, rates_of), tuple(sections), facts)
@@ -99,8 +105,10 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     if floor_is_lower(plan):
         claim += f", among plans of this kind; any plan takes {format_seconds(plan.floor_s)} or more"
     first = " by the first plan" if served is not None and served.replans else ""
-    numbers = [(f"period, planned{first} (analytic)", format_seconds(plan.period_s), claim),
-               (f"latency, one frame alone{first} (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
+    numbers = [
+        (f"period, planned{first} (analytic)", format_seconds(plan.period_s), claim),
+        (f"latency, one frame alone{first} (analytic)", format_seconds(plan.latency_s), ""),
+    ]
     state: Literal["good", "bad", "plain"] = "good" if evidence.proven else "plain"
     head = f"A frame every {format_seconds(plan.period_s)}, {plan.throughput_per_s:.3g} frames a second"
     if simulation is not None:
@@ -127,13 +135,16 @@ def _busiest(plan: Pipeline, busiest: tuple[str, float] | None, served: Served |
     used = None if served is None else busiest_use(served)
     if used is not None:
         use, doing, share, planned = used
-        lines.append(f"Busiest, measured: {doing} of {printable(use.name)}, {share:.0%} of the time "
-                     f"(planned {planned:.0%}).")  # fmt: skip
+        lines.append(
+            f"Busiest, measured: {doing} of {printable(use.name)}, {share:.0%} of the time (planned {planned:.0%})."
+        )
     if busiest is not None:
         name, seconds = busiest
         share = seconds / plan.period_s if plan.period_s else 0.0
-        lines.append(f"Busiest resource, planned: {name}, {format_seconds(seconds)} of every period of "
-                     f"{format_seconds(plan.period_s)} ({share:.0%}).")  # fmt: skip
+        lines.append(
+            f"Busiest resource, planned: {name}, {format_seconds(seconds)} of every period of "
+            f"{format_seconds(plan.period_s)} ({share:.0%})."
+        )
     return (Facts(tuple(lines)),) if lines else ()
 
 
@@ -165,8 +176,12 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
             row.append("-" if use is None else format_size(use.rss_bytes))
         rows.append(tuple(row))
     first = ", by the first plan" if served is not None and served.replans else ""
-    return Table(tuple(columns), tuple(rows), numeric=frozenset(range(1, len(columns))),
-                 caption=f"Shares of a period (planned: analytic{first}) or of the time, and memory")  # fmt: skip
+    return Table(
+        tuple(columns),
+        tuple(rows),
+        numeric=frozenset(range(1, len(columns))),
+        caption=f"Shares of a period (planned: analytic{first}) or of the time, and memory",
+    )
 
 
 def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
@@ -178,19 +193,34 @@ def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     for name, times in (("simulated", simulation), ("measured", served)):
         if times is not None:
             latency = times.latency_s
-            rows.append((name, _seconds(times.period_s), *([format_seconds(latency[0]), format_seconds(latency[2]),
-                         format_seconds(latency[3])] if latency else ["-", "-", "-"])))  # fmt: skip
+            rows.append(
+                (
+                    name,
+                    _seconds(times.period_s),
+                    *(
+                        [format_seconds(latency[0]), format_seconds(latency[2]), format_seconds(latency[3])]
+                        if latency
+                        else ["-", "-", "-"]
+                    ),
+                )
+            )
     columns = ("how it is known", "period", "latency (p50)", "p99", "longest")
     return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))
 
 
 def _stages(plan: Pipeline) -> Table:
     rows = tuple(
-        (str(place), str(len(stage.ops)), _names(plan, stage.devices), str(len(stage.blocks)),
-         f"{stage.macs / 1e6:,.4g}", f"{stage.redundant_macs / max(stage.macs, 1):.1%}",
-         format_bytes(message_bytes(plan, place)))
+        (
+            str(place),
+            str(len(stage.ops)),
+            _names(plan, stage.devices),
+            str(len(stage.blocks)),
+            f"{stage.macs / 1e6:,.4g}",
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}",
+            format_bytes(message_bytes(plan, place)),
+        )
         for place, stage in enumerate(plan.stages)
-    )  # fmt: skip
+    )
     columns = ("stage", "operators", "devices", "blocks", "MMACs", "redundant", "bytes into it and inside")
     return Table(columns, rows, numeric=frozenset({0, 1, 3, 4, 5, 6}))
 

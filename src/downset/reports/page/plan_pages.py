@@ -36,9 +36,13 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None, *, memory
     before = max((operator.live_bytes for operator in file_operators), default=0)
     after = order.peak_bytes
     if arena is not None:
-        figure = memory_figure([
-            arena_view("of this order", graph, order.steps, arena, memory=model,
-                       bound_bytes=int(order.evidence.bound))])  # fmt: skip
+        figure = memory_figure(
+            [
+                arena_view(
+                    "of this order", graph, order.steps, arena, memory=model, bound_bytes=int(order.evidence.bound)
+                )
+            ]
+        )
     else:
         # An arena without records: there are no offsets, only operators and live bytes.
         none = Arena((), (), Evidence("none", 0, 0, False))
@@ -113,16 +117,31 @@ def objects_page(shared: SharedObjects, *, capacity_bytes: int | None = None, ti
     first = min([0, *(record.start for record in shared.records)])
     last = max([1, *(record.stop for record in shared.records)])
     names = tuple(f"{place}: {format_size(nbytes)}" for place, nbytes in enumerate(shared.object_bytes))
-    chart = Chart("Shared objects", Axis(first, last, "step", "steps"), Axis(0, max(1, len(names)), "", "lanes", names),
-                  tuple(marks), height_px=max(40, 20 * len(names)))  # fmt: skip
-    table = Table(("record", "bytes", "object", "steps"), tuple(rows), tuple(f"s{i}" for i in range(len(rows))),
-                  frozenset({1, 2, 3}), caption="Records")  # fmt: skip
+    chart = Chart(
+        "Shared objects",
+        Axis(first, last, "step", "steps"),
+        Axis(0, max(1, len(names)), "", "lanes", names),
+        tuple(marks),
+        height_px=max(40, 20 * len(names)),
+    )
+    table = Table(
+        ("record", "bytes", "object", "steps"),
+        tuple(rows),
+        tuple(f"s{i}" for i in range(len(rows))),
+        frozenset({1, 2, 3}),
+        caption="Records",
+    )
     figure = ChartGroup("Shared objects: each rectangle is a record in its object.", (("", chart),), (), (table,))
     head = f"{format_bytes(shared.total_bytes)} B in {len(names)} objects"
     verdict = _held_to(capacity_bytes, shared.evidence, head)
     facts = (("method", shared.evidence.method), ("records", f"{len(shared.records):,}"))
-    return Page(printable(title), f"Objects for {len(shared.records):,} records", verdict,
-                (Section("Objects", (figure,)), next_section(objects_next_steps(shared))), facts)  # fmt: skip
+    return Page(
+        printable(title),
+        f"Objects for {len(shared.records):,} records",
+        verdict,
+        (Section("Objects", (figure,)), next_section(objects_next_steps(shared))),
+        facts,
+    )
 
 
 def _held_to(capacity_bytes: int | None, evidence: Evidence, taken: str) -> Verdict:
@@ -146,8 +165,9 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
     plan = stages.plan if isinstance(stages, StageResult) else stages
     unit_s, names = (stages.unit_s, stages.unit_names) if isinstance(stages, StageResult) else ((), ())
     timeline = stage_timeline(plan, unit_s, names)
-    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [timeline], unit="stage",
-                         timed=bool(unit_s))  # fmt: skip
+    lanes = gantt_figure(
+        "Stages: groups side by side, a stage after the one before it", [timeline], unit="stage", timed=bool(unit_s)
+    )
     facts_below = stage_plan_lines(plan)[1:2]
     if unit_s:
         facts_below.append(
@@ -177,8 +197,13 @@ def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Pag
         ("versions", plan.versions),
     )
     shown = tuple(item for item in facts if item[1])
-    return Page(printable(title), f"{len(plan.units)} units on {plan.device_name or 'no device'}",
-                Verdict(state, head, detail, tuple(numbers)), tuple(sections), shown)  # fmt: skip
+    return Page(
+        printable(title),
+        f"{len(plan.units)} units on {plan.device_name or 'no device'}",
+        Verdict(state, head, detail, tuple(numbers)),
+        tuple(sections),
+        shown,
+    )
 
 
 def _stage_verdict(stages: StageResult) -> tuple[Literal["good", "unknown", "plain"], str]:
@@ -234,13 +259,28 @@ def _candidates(stages: StageResult) -> ChartGroup:
         )
     last = max((candidate.percentile(0.9) for candidate in stages.candidates), default=1.0)
     names = tuple(candidate.name for candidate in stages.candidates)
-    chart = Chart("Candidates", Axis(0.0, 1.1 * last, "one run", "s"), Axis(0, max(1, len(names)), "", "lanes", names),
-                  tuple(marks), height_px=max(40, 24 * len(names)))  # fmt: skip
+    chart = Chart(
+        "Candidates",
+        Axis(0.0, 1.1 * last, "one run", "s"),
+        Axis(0, max(1, len(names)), "", "lanes", names),
+        tuple(marks),
+        height_px=max(40, 24 * len(names)),
+    )
     columns = ("candidate", "p10", "p50", "p90", "stages", "live bytes (analytic)")
-    table = Table(columns, tuple(rows), tuple(f"k{i}" for i in range(len(rows))), frozenset(range(1, 6)),
-                  frozenset(chosen), "Candidates")  # fmt: skip
-    return ChartGroup("Candidates, measured in interleaved rounds: bars from p10 to p90, the median marked.",
-                  (("", chart),), (("c1", "chosen"), ("c0", "other candidates")), (table,))  # fmt: skip
+    table = Table(
+        columns,
+        tuple(rows),
+        tuple(f"k{i}" for i in range(len(rows))),
+        frozenset(range(1, 6)),
+        frozenset(chosen),
+        "Candidates",
+    )
+    return ChartGroup(
+        "Candidates, measured in interleaved rounds: bars from p10 to p90, the median marked.",
+        (("", chart),),
+        (("c1", "chosen"), ("c0", "other candidates")),
+        (table,),
+    )
 
 
 def _known(evidence: Evidence) -> str:

@@ -44,9 +44,13 @@ def _template() -> Any:
     jinja2 = optional_library("jinja2", what="a report as a page", extra="report")
     markup = jinja2.utils.markupsafe.Markup
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=_shown,
-    )  # fmt: skip
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
     environment.globals["version"] = __version__
     environment.filters["svg"] = lambda chart: markup(chart_svg(chart))  # `chart_svg` escapes names
     environment.filters["kind"] = lambda part: _KINDS[type(part)]

@@ -51,14 +51,27 @@ def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame
                 )
         axis = Axis(0.0, longest, "time" if timed else "units, one length each", "s" if timed else "count")
         lanes = Axis(0, max(len(timeline.lanes), 1), "", "lanes", timeline.lanes)
-        chart = Chart(f"{name}: {timeline.heading}", axis, lanes, tuple(marks), tuple(labels),
-                      height_px=max(40, _LANE_PX * len(timeline.lanes)))  # fmt: skip
+        chart = Chart(
+            f"{name}: {timeline.heading}",
+            axis,
+            lanes,
+            tuple(marks),
+            tuple(labels),
+            height_px=max(40, _LANE_PX * len(timeline.lanes)),
+        )
         charts.append((f"{timeline.heading.capitalize()}: {timeline.note}", chart))
         columns = ("what", "lane", unit, *(("start", "length") if timed else ()))
         left_out = len(timeline.slices) - len(rows)
         caption = f"Slices, {timeline.heading}" + (f" ({left_out} more are not drawn)" if left_out else "")
-        tables.append(Table(columns, tuple(rows), tuple(f"g{place}-{number}" for number in range(len(rows))),
-                            frozenset(range(2, len(columns))), caption=caption))  # fmt: skip
+        tables.append(
+            Table(
+                columns,
+                tuple(rows),
+                tuple(f"g{place}-{number}" for number in range(len(rows))),
+                frozenset(range(2, len(columns))),
+                caption=caption,
+            )
+        )
     legend = tuple((f"c{number}", f"{unit} {number}, {number + _COLOURS}, …") for number in sorted(shown))
     return ChartGroup(name, tuple(charts), legend, tuple(tables))
 
@@ -99,9 +112,13 @@ def rows_figure(plan: Pipeline) -> ChartGroup:
     y = Axis(0, 1, "", "lanes", ("frame",))
     chart = Chart("Rows of the frame by device", x, y, tuple(marks), tuple(labels), height_px=200)
     legend = tuple((f"c{device % 9}", name) for device, name in enumerate(names))
-    table = Table(("device", "stage", "block", "operators", "rows", "MMACs", "redundant"), tuple(rows),
-                  tuple(f"r{place}" for place in range(len(rows))), frozenset({1, 2, 3, 4, 5, 6}),
-                  caption="Rows by device")  # fmt: skip
+    table = Table(
+        ("device", "stage", "block", "operators", "rows", "MMACs", "redundant"),
+        tuple(rows),
+        tuple(f"r{place}" for place in range(len(rows))),
+        frozenset({1, 2, 3, 4, 5, 6}),
+        caption="Rows by device",
+    )
     return ChartGroup(
         "Each device's rows on the frame, from the top of the frame down.", (("", chart),), legend, (table,)
     )

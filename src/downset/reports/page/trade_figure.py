@@ -15,9 +15,17 @@ __all__ = ["trade_figure"]
 
 
 def trade_figure(
-    title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
-    cost: tuple[str, Unit], held: str, original_named: str = "as the file is", limit_bytes: int | None = None,
-) -> ChartGroup:  # fmt: skip
+    title: str,
+    points: Sequence[tuple[float, float]],
+    table: Table,
+    *,
+    chosen: Sequence[int],
+    original: int,
+    cost: tuple[str, Unit],
+    held: str,
+    original_named: str = "as the file is",
+    limit_bytes: int | None = None,
+) -> ChartGroup:
     """Points of (cost, bytes), each for a row of the table, with a line through those that no other beats in both.
     `original`: the index of the point to compare with, -1 for none; the legend calls it `original_named`.
     `limit_bytes`: a line is drawn there if it lies within the axis of the points."""
@@ -25,8 +33,10 @@ def trade_figure(
     if cost[1] == "s":  # a browser draws no dots in units that are much larger than the picture
         points, cost = [(1e6 * seconds, nbytes) for seconds, nbytes in points], (cost[0], "µs")
     colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
-    x_axis, y_axis = (_around(values, *named) for values, named in
-                      zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True))  # fmt: skip
+    x_axis, y_axis = (
+        _around(values, *named)
+        for values, named in zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True)
+    )
     size = _dot_px(points, x_axis, y_axis)
     marks = [
         Mark(x, y, 0.0, 0.0, colour, name, dot_px=size if colour == "c5" else max(size, _NAMED_PX))
@@ -40,8 +50,15 @@ def trade_figure(
     levels = []
     if limit_bytes is not None and y_axis.start <= limit_bytes <= y_axis.start + y_axis.extent:
         levels.append(Level(limit_bytes, f"limit {format_bytes(limit_bytes)} B", "limit"))
-    chart = Chart(title, x_axis, y_axis, tuple(marks), curves=(Curve(tuple(front), "after"),),
-                  levels=tuple(levels), height_px=_TRADE_PX)  # fmt: skip
+    chart = Chart(
+        title,
+        x_axis,
+        y_axis,
+        tuple(marks),
+        curves=(Curve(tuple(front), "after"),),
+        levels=tuple(levels),
+        height_px=_TRADE_PX,
+    )
     legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", original_named)]
     shown = tuple(item for item in legend if item[0] in colours)
     return ChartGroup(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))

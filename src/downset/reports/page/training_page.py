@@ -41,22 +41,32 @@ def compiled_page(report: OrderReport) -> Page:
         kept = report.before == report.after or not report.before
         sections.append(Section("Order", (order_figure(views[1:] if kept else views, first=theirs),)))
     rows = tuple((printable(b.name), format_bytes(b.nbytes), printable(b.source)) for b in report.peak_live)
-    live = Table(("buffer", "bytes", "made at"), rows, numeric=frozenset({1}),
-                 caption=f"Live at the peak, while {printable(report.peak_node)} runs")  # fmt: skip
+    live = Table(
+        ("buffer", "bytes", "made at"),
+        rows,
+        numeric=frozenset({1}),
+        caption=f"Live at the peak, while {printable(report.peak_node)} runs",
+    )
     sections.append(Section("At the peak", (live,)))
     sections.append(next_section(_after_order(report)))
-    numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", claim),
-               ("the order before Inductor's own reordering", f"{format_bytes(report.given_bytes)} B", ""),
-               ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
+    numbers = (
+        ("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", claim),
+        ("the order before Inductor's own reordering", f"{format_bytes(report.given_bytes)} B", ""),
+        ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"),
+    )
     note = "Bytes are Inductor's estimate. They do not count parameters, the state of an optimiser, or what a "
     note += "fused kernel keeps in registers."
     if before == after and report.chosen:
         note += " Our order runs, because at this peak it holds less where kernels share a call."
     note += f" The graph is {printable(report.devices)}." if report.devices else ""
     state: Literal["good", "plain"] = "good" if after < before or evidence.proven else "plain"
-    return Page(printable(report.graph), f"PyTorch Inductor: {counted(report.nodes, 'node')}",
-                Verdict(state, head, note, numbers), tuple(sections),
-                (("runs in", "our order" if report.chosen else "Inductor's order"),))  # fmt: skip
+    return Page(
+        printable(report.graph),
+        f"PyTorch Inductor: {counted(report.nodes, 'node')}",
+        Verdict(state, head, note, numbers),
+        tuple(sections),
+        (("runs in", "our order" if report.chosen else "Inductor's order"),),
+    )
 
 
 def recompute_page(report: RecomputeReport) -> Page:
@@ -64,26 +74,42 @@ def recompute_page(report: RecomputeReport) -> Page:
     within = report.peak_bytes <= report.limit_bytes
     head = f"Peak {format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B"
     head += "" if within else f": above the {format_bytes(report.limit_bytes)} B that were asked for"
-    numbers = [("peak (estimate)", f"{format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B",
-                f"asked for {format_bytes(report.limit_bytes)} B"),
-               ("runs again", format_seconds(report.cost_s), f"{counted(len(report.operators), 'operator')}; analytic"),
-               ("choices tried", f"{report.tried:,}", format_seconds(report.seconds))]  # fmt: skip
+    numbers = [
+        (
+            "peak (estimate)",
+            f"{format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B",
+            f"asked for {format_bytes(report.limit_bytes)} B",
+        ),
+        ("runs again", format_seconds(report.cost_s), f"{counted(len(report.operators), 'operator')}; analytic"),
+        ("choices tried", f"{report.tried:,}", format_seconds(report.seconds)),
+    ]
     points = [(*point, "") for point in report.front]
     if report.pytorch is not None:
-        numbers.insert(2, ("PyTorch's own choice", f"{format_bytes(report.pytorch[1])} B",
-                           format_seconds(report.pytorch[0])))  # fmt: skip
+        numbers.insert(
+            2, ("PyTorch's own choice", f"{format_bytes(report.pytorch[1])} B", format_seconds(report.pytorch[0]))
+        )
         points.append((*report.pytorch, "PyTorch's own choice"))
     sections = _traded(points, (report.cost_s, report.peak_bytes), seconds=True, limit_bytes=report.limit_bytes)
     if report.operators:
-        rows = tuple((printable(one.name), printable(one.source), format_bytes(one.nbytes), format_seconds(one.cost_s))
-                     for one in report.operators)  # fmt: skip
-        table = Table(("operator", "in the model", "bytes of its result", "again, analytic"), rows,
-                      numeric=frozenset({2, 3}), caption="Operators that run again in the backward pass")  # fmt: skip
+        rows = tuple(
+            (printable(one.name), printable(one.source), format_bytes(one.nbytes), format_seconds(one.cost_s))
+            for one in report.operators
+        )
+        table = Table(
+            ("operator", "in the model", "bytes of its result", "again, analytic"),
+            rows,
+            numeric=frozenset({2, 3}),
+            caption="Operators that run again in the backward pass",
+        )
         sections.append(Section("What runs again", (table,)))
     sections.append(next_section(_other_limits(report.front, report.cost_s, report.peak_bytes)))
     note = "Estimates from the graph before the compiler fuses it, without parameters, optimiser and batch."
-    return Page("Recomputation", f"{counted(len(report.operators), 'operator')} of a training step run again",
-                Verdict("good" if within else "unknown", head, note, tuple(numbers)), tuple(sections))  # fmt: skip
+    return Page(
+        "Recomputation",
+        f"{counted(len(report.operators), 'operator')} of a training step run again",
+        Verdict("good" if within else "unknown", head, note, tuple(numbers)),
+        tuple(sections),
+    )
 
 
 def recomputation_page(recomputation: Recomputation, *, memory: MemoryModel | None = None) -> Page:
@@ -114,8 +140,9 @@ def _twice_table(recomputation: Recomputation) -> Table:
         for op in graph.ops
         if op.name in names
     )
-    return Table(("operator", "kind", "bytes of its result"), rows, numeric=frozenset({2}),
-                 caption="Operators that run twice")  # fmt: skip
+    return Table(
+        ("operator", "kind", "bytes of its result"), rows, numeric=frozenset({2}), caption="Operators that run twice"
+    )
 
 
 def _after_order(report: OrderReport) -> list[NextStep]:
@@ -137,21 +164,34 @@ def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
 
 
 def _traded(
-    points: Sequence[tuple[float, int, str]], chosen: tuple[float, int], *, seconds: bool,
+    points: Sequence[tuple[float, int, str]],
+    chosen: tuple[float, int],
+    *,
+    seconds: bool,
     limit_bytes: int | None = None,
-) -> list[Section]:  # fmt: skip
+) -> list[Section]:
     """A section with a dot for each choice; empty if there is only one."""
     if len(points) < 2:
         return []
-    rows = tuple((name or f"choice {place}", format_seconds(cost) if seconds else f"{cost:,.6g}", format_bytes(peak))
-                 for place, (cost, peak, name) in enumerate(points))  # fmt: skip
+    rows = tuple(
+        (name or f"choice {place}", format_seconds(cost) if seconds else f"{cost:,.6g}", format_bytes(peak))
+        for place, (cost, peak, name) in enumerate(points)
+    )
     table = Table(("choice", "cost", "peak, bytes"), rows, numeric=frozenset({1, 2}), caption="Choices")
     marked = [place for place, (cost, peak, name) in enumerate(points) if (cost, peak) == chosen and not name]
     title = "Memory against what runs again: choices that no other beats in both (estimates)."
     theirs = next((place for place, point in enumerate(points) if point[2]), -1)
-    figure = trade_figure(title, [(cost, float(peak)) for cost, peak, _ in points], table, chosen=marked,
-                          original=theirs, cost=("cost", "s" if seconds else "count"), held="peak",
-                          original_named="PyTorch's own choice", limit_bytes=limit_bytes)  # fmt: skip
+    figure = trade_figure(
+        title,
+        [(cost, float(peak)) for cost, peak, _ in points],
+        table,
+        chosen=marked,
+        original=theirs,
+        cost=("cost", "s" if seconds else "count"),
+        held="peak",
+        original_named="PyTorch's own choice",
+        limit_bytes=limit_bytes,
+    )
     return [Section("Choices", (figure,))]
 
 

@@ -161,9 +161,12 @@ def _begins(graph: Graph, maker: int, like: Op, depthwise: Sequence[int]) -> boo
     alike = op.kind == like.kind and op.attrs == like.attrs and len(op.inputs) == len(op.outputs) == 1
     readers = {index for index, other in enumerate(graph.ops) if op.outputs[0] in other.inputs}
     return (
-        alike and kind_of(op.kind).unary and op.outputs[0] not in graph.outputs
-        and op.attrs.get("layout") != "NHWC" and readers <= set(depthwise)
-    )  # fmt: skip
+        alike
+        and kind_of(op.kind).unary
+        and op.outputs[0] not in graph.outputs
+        and op.attrs.get("layout") != "NHWC"
+        and readers <= set(depthwise)
+    )
 
 
 def _concatenated(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[list[Op], int]:

@@ -106,8 +106,10 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, outpu
         return whole
 
     like = graph.tensors[parts[0]]
-    inputs = [source, edit.add_tensor(f"{like.name}/merged", (outside, shapes[0][1], *kernel), like,
-                                      role="constant", value=weights)]  # fmt: skip
+    inputs = [
+        source,
+        edit.add_tensor(f"{like.name}/merged", (outside, shapes[0][1], *kernel), like, role="constant", value=weights),
+    ]
     biases = [graph.ops[index].inputs[2] if len(graph.ops[index].inputs) > 2 else ABSENT for index in ops]
     if any(bias != ABSENT for bias in biases):
         read_biases = [None if bias == ABSENT else graph.constants[bias] for bias in biases]
