@@ -22,13 +22,13 @@ from downset.graph.cost import row_form
 from downset.graph.row_form import equal_strips
 from downset.memory.liveness import profile
 from downset.orders.problem import OrderProblem
-from downset.plans import Arena, Evidence, Stage, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Label, Mark, sheet
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.timeline import planned_timeline, stage_timeline
+from downset.results.plans import Arena, Evidence, Stage, StagePlan
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.stages.problem import StageProblem
 

@@ -2,8 +2,8 @@
 
 import random
 
-from downset.pipeline_plans import Turn
 from downset.pipelines.scheduling.events import Schedule, TimedTask
+from downset.results.pipelines import Turn
 
 TWO_BLOCKS = (
     TimedTask(3, (0,)),

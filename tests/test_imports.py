@@ -27,8 +27,7 @@ LEVELS = (
     {"whole_files", "isolated_worker", "isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
-    {"plans", "sessions"},
-    {"pipeline_plans", "pipeline_results", "results", "stage_results"},
+    {"results"},
     {"compiled"},
     {"orders", "reports"},
     {"arenas", "rewrites"},
@@ -49,7 +48,7 @@ LIBRARIES = {
     "numpy": {
         "graph",
         "memory",
-        "stage_results",
+        "results",
         "arenas",
         "rewrites",
         "stages",

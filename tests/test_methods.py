@@ -24,7 +24,7 @@ from downset.pipelines.planners import CONTRACT as PIPELINE_CONTRACT
 from downset.pipelines.planners import PIPELINERS, PipelineOptions
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.single import single_draft
-from downset.plans import Found, Stage
+from downset.results.plans import Found, Stage
 from downset.stages.plan import plan_stages
 from downset.stages.planners import CONTRACT as STAGE_CONTRACT
 from downset.stages.planners import STAGERS, StageOptions

@@ -9,7 +9,9 @@ import downset as ds
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
-from downset.pipeline_plans import (
+from downset.reports.document import Report
+from downset.results.fit import Comparison, Figure, Measured
+from downset.results.pipelines import (
     Block,
     Buffer,
     DeviceMemory,
@@ -23,12 +25,10 @@ from downset.pipeline_plans import (
     Transfer,
     Turn,
 )
-from downset.pipeline_results import DeviceUse, Served, ServeEvent, Simulation
-from downset.plans import Evidence, Found, Stage, StagePlan
-from downset.reports.document import Report
-from downset.results import Comparison, Figure, Measured
-from downset.sessions import Latency, SessionSettings, SessionTaken
-from downset.stage_results import StageCandidate, StageResult, StageRun
+from downset.results.plans import Evidence, Found, Stage, StagePlan
+from downset.results.serving import DeviceUse, Served, ServeEvent, Simulation
+from downset.results.sessions import Latency, SessionSettings, SessionTaken
+from downset.results.stages import StageCandidate, StageResult, StageRun
 
 LONGEST = 300
 COUNT = 1000

@@ -39,7 +39,7 @@ from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.node_guard import session_processes
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.distributed.serving.serve import run_on
-from downset.pipeline_results import ServeEvent
+from downset.results.serving import ServeEvent
 from experiments.frame import Experiment
 from experiments.rows import Row
 from experiments.testbed.bed import Bed

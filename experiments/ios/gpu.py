@@ -36,7 +36,7 @@ from downset.executor.lane_program import concurrent_arena, lower, possibly_live
 from downset.executor.plain_function import network_function
 from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
-from downset.plans import Stage, StagePlan
+from downset.results.plans import Stage, StagePlan
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
 from experiments.frame import Experiment, run

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from downset import DownsetError, load, order_problem, peak_bytes
+from downset.results.sessions import DEFAULT
 from downset.runtimes import ort
-from downset.sessions import DEFAULT
 from experiments.fit.models import SHAPES, Model, downloaded, installed
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from downset import SessionSettings, fit
+from downset.results.sessions import FILE_ORDER
 from downset.runtimes import ort
-from downset.sessions import FILE_ORDER
 from experiments.fit.models import SHAPES
 from experiments.frame import Experiment, fields, run
 from experiments.ort.sessions import Case, cases

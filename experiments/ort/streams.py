@@ -26,8 +26,8 @@ import onnx
 
 from downset import load
 from downset.executor.arena import seeded_inputs
+from downset.results.stages import is_steady
 from downset.runtimes import ort
-from downset.stage_results import is_steady
 from downset.tuning.ort_streams import OPTION, stream_names, streams_file
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row

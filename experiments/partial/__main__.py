@@ -46,11 +46,11 @@ from downset.memory.models import MemoryName, memory_model
 from downset.partial.front import PartialPlan
 from downset.partial.rewrite import in_strips
 from downset.partial.search import PartialLimits, partial_front
-from downset.plans import Evidence, Order
+from downset.results.plans import Evidence, Order
+from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import compare_outputs
 from downset.runtimes.targets import TARGETS, TargetName
-from downset.sessions import DEFAULT, FILE_ORDER
 from experiments.fit.models import downloaded
 from experiments.frame import Column, Experiment, fields, run
 from experiments.rows import Row

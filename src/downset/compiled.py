@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from downset.plans import Order
-from downset.results import StepNeed
+from downset.results.fit import StepNeed
+from downset.results.plans import Order
 from downset.text import abridged, counted, format_bytes
 
 __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "RepeatedOperator"]

@@ -10,7 +10,7 @@ from downset.arenas import exact as exact_search
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
 from downset.errors import InvalidPlan, UsageError
-from downset.plans import Found
+from downset.results.plans import Found
 
 pytestmark = pytest.mark.native
 

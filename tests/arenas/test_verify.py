@@ -12,7 +12,7 @@ from downset.joint.check import verify
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.check import verify_order, verify_steps
-from downset.plans import Arena, Evidence, Order
+from downset.results.plans import Arena, Evidence, Order
 from tests.strategies import graphs, orders_of
 
 MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)

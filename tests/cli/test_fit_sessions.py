@@ -10,7 +10,7 @@ import jsonschema
 from downset.fitting.strips import arithmetic
 from downset.formats.reading import load
 from downset.graph.cost import macs
-from downset.sessions import DEFAULT, FITTED
+from downset.results.sessions import DEFAULT, FITTED
 from tests.formats.test_int8_form import uint8_network
 from tests.models import branchy_model
 

@@ -4,7 +4,7 @@ import pytest
 
 from downset.clusters.toml_file import cluster_names
 from downset.formats.plan_json import write_plan
-from downset.plans import Evidence, Order
+from downset.results.plans import Evidence, Order
 from tests.models import branchy_model
 
 

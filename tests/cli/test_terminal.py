@@ -22,7 +22,7 @@ from downset.cli import _COMMANDS
 from downset.commands.examples import EXAMPLES
 from downset.commands.options import print_table
 from downset.commands.serve import _rate
-from downset.pipeline_results import Served
+from downset.results.serving import Served
 from downset.text import format_bytes, format_size, shortened
 from tests.models import branchy_model, installed_model
 from tests.plain_graphs import random_graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipeline_plans import (
+from downset.results.pipelines import (
     Block,
     Buffer,
     Pipeline,
@@ -15,7 +15,7 @@ from downset.pipeline_plans import (
     Task,
     Transfer,
 )
-from downset.plans import Evidence
+from downset.results.plans import Evidence
 
 
 def plan_of(tasks, orders, window, *, buffers=(), period_s=1.0, latency_s=1.0):

@@ -13,7 +13,7 @@ import pytest
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
 from downset.errors import UnsupportedError
-from downset.pipeline_plans import Rows
+from downset.results.pipelines import Rows
 
 pytest.importorskip("onnxruntime")
 

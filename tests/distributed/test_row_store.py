@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from downset.distributed.serving.device_program import TensorForm
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Rows
+from downset.results.pipelines import Rows
 
 SHAPE = (1, 2, 7, 5)
 WHOLE = np.arange(70, dtype=np.float32).reshape(SHAPE)

@@ -5,9 +5,9 @@ import pytest
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.record import ServeRecord
-from downset.pipeline_results import ServeEvent
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.serving import served_lines
+from downset.results.serving import ServeEvent
 from downset.text import format_seconds
 from tests.models import branchy_model
 

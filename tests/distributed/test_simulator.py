@@ -9,10 +9,10 @@ from downset.clusters.model import Cluster, Device, Link, Network
 from downset.distributed.simulator import Disturbance, simulate
 from downset.distributed.task_prices import resources_of, task_seconds
 from downset.errors import InvalidPlan, UsageError
-from downset.pipeline_plans import Block, PipelineStage, Resource, Strip, Task, Transfer
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
+from downset.results.pipelines import Block, PipelineStage, Resource, Strip, Task, Transfer
 from tests.distributed.plans_of_tasks import plan_of
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 

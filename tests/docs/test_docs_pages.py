@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from downset.clusters.toml_file import load_cluster
-from downset.sessions import DEFAULT, FILE_ORDER, FITTED
+from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED
 from experiments.rows import load_rows
 from experiments.testbed.figures import groups, page_table
 from tests.cluster_toml import cluster_toml

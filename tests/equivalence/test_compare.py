@@ -17,12 +17,12 @@ from downset.formats.onnx.metadata import write_metadata
 from downset.formats.reading import load
 from downset.reports.fit import fit_lines
 from downset.reports.json_forms.fit import comparison_json
-from downset.results import BY_RUNTIME, Proof
+from downset.results.fit import BY_RUNTIME, Proof
+from downset.results.sessions import FITTED
 from downset.runtimes.compare import compare, compare_outputs
 from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import RUNS, made_feeds
 from downset.runtimes.inputs import random_array
-from downset.sessions import FITTED
 from tests.equivalence.mutants import Mutant
 from tests.models import constant, installed_model
 from tests.networks import branchy

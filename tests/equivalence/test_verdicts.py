@@ -14,7 +14,7 @@ from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.fit import fit
 from downset.reports.fit import fit_lines
 from downset.reports.json_forms.fit import fit_json
-from downset.results import BY_RUNTIME, Comparison, Proof
+from downset.results.fit import BY_RUNTIME, Comparison, Proof
 from downset.runtimes import compare as comparing
 from downset.runtimes.compare import compare
 from tests.equivalence.pairs_apart import node, onnx_pair, saved, written_otherwise

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 import downset as ds
 from downset.cli import downset as command
+from downset.results.sessions import SessionSettings
 from downset.runtimes import ort
-from downset.sessions import SessionSettings
 from downset.tuning.ort_streams import OPTION, StreamsTimed, stream_names, time_streams
 from tests.fuzz.campaign import GRAPH
 from tests.networks import branchy

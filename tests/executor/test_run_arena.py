@@ -13,7 +13,7 @@ from downset.executor.arena import run_in_arena, seeded_inputs
 from downset.formats.reading import load
 from downset.orders.plan import plan_order
 from downset.orders.planners import ORDERS
-from downset.plans import Evidence
+from downset.results.plans import Evidence
 from downset.runtimes import litert, ort
 from downset.runtimes.inputs import random_array
 from tests.models import branchy_model, installed_model

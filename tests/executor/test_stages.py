@@ -12,7 +12,7 @@ from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.lattice import bits, ready
-from downset.plans import Evidence, StagePlan
+from downset.results.plans import Evidence, StagePlan
 from downset.runtimes import ort
 from downset.stages.greedy import greedy
 from downset.stages.prepared import prepare

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from downset.plans import Evidence, Stage, StagePlan
+from downset.results.plans import Evidence, Stage, StagePlan
 from downset.stages.price import signature
 from experiments import rows as committed
 from experiments.frame import run

@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting import fit as fitting
+from downset.results.sessions import DEFAULT
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.differences import not_compared
 from downset.runtimes.targets import TARGETS
-from downset.sessions import DEFAULT
 from tests.formats.test_int8_form import uint8_network
 from tests.models import branchy_model
 from tests.tflite_net import TfliteNet, with_unknown_operator

@@ -10,9 +10,9 @@ import pytest
 from downset.fitting import candidates
 from downset.fitting.fit import fit
 from downset.memory.traffic import off_chip_traffic
-from downset.results import Comparison
+from downset.results.fit import Comparison
+from downset.results.sessions import DEFAULT
 from downset.runtimes import ort, tflm
-from downset.sessions import DEFAULT
 from tests.cli.test_cli import downset, fails
 from tests.rewrites.test_rewrite_onnx import Net
 from tests.tflite_net import TfliteNet

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.loads import within_in_some_loads
-from downset.results import Measured
+from downset.results.fit import Measured
+from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
 from downset.runtimes.targets import TARGETS
-from downset.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
 from tests.effort import LONG
 from tests.models import branchy_model, constant, installed_model
 from zoo import ZOO

@@ -20,12 +20,12 @@ from downset.extras import onnxruntime_library
 from downset.fitting.candidates import Candidate, Job, PlannedGraph
 from downset.fitting.measuring import front_of, least, note_growth, without_slower
 from downset.formats.onnx.metadata import fitted_metadata, write_metadata
-from downset.results import Rewrite
+from downset.results.fit import Rewrite
+from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from downset.runtimes import latencies, ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import open_session, session_code
 from downset.runtimes.targets import TARGETS
-from downset.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from tests.models import branchy_model, constant
 
 ALL = (DEFAULT, *FITTED)

@@ -18,7 +18,7 @@ from downset.fitting.measuring import measure
 from downset.formats.reading import READERS, FileReader
 from downset.formats.writing import WRITERS, FileWriter
 from downset.memory.models import MEMORY_MODELS, MemoryName
-from downset.results import Rewrite
+from downset.results.fit import Rewrite
 from downset.runtimes.compare import RUNTIMES, RuntimeName, compare_outputs
 from downset.runtimes.targets import TARGETS, Taken, Target, TargetName, targets_of
 from tests.networks import branchy

@@ -12,8 +12,8 @@ from downset.formats.reading import load
 from downset.formats.writing import export
 from downset.graph.core import ABSENT
 from downset.orders.plan import plan_order
+from downset.results.sessions import DEFAULT
 from downset.runtimes import ort
-from downset.sessions import DEFAULT
 from tests.models import branchy_model, constant, installed_model
 
 

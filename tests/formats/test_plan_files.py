@@ -17,8 +17,8 @@ from downset.joint.check import verify
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record
 from downset.orders.plan import plan_order
-from downset.plans import Arena, Order, Together
 from downset.reports.text import report
+from downset.results.plans import Arena, Order, Together
 from tests.strategies import graphs
 
 

@@ -32,10 +32,10 @@ from downset.formats.reading import load
 from downset.formats.records_csv import read_records
 from downset.formats.writing import export
 from downset.orders.plan import plan_order
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.check import verify_without_graph
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.inspection import inspect
+from downset.results.pipelines import Pipeline
 from experiments.rows import save_rows
 from tests.cluster_toml import cluster_toml
 from tests.fuzz.mutators import MUTATORS

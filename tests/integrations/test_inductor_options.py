@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import downset as ds
 from downset.compiled import OrderReport
 from downset.integrations import order_pass
-from downset.plans import Evidence, Order
+from downset.results.plans import Evidence, Order
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
 

@@ -9,7 +9,7 @@ import downset as ds
 from downset.errors import InvalidPlan, UsageError
 from downset.orders.planners import ORDERS
 from downset.orders.problem import _AT_ONCE, check_problem
-from downset.plans import Found
+from downset.results.plans import Found
 
 pytestmark = pytest.mark.native
 

@@ -17,7 +17,6 @@ from downset.distributed.plan_run import run_plan
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached
 from downset.formats.reading import load
-from downset.pipeline_plans import DeviceMemory
 from downset.pipelines import buffers
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.check import verify_pipeline
@@ -26,6 +25,7 @@ from downset.pipelines.memory import MemoryCount
 from downset.pipelines.network import split_problem
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.results.pipelines import DeviceMemory
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph

@@ -11,11 +11,11 @@ from downset.clusters.model import Cluster, Device, Link, MessageCosts, Network,
 from downset.distributed.serving.planning import slowed
 from downset.distributed.task_prices import plan_seconds
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Block, PipelineStage, Strip, Task, Transfer
 from downset.pipelines.check import verify_pipeline, verify_without_graph
 from downset.pipelines.message_guides import message_guides
 from downset.pipelines.tasks import timed_tasks
 from downset.reports.pipelines import plan_seconds as reported_seconds
+from downset.results.pipelines import Block, PipelineStage, Strip, Task, Transfer
 from tests.distributed.plans_of_tasks import plan_of
 from tests.models import branchy_model
 from tests.oracles_loads import Loads

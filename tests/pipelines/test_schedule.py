@@ -6,7 +6,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from downset.pipeline_plans import Turn
 from downset.pipelines.scheduling.events import (
     Deadlock,
     Schedule,
@@ -21,6 +20,7 @@ from downset.pipelines.scheduling.events import (
 )
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s, odd_set_bound_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s, one_at_a_time, sequence
+from downset.results.pipelines import Turn
 from tests.oracles_schedule import every_schedule, run, settled_period
 from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER, random_orders, random_schedule, random_tasks
 

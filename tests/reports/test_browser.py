@@ -13,13 +13,13 @@ from playwright.sync_api import sync_playwright
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipeline_results import DeviceUse, Served
 from downset.reports.arena_view import arena_view
 from downset.reports.page.elements import Page, Section, Table, Verdict
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import trade_figure
+from downset.results.serving import DeviceUse, Served
 from tests.models import branchy_model
 from tests.needs import program
 from tests.plain_graphs import random_graph

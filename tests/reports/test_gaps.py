@@ -18,7 +18,7 @@ from downset.reports.page.fit_page import fit_page
 from downset.reports.page.of import page_of
 from downset.reports.page.render import render
 from downset.reports.pipelines import period_line
-from downset.results import Figure
+from downset.results.fit import Figure
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
 

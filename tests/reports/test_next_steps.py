@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipeline_results import DeviceUse, Served
 from downset.pipelines.upgrades import plan_upgraded, upgrades
-from downset.plans import Arena, Evidence
 from downset.reports.json_forms.pipelines import served_json
 from downset.reports.next_steps import (
     arena_next_steps,
@@ -27,8 +25,10 @@ from downset.reports.next_steps import (
 from downset.reports.pipelines import one_device_line, plan_seconds
 from downset.reports.serving import SLOWER
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
-from downset.results import Figure, Measured, NextStep, RamVerdict
-from downset.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
+from downset.results.fit import Figure, Measured, NextStep, RamVerdict
+from downset.results.plans import Arena, Evidence
+from downset.results.serving import DeviceUse, Served
+from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
 from downset.text import parse_seconds
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph

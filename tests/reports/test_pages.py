@@ -14,7 +14,6 @@ import downset as ds
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
 from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import profile
-from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
 from downset.reports.axes import Axis, tick_text, ticks
 from downset.reports.charts import chart_svg
@@ -24,7 +23,8 @@ from downset.reports.page.memory_figure import largest_tensors
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import trade_figure
-from downset.results import StepNeed
+from downset.results.fit import StepNeed
+from downset.results.plans import Arena, Evidence
 from tests.plain_graphs import random_graph
 
 HOSTILE = '<script>alert("x")</script><img src=http://a.example/x onerror=alert(1)>&"\'\x1b[31m\u202e'

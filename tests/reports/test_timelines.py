@@ -9,8 +9,6 @@ import pytest
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipeline_results import DeviceUse, Served
-from downset.plans import Evidence, Stage, StagePlan
 from downset.reports.arena_view import arena_view
 from downset.reports.next_steps import next_steps
 from downset.reports.page.pipeline_page import pipeline_page
@@ -22,7 +20,9 @@ from downset.reports.stages import peer_lines
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
 from downset.reports.trace import arena_trace, timeline_trace
-from downset.stage_results import StageCandidate, StageResult
+from downset.results.plans import Evidence, Stage, StagePlan
+from downset.results.serving import DeviceUse, Served
+from downset.results.stages import StageCandidate, StageResult
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 

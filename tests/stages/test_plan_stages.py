@@ -6,7 +6,7 @@ import downset as ds
 from downset.errors import InvalidPlan, UsageError
 from downset.formats.plan_json import decode_plan, encode_plan
 from downset.graph.fingerprint import fingerprint
-from downset.plans import Stage
+from downset.results.plans import Stage
 from downset.stages.check import verify_schedule, verify_stages
 from downset.stages.problem import FoundStages, StageProblem
 from downset.stages.unit_graph import group_units

@@ -239,7 +239,7 @@ def test_what_a_loaded_machine_took_is_neither_kept_nor_used_again(tmp_path):
     from downset.executor.binder import Binder
     from downset.executor.device import open_device
     from downset.formats.reading import load
-    from downset.plans import Stage
+    from downset.results.plans import Stage
     from downset.stages.prepared import prepare
     from downset.stages.unit_graph import group_units
     from downset.tuning.timer import StageTimer

@@ -17,11 +17,11 @@ from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
-from downset.plans import Evidence, StagePlan
 from downset.reports.json_forms.stages import stage_result_json
 from downset.reports.stages import peer_lines
 from downset.reports.time_steps import stage_next_steps
-from downset.stage_results import StageCandidate, StageResult
+from downset.results.plans import Evidence, StagePlan
+from downset.results.stages import StageCandidate, StageResult
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.problem import Stage

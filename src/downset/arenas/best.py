@@ -31,7 +31,7 @@ from downset.arenas.tflm_greedy import tflm_greedy
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import breadths, objects_bound, offsets_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["OBJECT_MEMBERS", "OFFSET_MEMBERS", "best", "best_objects", "quick_objects", "quick_offsets"]
 

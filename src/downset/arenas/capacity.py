@@ -14,7 +14,7 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.memory.bounds import check_capacity, objects_bound, positional_maxima
 from downset.memory.records import Record
 from downset.methods import Chosen
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["within", "within_objects"]
 

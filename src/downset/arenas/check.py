@@ -13,7 +13,7 @@ from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, stated_model
-from downset.plans import Arena
+from downset.results.plans import Arena
 
 __all__ = ["verify_arena"]
 

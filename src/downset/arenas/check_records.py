@@ -8,7 +8,7 @@ from numbers import Integral
 
 from downset.errors import InvalidPlan
 from downset.memory.records import Overlap, Record, collisions
-from downset.plans import Arena, Evidence, SharedObjects
+from downset.results.plans import Arena, Evidence, SharedObjects
 from downset.text import brief
 
 __all__ = ["check_objects", "check_placement", "verify_objects", "verify_placement"]

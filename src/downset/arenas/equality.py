@@ -16,7 +16,7 @@ from downset.arenas.from_objects import stacked
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound, offsets_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["equality", "equality_objects"]
 

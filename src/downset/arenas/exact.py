@@ -31,7 +31,7 @@ from downset.arenas.ties import TiesName, check_ties
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
 from downset.methods import check_whole
-from downset.plans import Found, StoppedBy
+from downset.results.plans import Found, StoppedBy
 
 if TYPE_CHECKING:
     from downset import _native

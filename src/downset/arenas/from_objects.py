@@ -21,7 +21,7 @@ from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, align_up
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["from_objects", "objects_to_offsets", "stacked"]
 

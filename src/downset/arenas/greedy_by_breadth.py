@@ -16,7 +16,7 @@ from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["greedy_by_breadth"]
 

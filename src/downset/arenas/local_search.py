@@ -21,7 +21,7 @@ from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.methods import check_whole
-from downset.plans import Found, StoppedBy
+from downset.results.plans import Found, StoppedBy
 
 __all__ = ["local_search"]
 

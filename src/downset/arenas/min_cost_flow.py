@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["min_cost_flow"]
 

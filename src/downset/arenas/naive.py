@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound, offsets_bound
 from downset.memory.records import Record, align_up
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["naive", "naive_objects"]
 

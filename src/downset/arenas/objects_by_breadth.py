@@ -17,7 +17,7 @@ from downset.arenas.objects_fit import assign_in_order
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["objects_by_breadth"]
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from downset.arenas.gaps import height
 from downset.memory.records import Overlap, Record, align_up
-from downset.plans import Found, StoppedBy
+from downset.results.plans import Found, StoppedBy
 
 __all__ = ["overlapping"]
 

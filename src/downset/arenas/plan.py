@@ -21,7 +21,7 @@ from downset.memory.models import MemoryModel, MemoryName, memory_model, stated_
 from downset.memory.records import Overlap, Record, check_records
 from downset.methods import Chosen, Method, check_time_limit, check_whole, check_work_limit, choose
 from downset.orders.check import verify_steps
-from downset.plans import Arena, Evidence, Found, Order, SharedObjects
+from downset.results.plans import Arena, Evidence, Found, Order, SharedObjects
 
 __all__ = ["plan_arena", "plan_shared"]
 

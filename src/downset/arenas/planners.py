@@ -34,7 +34,7 @@ from downset.arenas.tflm_greedy import tflm_greedy
 from downset.memory.bounds import objects_bound, offsets_bound
 from downset.memory.records import Record
 from downset.methods import Contract, Method
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["ARENAS", "CONTRACT", "SHARED", "SHARED_CONTRACT", "ArenaOptions", "SharedOptions"]
 

@@ -19,7 +19,7 @@ from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["strip_packing"]
 

@@ -19,7 +19,7 @@ from downset.arenas.ties import TiesName, check_ties
 from downset.errors import UsageError
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.results.plans import Found
 from downset.text import brief
 
 __all__ = ["tflm_greedy"]

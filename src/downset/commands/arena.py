@@ -26,7 +26,7 @@ from downset.commands.waiting import waiting
 if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
     from downset.memory.records import Record
-    from downset.plans import Arena, Evidence, SharedObjects
+    from downset.results.plans import Arena, Evidence, SharedObjects
 
     _Planner = Callable[[Sequence[Record], str, TiesName, dict[str, Any], int | None], Arena | SharedObjects]
 
@@ -95,10 +95,10 @@ def arena(
     from downset.errors import InfeasibleError, LimitReached, UsageError
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.memory.records import aligned
-    from downset.plans import Arena
     from downset.reports.arena_view import unfilled_text
     from downset.reports.json_forms.memory import placement_json
     from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
+    from downset.results.plans import Arena
     from downset.text import printable
     from downset.whole_files import check_output, write_whole
 
@@ -162,9 +162,9 @@ def _draw(plan: object, paths: Mapping[str, str | None], source: str, capacity: 
         return
     from pathlib import Path
 
-    from downset.plans import Arena, SharedObjects
     from downset.reports.arena_view import record_view
     from downset.reports.page.plan_pages import arena_page, objects_page
+    from downset.results.plans import Arena, SharedObjects
 
     name = Path(source).name
     if isinstance(plan, Arena):

@@ -49,8 +49,8 @@ from downset.reports.fit import (
 from downset.reports.gaps import gap_cell
 from downset.reports.json_forms.fit import fit_json
 from downset.reports.next_steps import next_steps, step_lines
-from downset.results import Fit, FrontRow
-from downset.sessions import SessionTaken
+from downset.results.fit import Fit, FrontRow
+from downset.results.sessions import SessionTaken
 from downset.text import format_bytes, printable
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from downset.errors import LoadError, UsageError
 
 if TYPE_CHECKING:
     from downset.clusters.model import Cluster
-    from downset.pipeline_plans import Pipeline
-    from downset.plans import StagePlan
+    from downset.results.pipelines import Pipeline
+    from downset.results.plans import StagePlan
 
 __all__ = ["given_cluster", "pipeline_of", "shapes_at_batch", "stages_of"]
 
@@ -23,14 +23,14 @@ _STAGE = "downset stage {model} -o plan.json"
 def pipeline_of(path: str) -> Pipeline:
     """The pipeline in a plan file. Raises LoadError for a model in its place, UsageError for another plan, both with
     the command that makes one."""
-    from downset.pipeline_plans import Pipeline
+    from downset.results.pipelines import Pipeline
 
     return _plan_of(path, Pipeline, "a pipeline plan", _SPLIT)
 
 
 def stages_of(path: str) -> StagePlan:
     """The stages in a plan file; raises as `pipeline_of` does."""
-    from downset.plans import StagePlan
+    from downset.results.plans import StagePlan
 
     return _plan_of(path, StagePlan, "a plan of stages", _STAGE)
 

@@ -18,7 +18,7 @@ from downset.commands.options import (
 )
 from downset.commands.waiting import reading
 from downset.isolation import PARSING_S
-from downset.results import Inspection, StepNeed
+from downset.results.fit import Inspection, StepNeed
 from downset.text import counted, format_bytes, printable, shortened
 
 __all__ = ["inspect"]

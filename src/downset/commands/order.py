@@ -33,7 +33,7 @@ from downset.text import counted, format_bytes, printable, shortened
 if TYPE_CHECKING:
     from downset.graph.core import Graph
     from downset.memory.models import MemoryName
-    from downset.plans import Order
+    from downset.results.plans import Order
 
 __all__ = ["order"]
 

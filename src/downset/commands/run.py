@@ -17,7 +17,7 @@ from downset.commands.waiting import reading, waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
-    from downset.plans import StagePlan
+    from downset.results.plans import StagePlan
 
 __all__ = ["run"]
 

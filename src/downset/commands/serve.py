@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from downset.commands.frames import Frames, Results
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
-    from downset.pipeline_plans import Pipeline
-    from downset.pipeline_results import RanTask, Served
+    from downset.results.pipelines import Pipeline
+    from downset.results.serving import RanTask, Served
 
 __all__ = ["serve"]
 

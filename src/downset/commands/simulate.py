@@ -31,8 +31,8 @@ from downset.text import parse_seconds
 if TYPE_CHECKING:
     from downset.distributed.simulator import Disturbance
     from downset.graph.core import Graph
-    from downset.pipeline_plans import Pipeline
-    from downset.pipeline_results import Simulation
+    from downset.results.pipelines import Pipeline
+    from downset.results.serving import Simulation
 
 __all__ = ["simulate"]
 

@@ -35,7 +35,7 @@ from downset.commands.waiting import reading, waiting
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
-    from downset.pipeline_plans import DeviceMemory, Pipeline
+    from downset.results.pipelines import DeviceMemory, Pipeline
 
 __all__ = ["split"]
 

@@ -35,7 +35,7 @@ from downset.commands.waiting import counting, reading, waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
-    from downset.stage_results import StageResult
+    from downset.results.stages import StageResult
 
 __all__ = ["stage"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from downset.distributed.conditions import Conditions
 from downset.distributed.run_record import RunRecord
 from downset.distributed.task_prices import ends_of, task_seconds
-from downset.pipeline_plans import Pipeline
+from downset.results.pipelines import Pipeline
 
 __all__ = ["run_paper"]
 

@@ -26,7 +26,7 @@ from downset.distributed.run_record import RunRecord
 from downset.distributed.task_prices import ends_of, occupied_seconds, plan_seconds, resources_of
 from downset.distributed.turns import Turns
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Pipeline, PipelineSchedule
+from downset.results.pipelines import Pipeline, PipelineSchedule
 
 __all__ = ["run_plan"]
 

@@ -17,8 +17,8 @@ from downset.distributed.percentiles import percentiles
 from downset.distributed.plan_run import run_plan
 from downset.distributed.run_record import RunRecord
 from downset.errors import UsageError
-from downset.pipeline_plans import Pipeline
-from downset.pipeline_results import Simulation
+from downset.results.pipelines import Pipeline
+from downset.results.serving import Simulation
 from downset.text import unheard
 
 __all__ = ["Disturbance", "simulate"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from downset.clusters.model import ProcessorCost
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Pipeline, Resource, Strip, Task
+from downset.results.pipelines import Pipeline, Resource, Strip, Task
 
 __all__ = [
     "FrameSeconds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Turn
+from downset.results.pipelines import Turn
 
 __all__ = ["Turns"]
 

@@ -16,7 +16,7 @@ from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
 from downset.errors import InvalidPlan, LoadError
 from downset.formats.certificates import read_certificate
-from downset.results import Proof
+from downset.results.fit import Proof
 
 __all__ = ["prove"]
 

@@ -18,7 +18,7 @@ from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.kernels.table import check_kernels, compute
 from downset.memory.records import align_up
-from downset.plans import Arena, Order
+from downset.results.plans import Arena, Order
 from downset.runtimes.inputs import random_array
 
 __all__ = ["ArenaRun", "run_in_arena", "seeded_inputs"]

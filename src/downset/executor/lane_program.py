@@ -14,7 +14,7 @@ from downset.arenas.constrained.conflicts import records_of_conflicts
 from downset.arenas.plan import plan_arena
 from downset.graph.core import ABSENT, Graph, Tensor
 from downset.lattice import ancestors, bits, reduction
-from downset.plans import Arena
+from downset.results.plans import Arena
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph
 

@@ -16,13 +16,13 @@ from downset.errors import InvalidPlan, UnsupportedError
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.memory.overlaps import KernelsName
-from downset.plans import Arena, Together
 from downset.reports.comparisons import difference
-from downset.results import Comparison, Proof, Rewrite
+from downset.results.fit import Comparison, Proof, Rewrite
+from downset.results.plans import Arena, Together
+from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.targets import Target
-from downset.sessions import DEFAULT, FILE_ORDER, Latency, SessionSettings
 
 __all__ = [
     "NOT_MEASURED",

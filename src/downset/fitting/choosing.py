@@ -8,7 +8,7 @@ from dataclasses import replace
 from downset.errors import InvalidPlan
 from downset.fitting.candidates import Candidate, Job, compare, differences_elsewhere
 from downset.fitting.measuring import least, time, without_slower
-from downset.results import Comparison
+from downset.results.fit import Comparison
 from downset.text import format_bytes
 
 __all__ = ["Narrowed", "choose", "narrowing"]

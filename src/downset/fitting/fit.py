@@ -66,8 +66,8 @@ from downset.memory.models import memory_model
 from downset.memory.overlaps import KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
-from downset.plans import Together
-from downset.results import Fit, Rewrite
+from downset.results.fit import Fit, Rewrite
+from downset.results.plans import Together
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TargetName

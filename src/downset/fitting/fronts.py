@@ -10,7 +10,7 @@ from downset.fitting.measuring import measure
 from downset.fitting.strips import StripSearch, files_of
 from downset.graph.cost import macs
 from downset.partial.front import PartialPlan
-from downset.results import FrontRow
+from downset.results.fit import FrontRow
 from downset.runtimes import tflm
 
 __all__ = ["measured_front"]

@@ -16,7 +16,7 @@ from downset.fitting.choosing import Narrowed
 from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
 from downset.fitting.strips import taken_bytes
-from downset.results import Fit, LoadsHeld
+from downset.results.fit import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.text import format_bytes
 

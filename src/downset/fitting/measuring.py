@@ -12,9 +12,9 @@ from dataclasses import replace
 from downset.errors import DownsetError
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job
 from downset.formats.reading import load
+from downset.results.sessions import Latency, SessionTaken
 from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
-from downset.sessions import Latency, SessionTaken
 from downset.text import format_bytes
 
 __all__ = [

@@ -15,7 +15,7 @@ from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
 from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
-from downset.results import Fit, NextStep
+from downset.results.fit import Fit, NextStep
 from downset.text import format_bytes, printable
 
 __all__ = ["fit_command", "offer_strips"]

@@ -15,7 +15,7 @@ from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.partial.front import PartialPlan
 from downset.partial.rewrite import in_strips
-from downset.plans import Arena
+from downset.results.plans import Arena
 from downset.rewrites.tflite_form import IN_PLACE, tflite_form
 
 __all__ = ["Forms", "OrderPlacing", "forms_of", "nothing_overlaps", "placed", "without_overlaps"]

@@ -12,9 +12,9 @@ from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.metadata import foreign_operators, write_metadata
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
-from downset.results import Fit
+from downset.results.fit import Fit
+from downset.results.sessions import DEFAULT, SessionTaken
 from downset.runtimes.ort_script import session_program
-from downset.sessions import DEFAULT, SessionTaken
 from downset.text import counted, format_bytes, shortened
 from downset.whole_files import copy_whole, write_whole
 

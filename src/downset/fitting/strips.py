@@ -24,8 +24,8 @@ from downset.partial.memory_form import Persistent
 from downset.partial.persistent import tflm_kept, tflm_persistent
 from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
-from downset.plans import Evidence, Order, Together
-from downset.results import NextStep, Rewrite
+from downset.results.fit import NextStep, Rewrite
+from downset.results.plans import Evidence, Order, Together
 from downset.rewrites.tflite_form import writable_rows
 from downset.text import format_bytes, operator_name
 

@@ -15,14 +15,14 @@ from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
-from downset.plans import Arena
 from downset.reports.fit import peak_lines
 from downset.reports.naming import kind_name
 from downset.reports.next_steps import listed, next_steps, remedy_lines
 from downset.reports.peak import peak_cause
-from downset.results import Comparison, Figure, Fit, Measured, NextStep, OnChip, RamVerdict
+from downset.results.fit import Comparison, Figure, Fit, Measured, NextStep, OnChip, RamVerdict
+from downset.results.plans import Arena
+from downset.results.sessions import SessionTaken
 from downset.runtimes.targets import TARGETS
-from downset.sessions import SessionTaken
 from downset.text import format_bytes, shortened
 
 __all__ = ["BLOCK_BYTES", "check_ram", "early_verdict", "simulate_traffic", "summarise", "with_sessions"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from downset.graph.core import Graph
-from downset.plans import Arena, Order
+from downset.results.plans import Arena, Order
 from downset.text import printable
 
 __all__ = ["c_header"]

@@ -18,7 +18,7 @@ from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import SOURCES
 from downset.memory.records import align_up
-from downset.results import Fit
+from downset.results.fit import Fit
 from downset.text import abridged, format_bytes, printable
 
 __all__ = ["Firmware", "firmware", "resolver_method"]

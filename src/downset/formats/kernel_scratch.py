@@ -15,7 +15,7 @@ from downset.memory.liveness import lifetimes
 from downset.memory.models import TFLM_WITHOUT_OFFSETS
 from downset.memory.overlaps import KernelsName
 from downset.memory.records import Record
-from downset.results import Fit
+from downset.results.fit import Fit
 
 __all__ = ["KernelScratch", "kernel_scratch", "placed_with_scratch"]
 

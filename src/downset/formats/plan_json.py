@@ -12,8 +12,8 @@ import msgspec
 
 from downset.errors import LoadError, UsageError
 from downset.formats.field_docs import field_docs
-from downset.pipeline_plans import Pipeline
-from downset.plans import Arena, Order, SharedObjects, StagePlan, Together
+from downset.results.pipelines import Pipeline
+from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
 from downset.whole_files import write_whole
 
@@ -102,11 +102,11 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 def pipeline_schema() -> dict[str, Any]:
     """The JSON schema of pipeline plans, docs/schemas/pipeline.schema.json. Its descriptions are the docstrings of the
     fields."""
-    from downset import pipeline_plans, plans
     from downset.clusters import model
+    from downset.results import pipelines, plans
 
     schema = msgspec.json.schema(Pipeline)
-    forms = {**vars(model), **vars(plans), **vars(pipeline_plans)}
+    forms = {**vars(model), **vars(plans), **vars(pipelines)}
     for name, described in schema["$defs"].items():
         described["description"] = " ".join(described["description"].split())
         docs = field_docs(forms[name])

@@ -19,7 +19,7 @@ from downset.integrations.executorch_offsets import PlacementSettings, arena_of
 from downset.integrations.scheduler_order import least_peak_order
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record, align_up
-from downset.plans import Order
+from downset.results.plans import Order
 from downset.text import abridged, format_bytes
 
 __all__ = ["Dialect", "GraphReport", "reordered"]

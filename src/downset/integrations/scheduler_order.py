@@ -13,7 +13,7 @@ from dataclasses import replace
 from downset.integrations.joined_calls import gathered, largest_calls
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.orders.plan import judge_order, plan_order
-from downset.plans import Order
+from downset.results.plans import Order
 
 __all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device", "written_over"]
 

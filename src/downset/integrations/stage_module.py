@@ -13,7 +13,7 @@ from downset.executor.stage_engine import PlannedEngine, check_plan, is_finite, 
 from downset.extras import optional_library, torch_library
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
-from downset.plans import StagePlan
+from downset.results.plans import StagePlan
 from downset.stages.prepared import prepare
 from downset.tuning.search import StageLimits
 from downset.tuning.tune import tune_stages

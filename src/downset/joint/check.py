@@ -12,10 +12,10 @@ from downset.graph.fingerprint import fingerprint
 from downset.memory.liveness import OrderProblem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.check import verify_order
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.check import verify_pipeline, verify_without_graph
-from downset.plans import Arena, Order, SharedObjects, StagePlan, Together
-from downset.results import Fit
+from downset.results.fit import Fit
+from downset.results.pipelines import Pipeline
+from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 

@@ -14,7 +14,7 @@ from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import check_time_limit, check_whole, check_work_limit
 from downset.orders.alternatives import alternatives
 from downset.orders.plan import judge_order, plan_order
-from downset.plans import Arena, Evidence, StoppedBy, Together
+from downset.results.plans import Arena, Evidence, StoppedBy, Together
 
 __all__ = ["plan_together"]
 

@@ -18,7 +18,7 @@ from downset.memory.liveness import OrderProblem, order_problem
 from downset.memory.models import MemoryModel
 from downset.orders.alternatives import TRIES, alternatives
 from downset.orders.optimal import improving
-from downset.plans import Arena, Found, StoppedBy
+from downset.results.plans import Arena, Found, StoppedBy
 
 __all__ = ["WithinWork"]
 

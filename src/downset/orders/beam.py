@@ -14,7 +14,7 @@ import time
 from downset.memory.liveness import OrderProblem
 from downset.methods import check_whole
 from downset.orders.searches import MANY, OrderSearches
-from downset.plans import Found, StoppedBy
+from downset.results.plans import Found, StoppedBy
 
 __all__ = ["WIDTHS", "beam"]
 

@@ -10,7 +10,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, stated_model
 from downset.orders.problem import check_problem
-from downset.plans import Order
+from downset.results.plans import Order
 from downset.text import brief
 
 __all__ = ["verify_order", "verify_steps"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["dfs"]
 

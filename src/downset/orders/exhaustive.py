@@ -13,7 +13,7 @@ import time
 from downset.errors import LimitReached
 from downset.lattice import masks, ready
 from downset.memory.liveness import OrderProblem, transient_bytes
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["exhaustive"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from downset.memory.liveness import OrderProblem
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["file_order"]
 

@@ -14,7 +14,7 @@ import time
 from downset.lattice import bits
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["greedy", "greedy_steps"]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from downset.lattice import bits, successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["HEURISTICS", "bfs", "dfs_by_size", "inductor", "lpmf"]
 

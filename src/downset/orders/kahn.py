@@ -12,7 +12,7 @@ from collections import deque
 
 from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["kahn"]
 

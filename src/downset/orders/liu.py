@@ -17,7 +17,7 @@ from itertools import chain
 
 from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["liu"]
 

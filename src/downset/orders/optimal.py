@@ -24,7 +24,7 @@ from downset.orders.beam import WIDTHS
 from downset.orders.dfs import dfs
 from downset.orders.kahn import kahn
 from downset.orders.searches import MANY, BestFirst, OrderSearches
-from downset.plans import Found, StoppedBy
+from downset.results.plans import Found, StoppedBy
 
 __all__ = ["improving", "optimal"]
 

@@ -14,7 +14,7 @@ from downset.methods import Method, check_time_limit, check_work_limit, choose
 from downset.orders.check import verify_steps
 from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
 from downset.orders.problem import check_problem
-from downset.plans import Evidence, Found, Order
+from downset.results.plans import Evidence, Found, Order
 
 __all__ = ["judge_order", "plan_order"]
 

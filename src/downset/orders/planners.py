@@ -20,7 +20,7 @@ from downset.orders.kahn import kahn
 from downset.orders.liu import liu
 from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["CONTRACT", "ORDERS", "OrderOptions", "alternatives"]
 

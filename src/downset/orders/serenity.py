@@ -22,7 +22,7 @@ from downset.memory.liveness import OrderProblem
 from downset.methods import check_time_limit
 from downset.orders.kahn import kahn
 from downset.orders.search_space import SearchSpace
-from downset.plans import Found, StoppedBy
+from downset.results.plans import Found, StoppedBy
 
 __all__ = ["divide", "explored", "serenity"]
 

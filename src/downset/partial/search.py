@@ -32,7 +32,7 @@ from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import Segment, computed_whole, find_cuts, find_segments
 from downset.partial.strip_program import most_strips
-from downset.plans import StoppedBy
+from downset.results.plans import StoppedBy
 
 __all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
 

@@ -10,7 +10,6 @@ from typing import Literal, TypedDict, get_args
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.methods import check_choice
-from downset.pipeline_plans import PipelineSchedule, Resource, ResourceOrder
 from downset.pipelines.drafts import Drafted, FrameTasks, Judged
 from downset.pipelines.fetches import frame_tasks
 from downset.pipelines.floors import total_bound_s
@@ -21,6 +20,7 @@ from downset.pipelines.scheduling.events import TimedTask
 from downset.pipelines.scheduling.loads import load_bound_s
 from downset.pipelines.scheduling.schedule import Scheduled, cyclic_schedule, one_at_a_time, sequence
 from downset.pipelines.tasks import timed_tasks
+from downset.results.pipelines import PipelineSchedule, Resource, ResourceOrder
 
 __all__ = ["Accounting", "AccountingOptions", "TopologyName", "accounting_of", "judged", "latency_s", "too_slow"]
 

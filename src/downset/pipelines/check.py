@@ -10,10 +10,10 @@ from downset.clusters.model import MOST_DEVICES
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.row_form import Interval, RowForm
-from downset.pipeline_plans import Block, Pipeline, PipelineStage, Strip
 from downset.pipelines.check_buffers import check_buffers
 from downset.pipelines.check_rows import PlanRows, check_rows
 from downset.pipelines.check_times import check_times
+from downset.results.pipelines import Block, Pipeline, PipelineStage, Strip
 
 if TYPE_CHECKING:
     from downset.pipelines.problem import SplitProblem

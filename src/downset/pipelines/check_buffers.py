@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Block, Buffer, DeviceMemory, Pipeline, PipelineSchedule, Strip
 from downset.pipelines.check_rows import PlanRows, TensorArea
+from downset.results.pipelines import Block, Buffer, DeviceMemory, Pipeline, PipelineSchedule, Strip
 
 __all__ = ["check_buffers", "check_named", "check_places"]
 

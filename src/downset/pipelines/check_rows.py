@@ -11,7 +11,7 @@ from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import Interval, RowForm, needed
-from downset.pipeline_plans import Block, Pipeline, Rows, Strip, Task
+from downset.results.pipelines import Block, Pipeline, Rows, Strip, Task
 
 __all__ = ["PlanRows", "TensorArea", "check_rows"]
 

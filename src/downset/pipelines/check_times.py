@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Pipeline, PipelineSchedule, Resource, Task
 from downset.pipelines.check_buffers import check_named, check_places
+from downset.results.pipelines import Pipeline, PipelineSchedule, Resource, Task
 
 __all__ = ["check_times"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from downset.pipeline_plans import PipelineSchedule, PipelineStage, Task
+from downset.results.pipelines import PipelineSchedule, PipelineStage, Task
 
 __all__ = ["Drafted", "FoundPipeline", "FrameTasks", "Judged", "Split", "StageDraft", "Tile", "on_cuts"]
 

@@ -7,10 +7,10 @@ from typing import Unpack
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.accounting import AccountingOptions
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.results.pipelines import Pipeline
 
 __all__ = ["plan_by_every_method"]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from downset import clock
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
-from downset.pipeline_plans import Block, DeviceMemory, PipelineStage, Strip
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.best_fit import best_fit
 from downset.pipelines.buffers import as_events, frame_buffers, placed
@@ -24,6 +23,7 @@ from downset.pipelines.scheduling.events import Schedule
 from downset.pipelines.scheduling.slots import fewest_slots
 from downset.pipelines.strip_prices import needs
 from downset.pipelines.tasks import timed_tasks
+from downset.results.pipelines import Block, DeviceMemory, PipelineStage, Strip
 
 __all__ = ["LAST_S", "Counted", "MemoryCount", "strip_bytes"]
 

@@ -25,11 +25,11 @@ from typing import Literal, get_args
 
 from downset.clusters.model import Cluster
 from downset.methods import check_choice
-from downset.pipeline_plans import Strip, Transfer
 from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strip_prices import needs, rows_of, strips_of
 from downset.pipelines.tasks import compute_s
+from downset.results.pipelines import Strip, Transfer
 
 __all__ = [
     "COMM",

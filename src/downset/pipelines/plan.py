@@ -12,7 +12,6 @@ from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
 from downset.methods import ChainName, Method, check_time_limit, check_work_limit, choose
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.accounting import TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
@@ -31,7 +30,8 @@ from downset.pipelines.paper_timing import CommName
 from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.within_memory import PlanSearch
-from downset.plans import Evidence
+from downset.results.pipelines import Pipeline
+from downset.results.plans import Evidence
 
 __all__ = ["plan_pipeline"]
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from downset.errors import DownsetError, UsageError
 from downset.graph.core import Graph
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.results.pipelines import Pipeline
 
 __all__ = ["replan"]
 

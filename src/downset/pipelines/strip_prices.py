@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from downset.clusters.model import Cluster
-from downset.pipeline_plans import Rows, Strip
 from downset.pipelines.drafts import Split, Tile
 from downset.pipelines.problem import SplitProblem, SplitTensor, quantities
+from downset.results.pipelines import Rows, Strip
 
 __all__ = ["given_rows", "hull", "made_rows", "nbytes_of", "needs", "rows_of", "strips_of"]
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 
 from downset.clusters.model import Cluster, Device, MessageCosts
-from downset.pipeline_plans import Pipeline, Resource, Strip, Task, Transfer
 from downset.pipelines.drafts import FrameTasks
 from downset.pipelines.scheduling.events import TimedTask
+from downset.results.pipelines import Pipeline, Resource, Strip, Task, Transfer
 
 __all__ = ["compute_s", "timed_tasks", "transfer_s"]
 

@@ -9,9 +9,9 @@ from typing import Any, Unpack
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.accounting import AccountingOptions
 from downset.pipelines.plan import plan_pipeline
+from downset.results.pipelines import Pipeline
 
 __all__ = ["plan_upgraded", "upgrades"]
 

@@ -17,7 +17,6 @@ from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.methods import Chosen
-from downset.pipeline_plans import DeviceMemory
 from downset.pipelines.accounting import Accounting, judged, too_slow
 from downset.pipelines.baselines import baseline_plans
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
@@ -26,6 +25,7 @@ from downset.pipelines.latency import least_latency
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import LAST_S, Counted, MemoryCount
 from downset.pipelines.problem import SplitProblem
+from downset.results.pipelines import DeviceMemory
 from downset.text import format_bytes
 
 __all__ = ["PlanSearch"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel
-from downset.plans import Arena
 from downset.reports.naming import kind_name, shape_text
+from downset.results.plans import Arena
 from downset.text import format_bytes
 
 __all__ = ["KINDS_SHOWN", "ArenaView", "Operator", "arena_view", "kind_styles", "record_view", "unfilled_text"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downset.results import Comparison
+from downset.results.fit import Comparison
 
 __all__ = ["comparison_lines", "difference", "not_proven", "proof_line"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from downset.memory.records import align_up
-from downset.plans import StoppedBy
 from downset.reports.comparisons import comparison_lines, proof_line
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results import Fit, FrontRow, Measured
-from downset.sessions import Latency, SessionSettings, SessionTaken
+from downset.results.fit import Fit, FrontRow, Measured
+from downset.results.plans import StoppedBy
+from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, operator_name, shortened
 
 __all__ = [

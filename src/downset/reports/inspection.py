@@ -13,7 +13,7 @@ from downset.lattice import count_downsets, divided, estimate_downsets, masks
 from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.reports.naming import kind_name
-from downset.results import Inspection, StepNeed
+from downset.results.fit import Inspection, StepNeed
 
 __all__ = ["inspect"]
 

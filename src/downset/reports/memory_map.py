@@ -7,10 +7,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from downset.errors import UsageError
-from downset.plans import Arena
 from downset.reports.arena_view import ArenaView, Operator, kind_styles, record_view
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Curve, Label, Level, Mark, Moment, legend_of, listed, sheet, stacked
+from downset.results.plans import Arena
 from downset.text import format_bytes, format_size, printable
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from downset.plans import Evidence, StoppedBy
+from downset.results.plans import Evidence, StoppedBy
 
 __all__ = ["larger_limit", "longer_s", "more_work", "search_option", "time_option"]
 

@@ -15,11 +15,11 @@ from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS
 from downset.memory.records import Record
-from downset.plans import Arena, Evidence, Order, SharedObjects
 from downset.reports.fit import stopped_by
 from downset.reports.more_search import larger_limit, search_option
-from downset.results import Fit, NextStep
-from downset.sessions import SessionTaken
+from downset.results.fit import Fit, NextStep
+from downset.results.plans import Arena, Evidence, Order, SharedObjects
+from downset.results.sessions import SessionTaken
 from downset.text import format_bytes, format_seconds, printable, shortened
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from downset.pipeline_plans import Pipeline, PipelineStage, Task
 from downset.reports.gaps import told_bound
+from downset.results.pipelines import Pipeline, PipelineStage, Task
 from downset.text import counted, printable
 
 __all__ = [

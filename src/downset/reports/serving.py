@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downset.pipeline_results import DeviceUse, Served, ServeEvent
+from downset.results.serving import DeviceUse, Served, ServeEvent
 from downset.text import counted, format_bytes, printable
 
 __all__ = ["SLOWER", "busiest_use", "event_line", "plan_in_use", "rates_line", "served_lines", "slower_than_planned"]

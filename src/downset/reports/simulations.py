@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.pipeline_plans import Pipeline
-from downset.pipeline_results import Simulation
+from downset.results.pipelines import Pipeline
+from downset.results.serving import Simulation
 from downset.text import counted, printable
 
 __all__ = ["simulation_lines"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from downset.graph.float_types import OWN
-from downset.plans import StagePlan
-from downset.stage_results import StageResult, peer_times
+from downset.results.plans import StagePlan
+from downset.results.stages import StageResult, peer_times
 from downset.text import format_bytes
 
 __all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines", "type_text"]

@@ -9,16 +9,16 @@ from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.memory.models import MemoryModel, MemoryName, stated_model
-from downset.pipeline_plans import Pipeline
-from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
 from downset.reports.fit import fit_lines, verdict_lines
 from downset.reports.next_steps import next_steps, step_lines
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import period_line, stage_rows, utilisation_line
 from downset.reports.stages import stage_plan_lines, stage_result_lines
-from downset.results import Fit, Recomputation
-from downset.stage_results import StageResult
+from downset.results.fit import Fit, Recomputation
+from downset.results.pipelines import Pipeline
+from downset.results.plans import Arena, Evidence, Order, SharedObjects, StagePlan, Together
+from downset.results.stages import StageResult
 from downset.text import format_bytes, printable, shortened
 
 __all__ = ["LISTED", "report"]

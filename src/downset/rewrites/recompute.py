@@ -23,8 +23,8 @@ from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import check_choices
 from downset.orders.plan import plan_order
-from downset.plans import Evidence, Order
-from downset.results import Recomputation
+from downset.results.fit import Recomputation
+from downset.results.plans import Evidence, Order
 from downset.rewrites.recompute_search import StepGraph, front, search
 from downset.text import format_bytes
 

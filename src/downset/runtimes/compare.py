@@ -21,7 +21,7 @@ from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedE
 from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.methods import check_choice
-from downset.results import Comparison, Proof
+from downset.results.fit import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, choices, made_feeds, read_feeds

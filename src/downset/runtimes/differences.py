@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.results import ROUNDING, Comparison
+from downset.results.fit import ROUNDING, Comparison
 
 __all__ = ["compare_arrays", "first_difference", "not_compared", "vary"]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from downset.sessions import Latency
+from downset.results.sessions import Latency
 
 __all__ = ["latencies"]
 

@@ -9,8 +9,8 @@ from downset.errors import LoadError, UsageError
 from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.isolation import machine_bytes
+from downset.results.sessions import DEFAULT, FITTED, SessionSettings
 from downset.runtimes.ort_settings import open_session
-from downset.sessions import DEFAULT, FITTED, SessionSettings
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

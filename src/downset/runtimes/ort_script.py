@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from downset.results.sessions import SessionTaken
 from downset.runtimes.ort_settings import session_code
-from downset.sessions import SessionTaken
 from downset.text import format_bytes, printable
 
 __all__ = ["session_program"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.sessions import SessionSettings
+from downset.results.sessions import SessionSettings
 from downset.text import brief
 
 __all__ = ["open_session", "session_code"]

@@ -24,10 +24,10 @@ from downset.formats.onnx.data_files import link_weights
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.formats.torch.read import trusted_program
 from downset.isolation import isolated
+from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_settings import open_session
 from downset.runtimes.tflm import ARENA_BYTES, count_of
-from downset.sessions import DEFAULT, FILE_ORDER
 from downset.text import brief
 
 __all__ = ["Computed", "asked", "in_litert", "in_ort", "in_tflm", "in_torch", "run_session", "with_outputs"]

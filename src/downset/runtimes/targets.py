@@ -15,11 +15,11 @@ from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
-from downset.plans import Arena
+from downset.results.plans import Arena
+from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
 from downset.runtimes import litert, ort, tflm, torch_eager
 from downset.runtimes.compare import RuntimeName
 from downset.runtimes.ort_open_sizes import keep_open_sizes
-from downset.sessions import DEFAULT, FITTED, Latency, SessionSettings
 
 __all__ = ["TARGETS", "Sessions", "Taken", "Target", "TargetName", "targets_of"]
 

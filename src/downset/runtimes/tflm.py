@@ -16,9 +16,9 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.isolation import isolated
+from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies
-from downset.sessions import Latency
 
 __all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure", "time_runs"]
 

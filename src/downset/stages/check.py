@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph
 from downset.lattice import bits
-from downset.plans import Stage, StagePlan
+from downset.results.plans import Stage, StagePlan
 from downset.rewrites.merge.units import why_not_merged
 from downset.stages.problem import StageProblem
 

@@ -12,7 +12,7 @@ from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.lattice import bits
 from downset.methods import Method, check_time_limit, check_work_limit, choose
-from downset.plans import Evidence, StagePlan
+from downset.results.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
 from downset.stages.planners import CONTRACT, STAGERS, StageOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.kernels.known_values import with_known_values
-from downset.plans import StagePlan
+from downset.results.plans import StagePlan
 from downset.rewrites.fold_batch_norm import fold_batch_norm
 from downset.rewrites.rebatch import rebatch
 from downset.stages.variants import VARIANTS

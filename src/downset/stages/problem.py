@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from downset.lattice import bits
-from downset.plans import Stage
+from downset.results.plans import Stage
 
 __all__ = ["FoundStages", "Price", "Stage", "StageProblem", "groups_of", "stage_of"]
 

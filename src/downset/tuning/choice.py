@@ -17,8 +17,8 @@ from downset.graph.core import Graph
 from downset.graph.cost import op_macs
 from downset.graph.float_types import coarsest
 from downset.lattice import bits
+from downset.results.stages import StageCandidate, is_steady
 from downset.runtimes.agreement import allowed_difference, as_array, difference
-from downset.stage_results import StageCandidate, is_steady
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.search import Progress, Variant
 

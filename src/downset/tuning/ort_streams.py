@@ -23,9 +23,9 @@ from downset.errors import UnsupportedError
 from downset.executor.lane_program import lower
 from downset.formats.onnx.bodies import captures
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
+from downset.results.sessions import SessionSettings
+from downset.results.stages import is_steady
 from downset.runtimes import ort
-from downset.sessions import SessionSettings
-from downset.stage_results import is_steady
 from downset.stages.plan import plan_stages
 from downset.stages.problem import StageProblem
 from downset.stages.unit_graph import UnitGraph

@@ -15,7 +15,7 @@ from downset.executor.plain_function import network_function
 from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
 from downset.graph.core import Graph
-from downset.plans import StagePlan
+from downset.results.plans import StagePlan
 from downset.runtimes.ort_timed import timed_session
 from downset.text import unheard
 from downset.tuning.search import Progress

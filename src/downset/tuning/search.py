@@ -14,8 +14,8 @@ from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
 from downset.methods import check_choice, check_work_limit
-from downset.plans import Stage
 from downset.reports.more_search import longer_s, more_work
+from downset.results.plans import Stage
 from downset.stages.endings import ENDINGS, EndingsName
 from downset.stages.greedy import greedy
 from downset.stages.ios import StrategyName

@@ -15,9 +15,9 @@ from downset.executor.device import TorchDevice, open_device
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.graph.float_types import cast_text, type_in_common
-from downset.plans import Evidence, Stage, StagePlan
+from downset.results.plans import Evidence, Stage, StagePlan
+from downset.results.stages import StageCandidate, StageResult
 from downset.rewrites.rebatch import batch_or_one
-from downset.stage_results import StageCandidate, StageResult
 from downset.stages.check import verify_stages
 from downset.stages.prepared import prepare
 from downset.stages.variants import VARIANTS

@@ -13,7 +13,7 @@ from downset.errors import UsageError
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, check_records
 from downset.methods import Method, choose
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["merge_aliases", "plan_aliases"]
 

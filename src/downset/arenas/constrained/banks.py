@@ -14,7 +14,7 @@ from downset.arenas.gaps import height
 from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UsageError
 from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
-from downset.plans import Evidence
+from downset.results.plans import Evidence
 
 __all__ = ["Bank", "Banked", "check_banks", "plan_banks"]
 

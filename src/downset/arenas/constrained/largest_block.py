@@ -12,7 +12,7 @@ from downset.arenas.gaps import height
 from downset.errors import InfeasibleError, UsageError
 from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
-from downset.plans import Evidence
+from downset.results.plans import Evidence
 
 __all__ = ["MemoryBlocks", "plan_blocks"]
 

@@ -16,7 +16,7 @@ from downset.arenas.gaps import height
 from downset.arenas.planners import ARENAS, CONTRACT
 from downset.memory.records import Record, check_records
 from downset.methods import Method, choose
-from downset.plans import Found
+from downset.results.plans import Found
 
 __all__ = ["place_wave", "plan_waves"]
 

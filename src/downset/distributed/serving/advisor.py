@@ -15,7 +15,7 @@ from typing import Any
 from downset.distributed.serving.deployment import Deployment, Shards
 from downset.distributed.serving.planning import Planning
 from downset.errors import DownsetError
-from downset.pipeline_plans import Pipeline
+from downset.results.pipelines import Pipeline
 
 __all__ = ["Advice", "Advisor"]
 

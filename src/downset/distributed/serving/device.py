@@ -28,7 +28,7 @@ from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
-from downset.pipeline_plans import Rows
+from downset.results.pipelines import Rows
 from downset.text import brief
 
 __all__ = ["DRIVER_SILENCE_S", "ServingDevice", "versions"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from downset.pipeline_plans import Rows
+from downset.results.pipelines import Rows
 
 __all__ = ["Computation", "DeviceProgram", "TensorForm"]
 

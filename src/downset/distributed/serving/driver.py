@@ -30,8 +30,8 @@ from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import PipelineRun, SubmittedFrame
 from downset.distributed.serving.standstill import Standstill, Wait, function_of
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
-from downset.pipeline_plans import Pipeline
-from downset.pipeline_results import ServeEvent
+from downset.results.pipelines import Pipeline
+from downset.results.serving import ServeEvent
 
 __all__ = ["Driver", "Outlet", "ServingSettings"]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from downset.clusters.model import Cluster, Device
 from downset.distributed.simulator import simulate
 from downset.graph.core import Graph
-from downset.pipeline_plans import Pipeline
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.replan import replan
+from downset.results.pipelines import Pipeline
 
 __all__ = ["Planning", "slowed"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from downset.distributed.percentiles import percentiles
 from downset.distributed.task_prices import FrameSeconds, frame_seconds
-from downset.pipeline_plans import Pipeline
-from downset.pipeline_results import DeviceUse, RanTask, Served, ServeEvent
+from downset.results.pipelines import Pipeline
+from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent
 
 __all__ = ["ServeRecord"]
 

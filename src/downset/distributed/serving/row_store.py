@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from downset.distributed.serving.device_program import TensorForm
 from downset.errors import InvalidPlan
-from downset.pipeline_plans import Rows
+from downset.results.pipelines import Rows
 
 __all__ = ["RowStore"]
 

@@ -19,7 +19,7 @@ from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.serving.standstill import Wait
 from downset.distributed.serving.work import joined, work_of
-from downset.pipeline_plans import Task
+from downset.results.pipelines import Task
 
 __all__ = ["PipelineRun", "SubmittedFrame"]
 

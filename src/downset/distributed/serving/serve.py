@@ -27,8 +27,8 @@ from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.joint.check import verify
-from downset.pipeline_plans import Pipeline
-from downset.pipeline_results import RanTask, Served
+from downset.results.pipelines import Pipeline
+from downset.results.serving import RanTask, Served
 from downset.text import format_bytes
 
 __all__ = ["RunningPipeline", "ServingSettings", "run_on", "serve"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from downset.pipeline_plans import Pipeline
+from downset.results.pipelines import Pipeline
 
 __all__ = ["LEAST_SPARE_FRAMES", "spare_frames_of", "with_spare_frames"]
 

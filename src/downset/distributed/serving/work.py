@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from downset.distributed.task_prices import plan_seconds, resources_of
 from downset.errors import UnsupportedError
-from downset.pipeline_plans import Pipeline, Resource
+from downset.results.pipelines import Pipeline, Resource
 
 __all__ = ["RunTables", "joined", "work_of"]
 

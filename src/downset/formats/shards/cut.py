@@ -13,7 +13,7 @@ from downset.graph.cost import row_form
 from downset.graph.edit import Edit
 from downset.graph.halos import spatial_axis
 from downset.graph.row_form import Interval, RowForm, needed
-from downset.pipeline_plans import Rows
+from downset.results.pipelines import Rows
 from downset.rewrites.strips import Held, strip_ops
 
 __all__ = ["Cutter", "FrameTile", "StripGraph"]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from downset import clock, native
 from downset.errors import UnsupportedError
-from downset.pipeline_plans import Turn
+from downset.results.pipelines import Turn
 
 __all__ = [
     "Arc",

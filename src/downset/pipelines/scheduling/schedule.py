@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from downset import clock
-from downset.pipeline_plans import Turn
 from downset.pipelines.scheduling.circle import Circle
 from downset.pipelines.scheduling.events import (
     Deadlock,
@@ -30,6 +29,7 @@ from downset.pipelines.scheduling.events import (
     window_needed,
 )
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
+from downset.results.pipelines import Turn
 
 __all__ = ["Scheduled", "cyclic_schedule", "lone_frame_s", "one_at_a_time", "sequence"]
 

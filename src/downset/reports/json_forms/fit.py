@@ -9,8 +9,8 @@ from downset.reports.fit import stopped_by
 from downset.reports.gaps import gap_of
 from downset.reports.json_forms.parts import named, peak_json
 from downset.reports.next_steps import next_steps, steps_json
-from downset.results import Comparison, Figure, Fit, FrontRow
-from downset.sessions import Latency, SessionSettings, SessionTaken
+from downset.results.fit import Comparison, Figure, Fit, FrontRow
+from downset.results.sessions import Latency, SessionSettings, SessionTaken
 
 __all__ = ["comparison_json", "fit_json", "front_json", "latency_json"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from downset.graph.core import Graph
-from downset.plans import Arena, Order, SharedObjects
 from downset.reports.arena_view import order_operators
 from downset.reports.json_forms.parts import named, peak_json
 from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps, steps_json
-from downset.results import Inspection
+from downset.results.fit import Inspection
+from downset.results.plans import Arena, Order, SharedObjects
 
 __all__ = ["inspection_json", "order_json", "placement_json"]
 

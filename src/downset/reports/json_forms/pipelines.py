@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from downset.pipeline_plans import DeviceMemory, Pipeline
-from downset.pipeline_results import Served, Simulation
 from downset.reports.json_forms.parts import named
 from downset.reports.next_steps import steps_json
 from downset.reports.pipelines import device_loads, message_bytes
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
+from downset.results.pipelines import DeviceMemory, Pipeline
+from downset.results.serving import Served, Simulation
 
 __all__ = ["pipeline_json", "served_json", "simulation_json"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from downset.reports.next_steps import steps_json
 from downset.reports.time_steps import stage_next_steps
-from downset.stage_results import StageResult, StageRun, percentile
+from downset.results.stages import StageResult, StageRun, percentile
 
 __all__ = ["stage_result_json", "stage_run_json"]
 

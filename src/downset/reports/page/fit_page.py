@@ -37,8 +37,8 @@ from downset.reports.page.elements import (
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.next_section import next_section
 from downset.reports.page.trade_figure import trade_figure
-from downset.results import Fit, RamVerdict
-from downset.sessions import SessionSettings, SessionTaken
+from downset.results.fit import Fit, RamVerdict
+from downset.results.sessions import SessionSettings, SessionTaken
 from downset.text import counted, format_bytes, format_seconds, format_size, printable, shortened
 
 __all__ = ["fit_page", "fit_views", "page_title"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.reports.page.elements import Facts, Section
-from downset.results import NextStep
+from downset.results.fit import NextStep
 
 __all__ = ["next_section"]
 

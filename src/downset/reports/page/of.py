@@ -5,15 +5,15 @@ from __future__ import annotations
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import Graph
 from downset.memory.models import MemoryModel
-from downset.pipeline_plans import Pipeline
-from downset.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.reports.page.elements import Facts, Page, Section, Verdict
 from downset.reports.page.fit_page import fit_page
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page, stage_page
 from downset.reports.page.training_page import compiled_page, recomputation_page, recompute_page
-from downset.results import Fit, Recomputation
-from downset.stage_results import StageResult
+from downset.results.fit import Fit, Recomputation
+from downset.results.pipelines import Pipeline
+from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
+from downset.results.stages import StageResult
 from downset.text import printable
 
 __all__ = ["page_of"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from downset.pipeline_plans import Pipeline
-from downset.pipeline_results import Served, Simulation
 from downset.reports.gaps import told_bound
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
@@ -23,7 +21,9 @@ from downset.reports.serving import busiest_use, plan_in_use, rates_line, served
 from downset.reports.simulations import simulation_lines
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
-from downset.results import NextStep
+from downset.results.fit import NextStep
+from downset.results.pipelines import Pipeline
+from downset.results.serving import Served, Simulation
 from downset.text import counted, format_bytes, format_seconds, format_size, printable
 
 __all__ = ["pipeline_page"]

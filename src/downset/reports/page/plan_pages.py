@@ -8,7 +8,6 @@ from typing import Literal
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.memory.models import MemoryModel, stated_model
-from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view, unfilled_text
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Mark
@@ -20,7 +19,8 @@ from downset.reports.page.timeline_figure import gantt_figure
 from downset.reports.stages import choice_lines, stage_plan_lines, type_text
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import stage_timeline
-from downset.stage_results import StageResult, is_steady, peer_times
+from downset.results.plans import Arena, Evidence, Order, SharedObjects, StagePlan
+from downset.results.stages import StageResult, is_steady, peer_times
 from downset.text import counted, format_bytes, format_seconds, format_size, printable
 
 __all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_page"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.pipeline_plans import Pipeline
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Label, Mark
 from downset.reports.page.elements import ChartGroup, Table
 from downset.reports.timeline import Timeline
+from downset.results.pipelines import Pipeline
 from downset.text import format_seconds, printable
 
 __all__ = ["gantt_figure", "rows_figure"]

@@ -8,7 +8,6 @@ from typing import Literal
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import ABSENT
 from downset.memory.models import MemoryModel
-from downset.plans import Arena, Evidence
 from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.next_steps import order_next_steps, ranked
 from downset.reports.page.elements import Page, Section, Table, Verdict
@@ -16,7 +15,8 @@ from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.next_section import next_section
 from downset.reports.page.plan_pages import order_page
 from downset.reports.page.trade_figure import trade_figure
-from downset.results import NextStep, Recomputation, StepNeed
+from downset.results.fit import NextStep, Recomputation, StepNeed
+from downset.results.plans import Arena, Evidence
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["compiled_page", "recomputation_page", "recompute_page"]

@@ -21,8 +21,8 @@ from downset.graph.kinds import FUSED_CONV
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
-from downset.plans import Order
-from downset.results import Rewrite
+from downset.results.fit import Rewrite
+from downset.results.plans import Order
 from downset.rewrites.concat.partition import Accumulate, Partitioned, PartitionedReader, partition, partition_sites
 from downset.rewrites.concat.rules import moves_behind
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.plans import Stage, StagePlan
+from downset.results.plans import Stage, StagePlan
 
 __all__ = ["StageCandidate", "StageResult", "StageRun", "is_steady", "percentile"]
 

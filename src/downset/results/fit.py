@@ -10,8 +10,8 @@ from typing import Literal
 from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
-from downset.plans import Arena, Evidence, Order, Together
-from downset.sessions import Latency, SessionSettings, SessionTaken
+from downset.results.plans import Arena, Evidence, Order, Together
+from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from downset.clusters.model import Cluster
-from downset.plans import Evidence
+from downset.results.plans import Evidence
 from downset.text import abridged
 
 __all__ = [
