@@ -17,7 +17,6 @@ import downset
 from docs_site.clusters import cluster_page
 from docs_site.methods import methods_page, table_text
 from docs_site.schemas import schemas_page
-from docs_site.tables import __main__ as tables
 from downset import cli, errors
 from downset.commands.examples import EXAMPLES, UNITS
 from downset.commands.options import BYTES, SIZES
@@ -30,15 +29,6 @@ PAGE_OF = {
 """Files and folders of the repository that the site shows as a generated page."""
 STYLE = "style.css"
 """The site's style in addition to the theme's, as mkdocs.yml names it."""
-
-
-def on_pre_build(config: Any) -> None:
-    """Ends the build where a table is not that of its recorded rows."""
-    from mkdocs.exceptions import PluginError
-
-    if pages := tables.stale():
-        names = ", ".join(str(path.relative_to(tables.ROOT)) for path in pages)
-        raise PluginError(f"stale: {names}: run python -m docs_site.tables")
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The tables of README and docs, from the recorded rows in experiments/results.
+"""The tables of README and docs, from the recorded rows in experiments/results and from jobs that run under a profile.
 
     python -m docs_site.tables [--check]
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs_site.tables import memory, orders, pipelines, stages, training
+from docs_site.tables import jobs, memory, orders, pipelines, stages, training
 
 __all__ = ["PAGES", "TABLES", "stale", "with_tables"]
 
@@ -24,13 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 TABLES: Mapping[str, Callable[[], list[str]]] = {
+    **jobs.TABLES,
     **memory.TABLES,
     **orders.TABLES,
     **pipelines.TABLES,
     **stages.TABLES,
     **training.TABLES,
 }
-MARKED = re.compile(r"^<!-- table: (.*?) -->\n\n?(?:\|.*\n)*", re.MULTILINE)
+MARKED = re.compile(r"^<!-- table: (.*?) -->\n(?:\n(?:\|.*\n)+)?", re.MULTILINE)
 QUOTED = re.compile(r"^<!-- quotes: (.*?) -->$", re.MULTILINE | re.DOTALL)
 
 
