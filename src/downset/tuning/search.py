@@ -77,7 +77,7 @@ class StageSearch:
     limits: StageLimits
     progress: Progress
     clock: Clock = field(default_factory=Budget(math.inf).start)
-    """Of all blocks and strategies."""
+    """The time of all blocks and strategies."""
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     at: int = 0
