@@ -173,7 +173,7 @@ def fit(
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import DownsetError
     from downset.fitting.fit import fit as run_fit
-    from downset.process.isolation import RUNNING_S
+    from downset.process.limits import RUNNING_S
     from downset.runtimes.targets import targets_of
 
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}

@@ -65,7 +65,6 @@ from downset.memory.models import memory_model
 from downset.memory.overlaps import KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
-from downset.process.isolation import reusing
 from downset.process.whole_files import check_output
 from downset.results.fit import Fit, Rewrite
 from downset.results.plans import Together
@@ -164,7 +163,7 @@ def fit(
         "--on-chip": ",".join(map(str, on_chip)) or None,
     }
     command = fit_command(model, stated | options, shapes=shapes, time_limit_s=math.inf)
-    with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
+    with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         converted: list[str] = []
         if int8:
             tell("writing the int8 form")
