@@ -58,7 +58,7 @@ LIBRARIES = {
         "commands",
     },
     "msgspec": {"clusters", "commands"},
-    "rich_click": {"cli", "commands"},
+    "rich_click": {"commands"},
     "rich": {"commands"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from downset.arenas.planners import ARENAS, SHARED
-from downset.cli import _COMMANDS
+from downset.commands.group import COMMANDS as _COMMANDS
 from downset.orders.planners import ORDERS
 from downset.pipelines.planners import PIPELINERS
 from downset.stages.planners import STAGERS
@@ -441,7 +441,7 @@ def test_budgets_arenas_and_traffic_in_serenitys_evaluation():
 def test_options_of_commands_exist(command):
     _, lines = table("command | what it does", COMMANDS)
     (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
-    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
+    made = getattr(importlib.import_module(f"downset.commands.{command.replace('-', '_')}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", usage))
     assert named <= known

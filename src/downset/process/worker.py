@@ -20,13 +20,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from downset.extras import environment_with
 from downset.process.supervisor import die_with
 
 __all__: list[str] = []
 
-with environment_with({"OPENBLAS_NUM_THREADS": "1"}):  # a process with threads cannot be forked safely
-    import numpy as np
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be forked safely
+import numpy as np
 
 _LOOK_S = 1.0
 """How often to look whether the parent has ended; a fork of it may hold the socket open."""
@@ -100,10 +99,13 @@ def _work(connection: socket.socket, wanted: Mapping[str, Any], printed: int, se
 
 
 def _import(modules: Sequence[str]) -> None:
+    environment = dict(os.environ)
     for module in modules:
         if module not in sys.modules:
-            with contextlib.suppress(Exception), environment_with({}):  # the call that needs it meets the error
+            with contextlib.suppress(Exception):  # the call that needs it meets the error
                 importlib.import_module(module)
+    os.environ.clear()  # some libraries set variables
+    os.environ.update(environment)
     gc.freeze()  # else a collection in a worker copies every page
 
 
