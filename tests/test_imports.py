@@ -22,9 +22,8 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods", "clock", "supervisor"},
-    {"leftovers"},
-    {"whole_files", "isolated_worker", "isolation", "lattice", "process"},
+    {"text", "extras", "native", "methods", "clock"},
+    {"lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"results"},
@@ -53,8 +52,7 @@ LIBRARIES = {
         "rewrites",
         "stages",
         "pipelines",
-        "isolated_worker",
-        "isolation",
+        "process",
         "equivalence",
         "tuning",
         "commands",

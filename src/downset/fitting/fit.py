@@ -20,8 +20,8 @@ from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
-from downset.isolation import reusing
 from downset.memory.overlaps import KernelsName
+from downset.process.isolation import reusing
 from downset.results.fit import Fit
 from downset.runtimes.targets import TargetName
 from downset.text import unheard

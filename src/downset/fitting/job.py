@@ -13,9 +13,9 @@ from downset.formats.reading import refused
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
 from downset.methods import check_work_limit
+from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import unheard
-from downset.whole_files import check_output
 
 __all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "check_options"]
 

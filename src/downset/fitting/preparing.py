@@ -19,11 +19,11 @@ from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.workspaces import with_workspaces
+from downset.process.whole_files import check_output
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.outputs import in_litert
 from downset.runtimes.targets import Target
 from downset.text import counted, format_bytes, shortened
-from downset.whole_files import check_output
 
 __all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
 

@@ -12,10 +12,10 @@ from downset.fitting.job import Job
 from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.metadata import write_metadata
 from downset.formats.writing import WRITERS
+from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT, SessionTaken
 from downset.runtimes.ort_script import session_program
-from downset.whole_files import copy_whole, write_whole
 
 __all__ = ["program_code", "ship"]
 
