@@ -22,6 +22,7 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
+    {"budget"},
     {"text", "extras", "native", "methods", "clock"},
     {"lattice", "process"},
     {"graph"},
