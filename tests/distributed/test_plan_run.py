@@ -8,10 +8,9 @@ import pytest
 from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.plan_run import run_plan
 from downset.errors import InvalidPlan
-from downset.pipelines.scheduling.clocks import lone_latency_s
 from downset.pipelines.scheduling.events import TimedBuffer, TimedTask
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
-from downset.pipelines.scheduling.slots import fewest_slots
+from downset.pipelines.scheduling.slots import fewest_slots, lone_latency_s
 from downset.results.pipelines import Turn
 from tests.distributed.plans_of_tasks import plan_of
 from tests.oracles_schedule import run

@@ -12,7 +12,7 @@ from downset.distributed.serving.planning import slowed
 from downset.distributed.task_prices import plan_seconds
 from downset.errors import InvalidPlan
 from downset.pipelines.check import verify_pipeline, verify_without_graph
-from downset.pipelines.message_guides import message_guides
+from downset.pipelines.exact import message_guides
 from downset.pipelines.tasks import timed_tasks
 from downset.reports.pipelines import plan_seconds as reported_seconds
 from downset.results.pipelines import Block, PipelineStage, Strip, Task, Transfer

@@ -13,7 +13,7 @@ from downset.pipelines.drafts import Split
 from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.problem import quantities
 from downset.pipelines.round_search import search
-from downset.pipelines.strip_prices import needs
+from downset.pipelines.strips import needs
 from tests.oracles_pipeline import least_period
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 from tests.pipelines.oracles.rounds import least_rounds

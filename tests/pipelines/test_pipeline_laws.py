@@ -19,7 +19,7 @@ from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stages_of
-from downset.pipelines.pieces.search import pieces
+from downset.pipelines.pieces import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipelines.upgrades import plan_upgraded, upgrades
+from downset.pipelines.replan import plan_upgraded, upgrades
 from downset.reports.json_forms.pipelines import served_json
 from downset.reports.next_steps import (
     arena_next_steps,

@@ -15,10 +15,10 @@ from downset.pipelines.fetches import frame_tasks
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.paper_timing import CommName, check_comm, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.scheduling.clocks import lone_latency_s
 from downset.pipelines.scheduling.events import TimedTask
 from downset.pipelines.scheduling.loads import load_bound_s
 from downset.pipelines.scheduling.schedule import Scheduled, cyclic_schedule, one_at_a_time, sequence
+from downset.pipelines.scheduling.slots import lone_latency_s
 from downset.pipelines.tasks import timed_tasks
 from downset.results.pipelines import PipelineSchedule, Resource, ResourceOrder
 

@@ -20,9 +20,8 @@ from downset import clock
 from downset.pipelines.drafts import FrameTasks, Split, Tile
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling import events
-from downset.pipelines.scheduling.clocks import frames_between
-from downset.pipelines.scheduling.slots import conflicts
-from downset.pipelines.strip_prices import given_rows, hull, made_rows, nbytes_of
+from downset.pipelines.scheduling.slots import conflicts, frames_between
+from downset.pipelines.strips import given_rows, hull, made_rows, nbytes_of
 from downset.results.pipelines import Buffer, PipelineSchedule, Rows, Task
 
 __all__ = ["INNER", "as_events", "frame_buffers", "placed"]

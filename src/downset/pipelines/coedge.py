@@ -22,8 +22,7 @@ from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.paper_timing import Owners, halo_transfer_s, owned, reads_of
 from downset.pipelines.problem import SplitProblem, price
-from downset.pipelines.strip_prices import needs
-from downset.pipelines.strips import proportional_rows, tiles
+from downset.pipelines.strips import needs, proportional_rows, tiles
 
 __all__ = ["coedge", "least_compute_s"]
 

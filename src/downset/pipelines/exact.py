@@ -27,26 +27,24 @@ import math
 from dataclasses import replace
 
 from downset import clock
-from downset.clusters.model import Cluster
+from downset.clusters.model import Cluster, Link, MessageCosts, Network
 from downset.errors import InfeasibleError, LimitReached
 from downset.pipelines.accounting import Accounting, too_slow
-from downset.pipelines.baselines import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, without_relays
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.direct.search import DirectLimits, direct
 from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
-from downset.pipelines.incumbents import Incumbents, PlanRequest
+from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents, PlanRequest, without_relays
 from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.load_search import search_by_loads
-from downset.pipelines.message_guides import message_guides
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.round_search import Searched, search
 from downset.text import format_bytes
 
-__all__ = ["exact"]
+__all__ = ["exact", "message_guides"]
 
 _ONE_BLOCK = (
     "stages of consecutive units on disjoint sets of devices, one fused block each, strips from the fastest device "
@@ -257,3 +255,35 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
     raise LimitReached(
         f"no pipeline found in {clock.told(asked.time_limit_s)} with direct hand-over; with leaders: {refused}"
     )
+
+
+_FASTEST = 1e24
+
+
+def message_guides(cluster: Cluster) -> tuple[Cluster, ...]:
+    """Clusters that count the processor time of messages in a way that the search by loads knows. On the cluster itself
+    that search gives a bound, and plans for messages that take no processor time; the plans found under a guide are
+    priced on the cluster like every other plan.
+
+    Two guides: the cluster in which only processors are loaded, and the cluster whose devices do one thing at a
+    time. Empty if messages take no processor time, or if devices do one thing at a time already."""
+    if not cluster.network.overlap or all(device.messages is None for device in cluster.devices):
+        return ()
+    cluster = cluster.occupied
+    return (_by_processors(cluster), replace(cluster, network=replace(cluster.network, overlap=False)))
+
+
+def _by_processors(cluster: Cluster) -> Cluster:
+    """The cluster in which a message takes both devices for the mean of its processor times, and no time on a link."""
+    costs = [device.messages or MessageCosts() for device in cluster.devices]
+    links = []
+    for one in range(len(costs)):
+        for two in range(one + 1, len(costs)):
+            ends = [costs[one].send, costs[two].receive, costs[two].send, costs[one].receive]
+            byte_s = sum(end.byte_s for end in ends) / 4
+            rate = min(1 / byte_s, _FASTEST) if byte_s else _FASTEST
+            links.append(Link((one, two), rate, sum(end.each_s for end in ends) / 4))
+    alike = len({(link.bytes_per_s, link.latency_s) for link in links}) < 2
+    common = links[0] if links else Link((0, 0), _FASTEST, 0.0)
+    network = Network("links", common.bytes_per_s, common.latency_s, links=() if alike else tuple(links))
+    return replace(cluster, network=network)

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Drafted, FrameTasks, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.strip_prices import given_rows, made_rows, nbytes_of, strips_of
+from downset.pipelines.strips import given_rows, made_rows, nbytes_of, strips_of
 from downset.pipelines.tasks import compute_s, transfer_s
 from downset.results.pipelines import Block, PipelineStage, Rows, Strip, Task, Transfer
 

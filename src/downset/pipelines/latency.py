@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 
 from downset import clock
 from downset.pipelines.accounting import latency_s
-from downset.pipelines.baselines import EVERY_DEVICE, baseline_plans, fewer_devices, without_relays
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.drafts import Drafted, on_cuts, on_devices
 from downset.pipelines.floors import total_bound_s
-from downset.pipelines.incumbents import PlanRequest
+from downset.pipelines.incumbents import EVERY_DEVICE, PlanRequest, baseline_plans, fewer_devices, without_relays
 from downset.pipelines.round_search import Searched, search
 
 __all__ = ["least_latency", "plans_by_latency"]

@@ -27,7 +27,7 @@ from downset.clusters.model import Cluster
 from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.strip_prices import needs, rows_of, strips_of
+from downset.pipelines.strips import needs, rows_of, strips_of
 from downset.pipelines.tasks import compute_s
 from downset.results.pipelines import Strip, Transfer
 

@@ -18,9 +18,8 @@ from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.methods import Chosen
 from downset.pipelines.accounting import Accounting, judged, too_slow
-from downset.pipelines.baselines import baseline_plans
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
-from downset.pipelines.incumbents import PlanRequest
+from downset.pipelines.incumbents import PlanRequest, baseline_plans
 from downset.pipelines.latency import least_latency
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import LAST_S, Counted, MemoryCount

@@ -21,9 +21,8 @@ from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.device_order import Canonical, canonical
-from downset.pipelines.direct.descent import descended
+from downset.pipelines.direct.descent import DirectDrafts, descended, directly
 from downset.pipelines.direct.least_period import Asked, DirectSpace, Relaxed, direct_space, least_period
-from downset.pipelines.direct.priced import DirectDrafts, directly
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
 from downset.pipelines.problem import SplitProblem
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.direct.reads import Reads
-from downset.pipelines.direct.tables import DeviceType
+from downset.pipelines.direct.limits import DeviceType
+from downset.pipelines.floors import Reads
 from downset.pipelines.problem import SegmentPrices, SplitProblem
 from downset.pipelines.segment_prices import sweeps
 from downset.pipelines.strips import equal_rows
