@@ -89,7 +89,7 @@ PLANNERS = {
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
     "pipelines": {
         "exact",
-        "round_search",
+        "set_search",
         "pico",
         "coedge",
         "early_fused",
@@ -97,7 +97,7 @@ PLANNERS = {
         "plan",
         "paper_timing",
         "strips",
-        "fetches",
+        "judging",
         "tasks",
         "accounting",
         "buffers",
@@ -207,7 +207,7 @@ def test_the_simulator_knows_nothing_of_the_planners():
     runs = ("distributed.serving.", "distributed.profiling.")  # what drives real devices plans again when one is lost
     simulates = [name for name in modules() if name.startswith("distributed.") and not name.startswith(runs)]
     reached, left = set(), simulates
-    assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
+    assert {"distributed.simulator", "distributed.plan_run", "distributed.paper_run"} <= set(left)
     while left:
         module = left.pop()
         if module not in reached and module in modules():

@@ -8,11 +8,11 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.conditions import Conditions
 from downset.distributed.plan_run import run_plan
 from downset.distributed.simulator import Disturbance, simulate
-from downset.distributed.task_prices import ends_of
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import chain_problem
 from downset.reports.pipelines import stage_rows
+from downset.results.task_times import ends_of
 
 LINKS = Network("links", 10.0)
 SHARED = Network("shared", 10.0)

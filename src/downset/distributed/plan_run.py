@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator
 
 from downset.distributed.conditions import Conditions
 from downset.distributed.run_record import RunRecord
-from downset.distributed.task_prices import ends_of, occupied_seconds, plan_seconds, resources_of
 from downset.distributed.turns import Turns
 from downset.errors import InvalidPlan
 from downset.results.pipelines import Pipeline, PipelineSchedule
+from downset.results.task_times import ends_of, occupied_seconds, plan_seconds, resources_of
 
 __all__ = ["run_plan"]
 
@@ -77,7 +77,7 @@ class _PlanTables:
         self.orders = [order.turns for order in schedule.orders]
         self.held: list[list[int]] = []
         for index, task in enumerate(plan.tasks):
-            held = list(dict.fromkeys(resources_of(plan, task)))
+            held = list(dict.fromkeys(resources_of(plan.cluster, task)))
             if any(resource not in place for resource in held):
                 raise InvalidPlan(f"task {index} occupies a resource for which the plan has no order")
             self.held.append([place[resource] for resource in held])

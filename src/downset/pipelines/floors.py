@@ -10,15 +10,14 @@ from collections.abc import Collection
 import numpy as np
 
 from downset.clusters.model import Cluster
-from downset.pipelines.paper_timing import CommName
-from downset.pipelines.problem import SplitProblem
-from downset.pipelines.segment_prices import Mask, either
+from downset.pipelines.accounting import CommName
+from downset.pipelines.prices import Mask, PricedChain, either
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 
 __all__ = ["Reads", "least_weights", "slowest_unit_s", "total_bound_s"]
 
 
-def total_bound_s(problem: SplitProblem, cluster: Cluster, *, comm: CommName) -> float:
+def total_bound_s(problem: PricedChain, cluster: Cluster, *, comm: CommName) -> float:
     """A lower bound of period and latency, in seconds: a frame's work at the speed of all devices together. The work is
     the MACs for rows that are read, and by resources also the bytes that operators without MACs move for them, each
     weighed as on the device where it costs least."""
@@ -28,7 +27,7 @@ def total_bound_s(problem: SplitProblem, cluster: Cluster, *, comm: CommName) ->
     return work / sum(device.peak_speed for device in cluster.devices)
 
 
-def least_moved_bytes(problem: SplitProblem) -> int:
+def least_moved_bytes(problem: PricedChain) -> int:
     """Bytes that operators without MACs read and write in any plan, also one of tiles: those of rows and columns that
     are read."""
     if "moved" not in problem.facts:
@@ -45,7 +44,7 @@ def least_moved_bytes(problem: SplitProblem) -> int:
     return problem.facts["moved"][0]
 
 
-def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
+def slowest_unit_s(problem: PricedChain, cluster: Cluster) -> float:
     """A lower bound of the period of pipelines of strips: the time in which all devices together compute one unit,
     whose strips cover the unit in any block. Two kinds of units are left out because a block may divide them
     differently: units of which a stride skips rows, and units that make several tensors."""
@@ -61,7 +60,7 @@ def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
     return slowest * (1 - 1e-10)
 
 
-def least_weights(problem: SplitProblem, devices: int) -> int:
+def least_weights(problem: PricedChain, devices: int) -> int:
     """A lower bound on the weights of the device that holds most, for any division of the chain into stages."""
     best = [0] + [1 << 62] * problem.cuts
     for _ in range(devices):
@@ -81,13 +80,11 @@ class Reads:
     """`rows[tensor]`: the rows that are read on the way to a result; all rows of a tensor without readers, because it
     is computed anyway. `by[tensor]`: pairs (unit, the rows that it reads)."""
 
-    def __init__(self, problem: SplitProblem) -> None:
+    def __init__(self, problem: PricedChain) -> None:
         self.problem = problem
         inputs = {tensor for op in problem.ops for tensor in op.inputs}
         tensors = inputs | {tensor for op in problem.ops for tensor in op.outputs}
-        self.rows: dict[int, Mask] = {
-            t: problem.rows_of(t, of_all=t in problem.kept or t not in inputs) for t in tensors
-        }
+        self.rows: dict[int, Mask] = {t: problem.mask(t, of_all=t in problem.kept or t not in inputs) for t in tensors}
         self.by: dict[int, list[tuple[int, Mask]]] = {}
         for place in reversed(range(problem.cuts)):
             for op in reversed(problem.units[place]):
@@ -104,7 +101,7 @@ class Reads:
         read = [self.rows[tensor] for tensor in described.outputs]
         if described.whole:  # the heights of its outputs may differ
             of_all = any(self.problem.count(rows) for rows in read)
-            return self.problem.rows_of(described.outputs[0], of_all=of_all)
+            return self.problem.mask(described.outputs[0], of_all=of_all)
         return either(read)
 
     def read_by(self, op: int, position: int) -> Mask:

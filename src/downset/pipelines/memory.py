@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from downset import clock
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.buffers import as_events, frame_buffers, placed
-from downset.pipelines.drafts import Drafted, Judged, Split
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.drafts import Drafted, Judged
+from downset.pipelines.judging import judged
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.events import Schedule
 from downset.pipelines.scheduling.slots import fewest_slots, lone_latency_s
-from downset.pipelines.strips import needs
 from downset.pipelines.tasks import timed_tasks
 from downset.results.pipelines import Block, DeviceMemory, PipelineStage, Strip
 
@@ -52,7 +52,7 @@ class Counted:
 class MemoryCount:
     """Counts the memory of plans of one problem. Strips that were planned before are remembered."""
 
-    problem: SplitProblem
+    problem: PricedChain
     graph: Graph | None
     cluster: Cluster
     accounting: Accounting
@@ -154,7 +154,7 @@ def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, i
 
 
 def strip_bytes(
-    problem: SplitProblem,
+    problem: PricedChain,
     graph: Graph,
     block: Block,
     strip: Strip,
@@ -187,7 +187,7 @@ def strip_bytes(
     return min(quick, best.arena_bytes)
 
 
-def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:
+def _lives(problem: PricedChain, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:
     """(first step, step behind the last, bytes) of a strip's tensors, by the order of its operators."""
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     sinks = problem.sinks(block.start, block.stop)
@@ -205,26 +205,25 @@ def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> 
             yield begin, (len(ops) if tensor in sinks else last[tensor] + 1), nbytes
 
 
-def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:
+def _parts(problem: PricedChain, block: Block, strip: Strip) -> dict[int, int]:
     """The bytes of a strip's part of each tensor that it reads or makes."""
-    split = Split(block.start, block.stop, ())
-    rows = needs(problem, split, strip.start, strip.stop, block.frame_rows)
+    rows = problem.needs(block.start, block.stop, strip.start, strip.stop, halo=False)
     part = {t: problem.tensors[t].row_bytes * (high - low) for t, (low, high) in rows.items()}
     if strip.columns is None:
         return part
     across = problem.turned()
-    side = needs(across, split, *strip.columns, across.segment(block.start, block.stop).rows)
+    side = across.needs(block.start, block.stop, *strip.columns, halo=False)
     return {t: nbytes * (side[t][1] - side[t][0]) // across.tensors[t].rows for t, nbytes in part.items() if t in side}
 
 
-def _computed(problem: SplitProblem, block: Block, strip: Strip) -> list[int]:
+def _computed(problem: PricedChain, block: Block, strip: Strip) -> list[int]:
     """The operators of a block that make rows for a strip."""
     part = _parts(problem, block, strip)
     ops = sorted(op for unit in problem.units[block.start : block.stop] for op in unit)
     return [op for op in ops if any(tensor in part for tensor in problem.ops[op].outputs)]
 
 
-def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool) -> Graph:
+def _shard(problem: PricedChain, graph: Graph, block: Block, strip: Strip, *, ends: bool) -> Graph:
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     results = {t for op in ops for t in problem.ops[op].outputs}
     sinks = problem.sinks(block.start, block.stop)
@@ -249,8 +248,8 @@ def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, e
 def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
     """The offsets, in bytes, of buffers given as (start, stop, bytes), each in the smallest free block that holds it:
     best fit with immediate coalescing (Knuth, The Art of Computer Programming, volume 1, section 2.5). Each is in use
-    in the half-open range of steps [start, stop). Complexity: O(n log n) for n buffers, plus moving entries in lists of free
-    ranges."""
+    in the half-open range of steps [start, stop). Complexity: O(n log n) for n buffers, plus moving entries in lists of
+    free ranges."""
     free = _FreeRanges()
     in_use: list[tuple[int, int, int]] = []
     offsets = [0] * len(lives)

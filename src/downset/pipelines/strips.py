@@ -7,19 +7,16 @@ from dataclasses import replace
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Split, Tile
-from downset.pipelines.problem import SegmentPrices, SplitProblem, SplitTensor, price, quantities
+from downset.pipelines.prices import PricedChain, SegmentPrices, price, quantities, rows_of
 from downset.results.pipelines import Rows, Strip
 
 __all__ = [
     "balanced_rows",
     "equal_rows",
     "given_rows",
-    "hull",
     "made_rows",
     "nbytes_of",
-    "needs",
     "proportional_rows",
-    "rows_of",
     "slowest_strip_s",
     "strips_of",
     "tiles",
@@ -90,7 +87,7 @@ _Spans = dict[tuple[bool, int, int], dict[int, tuple[int, int]]]
 """The needs of rows (or of columns: True) of one block, by tensor. Tiles side by side have the same rows."""
 
 
-def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[Strip, ...]:
+def strips_of(problem: PricedChain, cluster: Cluster, split: Split) -> tuple[Strip, ...]:
     """The strips of a block with their MACs and bytes. Redundant MACs of a strip are those beyond its share of the
     need."""
     segment = problem.segment(split.start, split.stop)
@@ -138,13 +135,13 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
     return strips
 
 
-def given_rows(problem: SplitProblem, split: Split, tile: Tile) -> tuple[Rows, ...]:
+def given_rows(problem: PricedChain, split: Split, tile: Tile) -> tuple[Rows, ...]:
     """The rows that a strip reads and its block does not make; rows without bytes are left out."""
     results = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
     return tuple(_held(problem, split, tile, keep=lambda tensor: tensor not in results))
 
 
-def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
+def made_rows(problem: PricedChain, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
     """The rows that a strip makes for others: its own rows of the block's sinks, or with `halos` all rows of them that
     it computes."""
     sinks = problem.sinks(split.start, split.stop)
@@ -163,7 +160,7 @@ def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -
     return tuple(listed)
 
 
-def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
+def nbytes_of(problem: PricedChain, rows: Rows) -> int:
     whole = problem.tensors[rows.tensor].row_bytes * (rows.stop - rows.start)
     if rows.columns is None:
         return whole
@@ -171,7 +168,7 @@ def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
 
 
 def _held(
-    problem: SplitProblem,
+    problem: PricedChain,
     split: Split,
     tile: Tile,
     spans: _Spans | None = None,
@@ -182,23 +179,23 @@ def _held(
     cached: _Spans = {} if spans is None else spans
     rows = (False, tile.start, tile.stop)
     if rows not in cached:
-        cached[rows] = needs(problem, split, *rows[1:], problem.segment(split.start, split.stop).rows)
+        cached[rows] = problem.needs(split.start, split.stop, *rows[1:], halo=split.halo)
     down, side = cached[rows], None
     if tile.columns is not None:
         columns, across = (True, *tile.columns), problem.turned()
         if columns not in cached:
-            cached[columns] = needs(across, split, *columns[1:], across.segment(split.start, split.stop).rows)
+            cached[columns] = across.needs(split.start, split.stop, *columns[1:], halo=split.halo)
         side = cached[columns]
     for tensor in sorted(filter(keep, down) if keep else down):
         if problem.tensors[tensor].row_bytes and (side is None or tensor in side):
             yield Rows(tensor, *down[tensor], None if side is None else side[tensor])
 
 
-def _ops(problem: SplitProblem, split: Split) -> list[int]:
+def _ops(problem: PricedChain, split: Split) -> list[int]:
     return [op for unit in problem.units[split.start : split.stop] for op in unit]
 
 
-def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile, spans: _Spans) -> tuple[int, int, int, int]:
+def _tile_quantities(problem: PricedChain, split: Split, tile: Tile, spans: _Spans) -> tuple[int, int, int, int]:
     """`quantities` of a tile. Its rows and its columns need their halos independently."""
     held = {rows.tensor: rows for rows in _held(problem, split, tile, spans)}
     ops = _ops(problem, split)
@@ -210,7 +207,7 @@ def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile, spans: _Sp
     return macs, in_bytes, out_bytes, moved_bytes
 
 
-def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
+def _tile_macs(problem: PricedChain, held: dict[int, Rows], op: int) -> int:
     described, rows = problem.ops[op], held.get(problem.ops[op].outputs[0])
     if rows is None:
         return 0
@@ -220,7 +217,7 @@ def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
     return round(macs * (rows.columns[1] - rows.columns[0]) / problem.turned().tensors[rows.tensor].rows)
 
 
-def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
+def _tile_moved_bytes(problem: PricedChain, held: dict[int, Rows], op: int) -> int:
     """The bytes that an operator without MACs reads and writes for a tile."""
     described, output = problem.ops[op], held.get(problem.ops[op].outputs[0])
     if output is None or output.columns is None:
@@ -236,55 +233,6 @@ def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> 
     return moved_bytes
 
 
-def _macs_of(problem: SplitProblem, split: Split, tile: Tile, kind: str) -> int:
+def _macs_of(problem: PricedChain, split: Split, tile: Tile, kind: str) -> int:
     held = {rows.tensor: rows for rows in _held(problem, split, tile)}
     return sum(_tile_macs(problem, held, op) for op in _ops(problem, split) if problem.ops[op].kind == kind)
-
-
-def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
-    """By tensor (the block's inputs, inner tensors and outputs) the rows that the strip [lo, hi) needs; tensors of
-    which it needs none are left out."""
-    key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
-    cache = problem._needs if split.halo else problem._needs_lately
-    if key not in cache:
-        if not split.halo and len(cache) >= _LATELY:
-            del cache[next(iter(cache))]
-        cache[key] = _needs(problem, split, lo, hi, rows)
-    return cache[key]
-
-
-_LATELY = 64
-"""The most strips whose needs are remembered: the needs of one plan are asked for several times."""
-
-
-def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
-    ops = [op for unit in problem.units[split.start : split.stop] for op in unit]
-    sinks = problem.sinks(split.start, split.stop)
-    need: dict[int, tuple[int, int]] = {}
-    for op in reversed(ops):
-        described = problem.ops[op]
-        for tensor in described.outputs:
-            if tensor in sinks:
-                own = rows_of(problem.tensors[tensor], lo, hi, rows)
-                if own[0] < own[1]:
-                    need[tensor] = hull(need.get(tensor), own)
-        needs_of_outputs = [need[tensor] for tensor in described.outputs if tensor in need]
-        if not needs_of_outputs:
-            continue
-        low, high = min(pair[0] for pair in needs_of_outputs), max(pair[1] for pair in needs_of_outputs)
-        if described.whole:
-            low, high = 0, problem.tensors[described.outputs[0]].rows
-        for tensor in described.outputs:
-            need[tensor] = (0, problem.tensors[tensor].rows) if described.whole else (low, high)
-        for position, tensor in enumerate(described.inputs):
-            pair = (int(described.first[position][low]), int(described.last[position][high]))
-            need[tensor] = hull(need.get(tensor), pair)
-    return need
-
-
-def hull(first: tuple[int, int] | None, second: tuple[int, int]) -> tuple[int, int]:
-    return second if first is None else (min(first[0], second[0]), max(first[1], second[1]))
-
-
-def rows_of(tensor: SplitTensor, lo: int, hi: int, rows: int) -> tuple[int, int]:
-    return (lo * tensor.rows // rows, hi * tensor.rows // rows)

@@ -6,13 +6,12 @@ takes milliseconds of the device's processor, which no plan counts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from downset.distributed.task_prices import plan_seconds, resources_of
 from downset.errors import UnsupportedError
 from downset.results.pipelines import Pipeline, Resource
+from downset.results.task_times import plan_seconds, resources_of
 
 __all__ = ["RunTables", "joined", "work_of"]
 
@@ -59,13 +58,13 @@ def work_of(plan: Pipeline) -> RunTables:
     held = []
     for task in tasks:
         transfers = task.transfer is not None
-        own = [(resource, transfers) for resource in dict.fromkeys(resources_of(plan, task))]
+        own = [(resource, transfers) for resource in dict.fromkeys(resources_of(plan.cluster, task))]
         held.append(tuple(number.setdefault(key, len(number)) for key in own))
     placed = {order.resource: {turn.task: k for k, turn in enumerate(order.turns)} for order in schedule.orders}
     behind = {turn.task: turn.behind for order in schedule.orders for turn in order.turns}
     place = []
     for index, task in enumerate(tasks):
-        first = next((placed[r] for r in resources_of(plan, task) if r in placed), {})
+        first = next((placed[r] for r in resources_of(plan.cluster, task) if r in placed), {})
         place.append((behind.get(index, 0), first.get(index, index)))
     written: list[list[int]] = [[] for _ in tasks]
     used: list[list[int]] = [[] for _ in tasks]
@@ -84,7 +83,7 @@ def work_of(plan: Pipeline) -> RunTables:
         used=tuple(map(tuple, used)),
         slots=tuple(described.slots for described in schedule.buffers),
         users=tuple(len(described.users) for described in schedule.buffers),
-        planned_s=tuple(min(seconds, math.inf) for seconds in plan_seconds(plan)),
+        planned_s=tuple(plan_seconds(plan)),
         steps=tuple((index,) for index in range(len(tasks))),
     )
 

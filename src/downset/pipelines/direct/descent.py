@@ -32,12 +32,11 @@ from downset.pipelines.direct.limits import (
     segment_bytes,
 )
 from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.fetches import HaloBlocks, frame_tasks
 from downset.pipelines.floors import Reads
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
 from downset.pipelines.strips import tiles
-from downset.pipelines.tasks import timed_tasks
+from downset.pipelines.tasks import HaloBlocks, frame_tasks, timed_tasks
 
 __all__ = ["DirectDrafts", "Loads", "descended", "directly"]
 
@@ -242,7 +241,7 @@ class Loads:
 class DirectDrafts:
     """Makes drafts of stages and prices them by their loads."""
 
-    problem: SplitProblem
+    problem: PricedChain
     cluster: Cluster
     accounting: Accounting
     order: tuple[int, ...]
@@ -260,16 +259,7 @@ class DirectDrafts:
 
     def loads(self, drafts: Drafted) -> Loads:
         if drafts not in self.loads_of:
-            asked = self.accounting
-            frame = frame_tasks(
-                self.problem,
-                self.cluster,
-                drafts,
-                comm=asked.comm,
-                source=asked.source,
-                sink=asked.sink,
-                halo_blocks=self.halo_blocks,
-            )
+            frame = frame_tasks(self.problem, self.cluster, drafts, self.accounting, self.halo_blocks)
             timed, resources = timed_tasks(self.cluster, frame)
             loads = loads_s(timed, len(resources))
             by_device: dict[int, float] = {}

@@ -38,7 +38,7 @@ from downset.pipelines.direct.limits import (
 )
 from downset.pipelines.direct.segment_sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
 from downset.pipelines.floors import Reads
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 
 __all__ = ["Asked", "DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
 
@@ -76,7 +76,7 @@ class DirectSpace:
 
 
 def direct_space(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     accounting: Accounting,
     *,
@@ -98,7 +98,7 @@ def direct_space(
 
 
 def _batches(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     kinds: Sequence[DeviceType],
     reads: Reads,

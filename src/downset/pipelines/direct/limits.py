@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from downset.clusters.model import Cluster
 from downset.pipelines.floors import Reads
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 
 __all__ = [
     "Batch",
@@ -84,7 +84,7 @@ class SegmentBytes:
 
 
 def segment_bytes(
-    problem: SplitProblem, start: int, stop: int, reads: Reads, *, frame_is_held: bool, results_are_held: bool
+    problem: PricedChain, start: int, stop: int, reads: Reads, *, frame_is_held: bool, results_are_held: bool
 ) -> SegmentBytes:
     """The tables of units [start, stop). `frame_is_held`: a device of a later stage may hold the frame already, as the
     source. `results_are_held`: a device of an earlier stage may keep results, as the sink. The bytes of such devices
@@ -100,13 +100,13 @@ def segment_bytes(
     return SegmentBytes(segment.rows, tables[0], tables[1], tables[2], sent, float(reads.came(start, stop)))
 
 
-def _reads_frame(problem: SplitProblem, start: int, stop: int) -> bool:
+def _reads_frame(problem: PricedChain, start: int, stop: int) -> bool:
     frame = set(problem.crossing(0))
     return any(frame & set(problem.ops[op].inputs) for unit in problem.units[start:stop] for op in unit)
 
 
 def _sent(
-    problem: SplitProblem, start: int, stop: int, reads: Reads, *, results_are_held: bool
+    problem: PricedChain, start: int, stop: int, reads: Reads, *, results_are_held: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Tables of the rows that one strip alone makes: of tensors without a reader inside (its halo would be made twice),
     and of operators that can make some of their rows."""
