@@ -25,11 +25,9 @@ from downset.clusters.model import Cluster
 from downset.distributed.profiling.measure import Effort, Measuring, measure_cluster
 from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
 from downset.distributed.profiling.probes import model_probes
-from downset.distributed.serving.cluster import cluster
-from downset.distributed.serving.deployment import Shards
-from downset.distributed.serving.ray_fleet import RayFleet
+from downset.distributed.serving.deployment import Shards, with_spare_frames
+from downset.distributed.serving.ray_fleet import RayFleet, cluster
 from downset.distributed.serving.serve import RunningPipeline, ServingSettings, run_on
-from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError
 from downset.results.task_times import device_seconds

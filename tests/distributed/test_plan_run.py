@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.plan_run import run_plan
+from downset.distributed.simulated_run import Conditions, Disturbance
 from downset.errors import InvalidPlan
 from downset.pipelines.scheduling.events import TimedBuffer, TimedTask
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
@@ -27,7 +27,7 @@ def followed(plan, *, frames, arrival_s=None, jitter=0.0, disturbances=()):
         assert (frame, task) not in ran
         ran[frame, task] = (begin, end)
 
-    record = run_plan(plan, plan.schedule, conditions, frames=frames, arrival_s=arrival_s, observe=observe)
+    record = run_plan(plan, conditions, frames=frames, arrival_s=arrival_s, observe=observe)
     return record, ran
 
 

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.distributed.conditions import Conditions
 from downset.distributed.plan_run import run_plan
+from downset.distributed.simulated_run import Conditions
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached
 from downset.formats.reading import load
@@ -234,7 +234,7 @@ def ran(plan, *, frames, jitter):
         times[frame, task] = (begin, end)
 
     conditions = Conditions(len(plan.cluster.devices), jitter=jitter, seed=0, disturbances=())
-    run_plan(plan, plan.schedule, conditions, frames=frames, observe=observe)
+    run_plan(plan, conditions, frames=frames, observe=observe)
     return times
 
 

@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from downset.distributed.conditions import Conditions
-from downset.distributed.run_record import RunRecord
+from downset.distributed.simulated_run import Conditions, RunRecord
 from downset.results.pipelines import Pipeline
 from downset.results.task_times import ends_of, plan_seconds
 

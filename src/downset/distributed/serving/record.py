@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from downset.distributed.percentiles import percentiles
 from downset.results.pipelines import Pipeline
-from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent
+from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent, percentiles
 from downset.results.task_times import DeviceSeconds, device_seconds
 
 __all__ = ["ServeRecord"]
