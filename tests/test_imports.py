@@ -22,6 +22,7 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
+    {"budget"},
     {"text", "extras", "native", "methods", "clock", "supervisor"},
     {"leftovers"},
     {"whole_files", "isolated_worker", "isolation", "lattice", "process"},
