@@ -51,7 +51,7 @@ def check_candidate(name: str) -> None:
         raise UsageError(f"candidate (--candidate) must be one of {listed}; given {name!r}{meant}")
 
 
-def tune_stages(
+def tune_stages(  # noqa: PLR0913 - users know its keywords
     graph: Graph,
     device: TorchDevice | str = "cpu",
     *,
