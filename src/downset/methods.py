@@ -214,9 +214,9 @@ def _check_options(
         if option in settings or not method.takes(option):
             own = [name for name in method.options if name not in settings]
             close = get_close_matches(option, [*own, *settings, *others], 1)
-            meant = f"; did you mean {close[0]!r}?" if close and close[0] != option else ""
+            hint = f"; did you mean {close[0]!r}?" if close and close[0] != option else ""
             raise UsageError(
-                f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}{meant}"
+                f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}{hint}"
             )
 
 

@@ -123,10 +123,10 @@ class StageSearch:
         """Search one block. Raises LimitReached if the block is too large or no time is left."""
 
         def price(stage: Stage) -> float:
-            asked = renamed([stage], block)[0]
-            if not self.timer.is_free(asked):
+            own = renamed([stage], block)[0]
+            if not self.timer.is_free(own):
                 self._tell(strategy)
-            return self.timer(asked)
+            return self.timer(own)
 
         def free(stage: Stage) -> bool:
             return self.timer.is_free(renamed([stage], block)[0])
