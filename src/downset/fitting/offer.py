@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping
 
-from downset.clock import DEFAULT_TIME_LIMIT_S
+from downset.budget import DEFAULT_SECONDS
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
 from downset.fitting.job import Job
@@ -44,7 +44,7 @@ def fit_command(
     words = ["downset", "fit", os.fspath(model)]
     for name, shape in (shapes or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if time_limit_s not in (DEFAULT_TIME_LIMIT_S, math.inf):
+    if time_limit_s not in (DEFAULT_SECONDS, math.inf):
         words += ["--time-limit", f"{time_limit_s:g}s"]
     for option, value in options.items():
         if value is not None and value is not False:
