@@ -174,7 +174,7 @@ def fit(
     from downset.errors import DownsetError
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
-    from downset.process.isolation import RUNNING_S
+    from downset.process.limits import RUNNING_S
     from downset.runtimes.targets import targets_of
 
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}

@@ -21,7 +21,7 @@ from downset.graph.halos import channels_last
 from downset.graph.kinds import kind_of
 from downset.kernels.layout import Shapes
 from downset.kernels.table import check_kernels, compute
-from downset.process.isolation import machine_bytes
+from downset.process.limits import machine_bytes
 from downset.text import format_bytes
 
 __all__ = ["DTYPES", "Binder", "KernelCall"]

@@ -21,7 +21,6 @@ from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
 from downset.memory.overlaps import KernelsName
-from downset.process.isolation import reusing
 from downset.results.fit import Fit
 from downset.runtimes.targets import TargetName
 from downset.text import unheard
@@ -108,7 +107,7 @@ def fit(
 def fit_model(options: FitOptions, listener: Listener) -> Fit:
     """`fit`, with its keywords as one value."""
     target = check_options(options)
-    with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
+    with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         job = start(options, target, Path(scratch), listener)
         original = measure_original(job, read(job))
         planned = plan(job, original.graph)
