@@ -57,6 +57,9 @@ class _Commands(click.RichGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise _PipeClosedError from None
+        except DownsetError as error:
+            _word(error, self.get_command(ctx, str(ctx.invoked_subcommand)))
+            raise
 
     # Click names these parameters; neither list depends on the context.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
@@ -79,6 +82,14 @@ class _Commands(click.RichGroup):
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(_COMMANDS)}"
             raise click.UsageError(f"No such command {name!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _word(error: DownsetError, command: Any) -> None:
+    """Put the error into the words of the command's options."""
+    from downset.commands.wording import worded
+
+    error.args = (worded(error.message, command),)
+    error.lines, error.found = worded(error.lines, command), worded(error.found, command)
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=epilog(""))

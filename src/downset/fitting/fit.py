@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import LoadError, UnsupportedError
 from downset.fitting.candidates import (
     Candidate,
@@ -31,7 +32,7 @@ from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, int8_note
 from downset.fitting.loads import PROCESSES, run_program, stays_within
 from downset.fitting.measuring import known_slower, measure, note_growth, run_times, runs_s, tell_apart
-from downset.fitting.offer import fit_command, offer_strips
+from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.placing import without_overlaps
 from downset.fitting.request import (
     check_options,
@@ -144,26 +145,27 @@ def fit(
     if session is not None:
         check_session(path, chosen_target, output, session)
     options: dict[str, object] = {
-        "--inexact": inexact,
-        "--kernels": kernels,
-        "--int8": int8,
-        "--slower": slower,
-        "--work-limit": work_limit,
-        "--trust": trust,
-        "-o": output,
-        "--session": session,
+        "inexact": inexact,
+        "kernels": kernels,
+        "int8": int8,
+        "slower": slower,
+        "work_limit": work_limit,
+        "trust": trust,
+        "output": output,
+        "session": session,
     }
     stated = {
-        "--target": chosen_target.name,
-        "--time-limit": None if time_limit_s == math.inf else f"{time_limit_s:g}s",
-        "--rewrite": rewrite,
-        "--ram": ram_bytes,
-        "--strips": strips,
-        "--front": front,
-        "--max-recompute": None if max_recompute is None else f"{100 * max_recompute:g}%",
-        "--on-chip": ",".join(map(str, on_chip)) or None,
+        "shapes": shapes,
+        "target": chosen_target.name,
+        "time_limit_s": None if time_limit_s == math.inf else time_limit_s,
+        "rewrite": rewrite,
+        "ram_bytes": ram_bytes,
+        "strips": strips,
+        "front": front,
+        "max_recompute": max_recompute,
+        "on_chip": tuple(on_chip),
     }
-    command = fit_command(model, stated | options, shapes=shapes, time_limit_s=math.inf)
+    call = fit_call(model, stated | options)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
         converted: list[str] = []
         if int8:
@@ -238,7 +240,7 @@ def fit(
             with_sessions(result, chosen, rows, faster),
             model=str(model),
             int8_form=int8_form,
-            command=command,
+            command=call,
             versions=versions_of_target(job.target.name),
             seed=seed,
         )
@@ -249,10 +251,15 @@ def fit(
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         if not (asked or front) and (ram_bytes is None or searched is not None):
-            given = {"--target": target, "--rewrite": None if rewrite == "auto" else rewrite, **options}
-            command = fit_command(model, given, shapes=shapes, time_limit_s=time_limit_s)
+            changed = {
+                "shapes": shapes,
+                "time_limit_s": None if time_limit_s in (DEFAULT_TIME_LIMIT_S, math.inf) else time_limit_s,
+                "target": target,
+                "rewrite": None if rewrite == "auto" else rewrite,
+            }
+            call = fit_call(model, changed | options)
             tell("looking for segments in strips")
-            result = replace(result, in_strips=offer_strips(job, searched or plan, candidates[0], result, command))
+            result = replace(result, in_strips=offer_strips(job, searched or plan, candidates[0], result, call))
         if result.session is not None:
             tell(f"running the program that opens it in {PROCESSES} processes")
             result = run_program(job, chosen, result)
