@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downset import isolation
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
-from downset.isolation import isolated, limits, parsed, stop_parser
+from downset.process import isolation
+from downset.process.isolation import isolated, limits, parsed, stop_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -128,7 +128,7 @@ def test_a_worker_survives_the_thread_that_asked_first():
 
 PARENT = """
 import threading
-from downset.isolation import isolated, parsed
+from downset.process.isolation import isolated, parsed
 print(int(parsed("tests.workers", "process", {})[0]["pid"]), flush=True)
 threading.Timer(0.5, lambda: print("asking", flush=True)).start()
 parsed("tests.workers", "sleep", {})

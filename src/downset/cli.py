@@ -21,8 +21,15 @@ import rich_click as click
 from downset import __version__
 from downset.commands.examples import epilog
 from downset.errors import DownsetError
-from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
-from downset.supervisor import Ended, tell
+from downset.process.command import (
+    Stopped,
+    abandon_stdout,
+    answering_signals,
+    in_scratch_folder,
+    settled_streams,
+    write_report,
+)
+from downset.process.supervisor import Ended, tell
 from downset.text import brief, printable, shortened, wrapped
 
 __all__ = ["explain_end", "main"]

@@ -232,7 +232,7 @@ def test_without_a_measurement_no_session_is_written_and_no_file_either(tmp_path
         lambda *given, **named: (
             missing()
             if given[1] == "measure_here"
-            else __import__("downset.isolation").isolation.isolated(*given, **named)
+            else __import__("downset.process.isolation").process.isolation.isolated(*given, **named)
         ),
     )
     with pytest.raises(UnsupportedError, match="no session is written: not measured: no onnxruntime here"):

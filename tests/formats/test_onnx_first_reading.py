@@ -9,7 +9,7 @@ import downset
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.formats.onnx import inference
 from downset.formats.reading import load
-from downset.isolation import limits, parsed, stop_parser
+from downset.process.isolation import limits, parsed, stop_parser
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,11 +16,11 @@ from downset.errors import InvalidPlan
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.graph.core import Graph, Op, Tensor
-from downset.isolation import reusing
 from downset.memory.liveness import lifetimes, live_bytes, order_problem, peak_bytes, transient_bytes
 from downset.memory.overlaps import KERNELS, TABLE, geometry, lag_bytes, least_lag, walk_of
 from downset.memory.records import align_up
 from downset.orders.plan import plan_order
+from downset.process.isolation import reusing
 
 
 def windows(window, place, axis):

@@ -174,7 +174,7 @@ def fit(
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import DownsetError
     from downset.fitting.fit import fit as run_fit
-    from downset.isolation import RUNNING_S
+    from downset.process.isolation import RUNNING_S
     from downset.runtimes.targets import targets_of
 
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
@@ -258,7 +258,7 @@ def _firmware_files(
     """The paths of the header and of the source, if the array is in a separate file; None for a file that was not asked
     for. Raises if they cannot be written, before anything is planned."""
     from downset.errors import UsageError
-    from downset.whole_files import check_output
+    from downset.process.whole_files import check_output
 
     if path is None:
         return None, None

@@ -166,7 +166,7 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
     """Raise if a file cannot be written, before anything is planned or written."""
     from downset.errors import UsageError
     from downset.formats.shards.write import WRITTEN
-    from downset.whole_files import check_folder, check_output
+    from downset.process.whole_files import check_folder, check_output
 
     if output is not None:
         check_output(output, source=sources)

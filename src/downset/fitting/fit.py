@@ -58,7 +58,6 @@ from downset.formats.reading import load
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.workspaces import with_workspaces
-from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.memory.kernel_needs import kernel_needs
@@ -67,6 +66,8 @@ from downset.memory.models import memory_model
 from downset.memory.overlaps import KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
+from downset.process.isolation import reusing
+from downset.process.whole_files import check_output
 from downset.results.fit import Fit, Rewrite
 from downset.results.plans import Together
 from downset.rewrites.concat.choose import choose_rewrites
@@ -74,7 +75,6 @@ from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TargetName
 from downset.runtimes.versions import versions_of_target
 from downset.text import counted, unheard
-from downset.whole_files import check_output
 
 __all__ = ["fit"]
 

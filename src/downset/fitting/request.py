@@ -12,8 +12,8 @@ from downset.fitting.summary import BLOCK_BYTES
 from downset.formats.reading import refused
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
+from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, targets_of
-from downset.whole_files import check_output
 
 __all__ = [
     "check_options",

@@ -12,11 +12,11 @@ from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.metadata import foreign_operators, write_metadata
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
+from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT, SessionTaken
 from downset.runtimes.ort_script import session_program
 from downset.text import counted, format_bytes, shortened
-from downset.whole_files import copy_whole, write_whole
 
 __all__ = ["note_file_size", "note_operators", "note_workspaces", "program_code", "ship"]
 

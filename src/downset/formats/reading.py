@@ -15,7 +15,7 @@ from downset.formats.torch.archive import EXPORT
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
-from downset.isolation import machine_bytes
+from downset.process.isolation import machine_bytes
 from downset.text import format_size
 
 __all__ = ["READERS", "FileReader", "check_readable", "load", "load_stdin", "refused"]

@@ -23,7 +23,7 @@ from downset.errors import UnsupportedError
 from downset.formats.onnx.bodies import overridable
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies

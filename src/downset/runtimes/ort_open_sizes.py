@@ -16,7 +16,7 @@ from typing import Any
 from downset.errors import DownsetError
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import link_weights
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 
 __all__ = ["keep_open_sizes"]
 

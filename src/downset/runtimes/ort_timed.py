@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
-from downset.isolation import isolated, reusing
+from downset.process.isolation import isolated, reusing
 from downset.results.sessions import SessionSettings
 from downset.runtimes.feeds import saved, unpacked
 from downset.runtimes.ort_settings import open_session

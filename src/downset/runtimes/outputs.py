@@ -23,7 +23,7 @@ from downset.extras import onnxruntime_library, optional_library, torch_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.formats.torch.read import trusted_program
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_settings import open_session

@@ -24,7 +24,7 @@ from downset.clock import now
 from downset.equivalence.unshown import OtherConstant, Unshown
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.formats.reading import load
-from downset.isolation import reusing
+from downset.process.isolation import reusing
 from downset.results.fit import ROUNDING, Comparison
 from downset.runtimes.bodies import ways, with_output
 from downset.runtimes.differences import compare_arrays

@@ -21,8 +21,8 @@ from downset.formats.shards.model import opsets_of, shard_model
 from downset.formats.shards.write import axis_of, check_exportable, shard_blocks
 from downset.graph.core import Graph
 from downset.graph.halos import spatial_axis
+from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline, Rows
-from downset.whole_files import write_whole
 
 __all__ = ["Deployment", "Shards", "store_bytes"]
 

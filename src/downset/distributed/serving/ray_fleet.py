@@ -16,7 +16,7 @@ from downset.distributed.serving.nodes import NodeProcess, answers, common_envir
 from downset.distributed.serving.ray_node import addresses_kept
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import environment_with, optional_library
-from downset.supervisor import tell
+from downset.process.supervisor import tell
 from downset.text import brief, printable
 
 __all__ = ["RayDevice", "RayFleet"]

@@ -16,7 +16,7 @@ from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.onnx.shapes import settle
 from downset.formats.onnx.values import LARGEST_ELEMENTS
-from downset.isolation import parsed, warm_parser
+from downset.process.isolation import parsed, warm_parser
 from downset.text import brief
 
 __all__ = ["check_model", "infer_types", "try_reading", "warm"]

@@ -1,6 +1,6 @@
 """The program of a worker, which `isolation` starts: it calls what it is asked for, and writes what came of it.
 
-python -P -m downset.isolated_worker PARENT MEMORY_BYTES
+python -P -m downset.process.worker PARENT MEMORY_BYTES
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from downset.supervisor import die_with
+from downset.process.supervisor import die_with
 
 __all__: list[str] = []
 

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
-from downset.leftovers import owned_prefix
+from downset.process.leftovers import owned_prefix
 from downset.text import brief, format_bytes
 
 __all__ = [
@@ -200,7 +200,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
         # -P: the current folder is not on the path, where a json.py may lie beside a model
-        command = [sys.executable, "-P", "-m", "downset.isolated_worker", str(os.getpid()), str(memory_bytes)]
+        command = [sys.executable, "-P", "-m", "downset.process.worker", str(os.getpid()), str(memory_bytes)]
         self._process = _start(
             lambda: subprocess.Popen(
                 command,

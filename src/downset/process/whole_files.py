@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from downset.errors import UsageError
-from downset.leftovers import owned_prefix, remove_leftovers
+from downset.process.leftovers import owned_prefix, remove_leftovers
 
 __all__ = [
     "check_folder",

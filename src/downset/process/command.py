@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from downset.leftovers import owned_prefix, remove_leftovers
-from downset.supervisor import fill_standard_streams, stopping_signals, tell
+from downset.process.leftovers import owned_prefix, remove_leftovers
+from downset.process.supervisor import fill_standard_streams, stopping_signals, tell
 
 __all__ = [
     "Stopped",
