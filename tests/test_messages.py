@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import pickle
+import re
 import shlex
 from importlib import import_module
 from pathlib import Path
@@ -13,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import downset
+from downset import errors
 from downset.commands.options import BYTES, FACTOR, SECONDS, SHARE, SIZES, parse_shapes
 from downset.commands.wording import COMMAND_OF, OPTION_OF, command_named, option_of
 from downset.errors import UsageError
-from downset.isolation import limits
 from downset.messages import Call, Message, Setting, joined, of_plain
+from downset.process.isolation import limits
 from tests.command import typed
 
 SOURCE = Path(downset.__file__).parent
@@ -61,6 +63,66 @@ def test_a_call_is_of_a_function_that_a_command_makes(function):
     options = {word for option in command_named(command).params for word in option.opts}
     assert {word for word in rest if word.startswith("--")} <= options
     assert typed(Call(function)) == f"downset {COMMAND_OF[function]}"
+
+
+OTHER_PROGRAMS = {"distributed/serving/nodes.py": "ray", "reports/charts.py": "CSS"}
+"""Files with options of another program in their texts."""
+COMMANDS_TYPED = "fit|inspect|verify|order|arena|split|simulate|serve|stage|run|profiles"
+TYPED = re.compile(rf"(?<![\w-])--[a-z]|\bdownset ({COMMANDS_TYPED})\b(?!:)")
+"""What a user of a shell types. The programs that run on other machines, `downset worker` and `downset keys`, are the
+same for all."""
+
+
+def texts(tree):
+    """(line, text) of each string in a file that is not a docstring, with the fixed parts of f-strings."""
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.lineno, node.value
+
+
+def test_no_text_of_the_library_is_typed_into_a_shell():
+    found = [
+        f"{path}:{line}: {text[:80]}"
+        for path, tree in TREES.items()
+        if path not in OTHER_PROGRAMS
+        for line, text in texts(tree)
+        if TYPED.search(text)
+    ]
+    assert not found, "name a Setting or a Call"
+    assert all(any(TYPED.search(text) for _, text in texts(TREES[path])) for path in OTHER_PROGRAMS)
+
+
+def loses_settings(tree):
+    """Lines that make a string of a downset error: its message has the settings, and `str` has Python's words alone."""
+    ours = set(errors.__all__)
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or handler.name is None:
+            continue
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if not all(isinstance(kind, ast.Name) and kind.id in ours for kind in kinds):
+            continue
+        for node in ast.walk(handler):
+            shown = node.value if isinstance(node, ast.FormattedValue) else None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str":
+                shown = node.args[0]
+            if isinstance(shown, ast.Name) and shown.id == handler.name:
+                yield node.lineno
+
+
+def test_messages_of_errors_keep_their_settings():
+    found = [
+        f"{path}:{line}"
+        for path, tree in TREES.items()
+        if not path.startswith("integrations/")  # no command runs them
+        for line in loses_settings(tree)
+    ]
+    assert not found, "join error.message to a Message"
 
 
 def test_other_names_of_options_are_of_parameters_and_options_that_there_are():

@@ -80,6 +80,10 @@ class Message(str):
         """The text with settings and calls in other words."""
         return "".join(part if isinstance(part, str) else word(part) for part in self.parts)
 
+    def removeprefix(self, prefix: str) -> Message:
+        first, *others = self.parts
+        return Message(first.removeprefix(prefix) if isinstance(first, str) else first, *others)
+
     def removesuffix(self, suffix: str) -> Message:
         *before, last = self.parts
         return Message(*before, last.removesuffix(suffix) if isinstance(last, str) else last)

@@ -159,7 +159,7 @@ def split(
         for line in worded(step_lines(pipeline_next_steps(plan, upgraded, compared))):
             out.print(line, markup=False, soft_wrap=True)
     if plan.note:
-        console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+        console(stderr=True, quiet=quiet).print(f"note: {worded(plan.note)}", markup=False, soft_wrap=True)
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:

@@ -191,7 +191,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
             print_written(out, [f"not written: {streams_path} ({why_not})"] if why_not else [])
         for line in worded(step_lines(stage_next_steps(result))):
             out.print(line, markup=False, soft_wrap=True)
-    for note in result.notes:
+    for note in worded(result.notes):
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 

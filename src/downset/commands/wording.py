@@ -36,6 +36,7 @@ COMMAND_OF = {
 
 OPTION_OF = {
     "memory_bytes": "worker_memory",
+    "profiles": "no_profiles",
     "seconds": "time_limit",
     "time_s": "time_limit",
     "timings": "budget_timings",
@@ -114,7 +115,7 @@ class _Words:
 def _typed(option: click.Option, value: object) -> str:
     """The option with the value as they are typed."""
     name = option.opts[0]
-    if value is ... or (option.is_flag and value is True):
+    if value is ... or (option.is_flag and value in (True, None)):  # a flag switches off what None leaves out
         return name
     if value is None or (option.is_flag and not option.secondary_opts):
         return f"without {name}"

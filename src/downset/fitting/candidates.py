@@ -16,6 +16,7 @@ from downset.errors import InvalidPlan, UnsupportedError
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.memory.overlaps import KernelsName
+from downset.messages import Message, joined
 from downset.reports.comparisons import difference
 from downset.results.fit import Comparison, Proof, Rewrite
 from downset.results.plans import Arena, Together
@@ -166,13 +167,15 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
         try:
             comparison = _outputs_of(job, original, chosen, name, proof)
         except UnsupportedError as error:
-            reasons.append(f"{name}: {error}")
+            reasons.append(Message(f"{name}: ", error.message))
             continue
         if not job.shapes:
             comparison = with_offsets(original.path, chosen.path, comparison, seed=job.seed)
         return _judged(original, chosen, comparison)
     if chosen.rewrites and not proof.proven:
-        raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
+        raise InvalidPlan(
+            f"the {chosen.name} file could not be compared with the original (", joined("; ", reasons), ")"
+        )
     return replace(not_compared("; ".join(reasons)), proof=proof)
 
 

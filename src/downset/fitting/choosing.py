@@ -8,6 +8,7 @@ from dataclasses import replace
 from downset.errors import InvalidPlan
 from downset.fitting.candidates import Candidate, Job, compare, differences_elsewhere
 from downset.fitting.measuring import least, time, without_slower
+from downset.messages import Message
 from downset.results.fit import Comparison
 from downset.text import format_bytes
 
@@ -64,7 +65,7 @@ def choose(
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise
-            notes.append(f"not rewritten: {error}")
+            notes.append(Message("not rewritten: ", error.message))
             left = [item for item in left if not item.rewrites]
 
 

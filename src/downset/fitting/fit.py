@@ -64,6 +64,7 @@ from downset.memory.kernel_needs import kernel_needs
 from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KernelsName
+from downset.messages import Message
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
 from downset.process.isolation import reusing
@@ -309,7 +310,7 @@ def _rewritten(
         best = min(planned, key=lambda one: one.together.arena.arena_bytes)
         return write_planned(jobs[0], replace(best, inexact=inexact), "rewritten"), []
     except UnsupportedError as error:
-        return [], [f"not rewritten: {error}"]
+        return [], [Message("not rewritten: ", error.message)]
 
 
 def _in_strips(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -> tuple[list[Candidate], list[str]]:
@@ -317,7 +318,7 @@ def _in_strips(job: Job, plans: Sequence[PlannedGraph], limits: PartialLimits) -
     try:
         files = least_in_strips(job, _searches(job, plans, limits))
     except UnsupportedError as error:
-        return [], [f"not computed in strips: {error}"]
+        return [], [Message("not computed in strips: ", error.message)]
     graphs = [file.plan.graph for file in files[:1] if file.plan is not None]
     said = [arithmetic(plans[0].graph, graph) for graph in graphs]
     return files, said or ["not computed in strips: that lowers no peak"]
@@ -359,7 +360,7 @@ def _within(
         fits = partial(stays_within, narrowed=narrowed)
         files, one_fits, notes = strips_within(job, searches, original, ram_bytes, beside, fits)
     except UnsupportedError as error:
-        return candidates, [f"not computed in strips: {error}"], None
+        return candidates, [Message("not computed in strips: ", error.message)], None
     notes += [arithmetic(plans[0].graph, file.plan.graph) for file in files[:1] if file.plan is not None]
     return [original, *files] if one_fits else [*candidates, *files], notes, searches[0]
 
@@ -377,7 +378,7 @@ def _with_front(
     try:
         rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original, chosen)
     except UnsupportedError as error:
-        return replace(result, notes=(*result.notes, f"no front: {error}"))
+        return replace(result, notes=(*result.notes, Message("no front: ", error.message)))
     return replace(result, front=rows, notes=(*result.notes, *notes))
 
 
@@ -414,4 +415,4 @@ def _load(job: Job, executed: Path) -> Graph:
     try:
         return without_defaults(load(executed, shapes=job.shapes))
     except LoadError as error:  # the message names the user's file, not the one made from it
-        raise LoadError(str(error).replace(str(executed), str(job.path))) from None
+        raise LoadError(error.message.edited(lambda words: words.replace(str(executed), str(job.path)))) from None

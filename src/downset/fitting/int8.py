@@ -7,6 +7,7 @@ from pathlib import Path
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
+from downset.messages import Message, Setting
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.outputs import in_litert
 
@@ -33,7 +34,7 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
             rewritten, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
         )
     except UnsupportedError as error:
-        return rewritten, [f"{said}; it was not compared with the file ({error})"]
+        return rewritten, [Message(f"{said}; it was not compared with the file (", error.message, ")")]
     pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
     pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
     if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
@@ -51,5 +52,10 @@ def int8_note(path: Path) -> tuple[bool, list[str]]:
         return False, []
     reason = fault(path)
     if reason is None:
-        return True, ["TFLite Micro does not run uint8; the file has an exact int8 form, which --int8 fits"]
+        parts = (
+            "TFLite Micro does not run uint8; the file has an exact int8 form, which ",
+            Setting("int8", True),
+            " fits",
+        )
+        return True, [Message(*parts)]
     return False, [f"TFLite Micro does not run uint8, and the file has no exact int8 form: {reason}"]

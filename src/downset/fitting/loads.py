@@ -16,6 +16,7 @@ from downset.fitting.choosing import Narrowed
 from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
 from downset.fitting.strips import taken_bytes
+from downset.messages import Message
 from downset.results.fit import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.text import format_bytes
@@ -48,7 +49,8 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
     try:
         printed = ort.program_bytes(program, PROCESSES)
     except DownsetError as error:
-        return replace(result, notes=(*result.notes, f"the program that opens the file did not run: {error}"))
+        note = Message("the program that opens the file did not run: ", error.message)
+        return replace(result, notes=(*result.notes, note))
     most_in_use = max(in_use for in_use, _ in printed)
     held = [measured.after, *(nbytes for _, nbytes in printed)]
     loads = LoadsHeld(PROCESSES, min(held), max(held), chosen.settings.follows_file and max(held) == measured.after)

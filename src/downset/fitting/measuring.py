@@ -12,6 +12,7 @@ from dataclasses import replace
 from downset.errors import DownsetError
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job
 from downset.formats.reading import load
+from downset.messages import Message, Setting
 from downset.results.sessions import Latency, SessionTaken
 from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
@@ -62,8 +63,8 @@ def measure(
             rows = _measured(job, candidate, is_first=original is None and candidate is candidates[0])
         except DownsetError as error:
             if not candidate.rewrites:
-                return list(candidates), [*notes, f"{NOT_MEASURED}{error}"]
-            notes.append(f"the {candidate.name} file is left out: {error}")
+                return list(candidates), [*notes, Message(NOT_MEASURED, error.message)]
+            notes.append(Message(f"the {candidate.name} file is left out: ", error.message))
             continue
         for one, taken in rows:
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
@@ -112,7 +113,7 @@ def _timed(
     try:
         latencies = sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=budget_s)
     except DownsetError as error:
-        return list(candidates), [f"not timed: {error}"]
+        return list(candidates), [Message("not timed: ", error.message)]
     return [replace(item, latency=latency) for item, latency in zip(candidates, latencies, strict=True)], []
 
 
@@ -144,9 +145,11 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
     least_refused = min(refused, key=Candidate.cost)
     assert least_refused.latency is not None
     latency = least_refused.latency
-    note = (
-        f"{len(refused)} candidates are left out by --slower {slower:g}x, {least_refused.label} among them: "
-        f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f}) as slow as the original"
+    note = Message(
+        f"{len(refused)} candidates are left out by ",
+        Setting("slower", slower),
+        f", {least_refused.label} among them: {latency.ratio:.2f}x "
+        f"({latency.ratio_low:.2f} to {latency.ratio_high:.2f}) as slow as the original",
     )
     return [item for item in candidates if item not in refused], [note]
 
@@ -259,7 +262,8 @@ def tell_apart(
         others = [narrowed(item) for item in front_of(candidates) if item.label not in (original.label, chosen.label)]
         timed, notes = _timed(job, sessions, _with_processes(job, sessions, [*rows, *others]))
     except DownsetError as error:
-        return (), (), [f"the gains of the file and of its settings could not be measured separately: {error}"]
+        apart = "the gains of the file and of its settings could not be measured separately: "
+        return (), (), [Message(apart, error.message)]
     ends = [timed[0]] if by_default else [timed[0], timed[len(rows) - 1]]
     front = front_of([*ends, *timed[len(rows) :]], _held)
     return tuple(map(taken_of, timed[: len(rows)])), tuple(map(taken_of, front)), notes

@@ -12,6 +12,7 @@ from downset.fitting.summary import BLOCK_BYTES
 from downset.formats.reading import refused
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
+from downset.messages import Call, Message
 from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, targets_of
 
@@ -34,7 +35,8 @@ def target_of(path: Path, target: str | None) -> Target:
         raise UsageError(f"{path} is a directory; give a model file")
     if not targets:
         suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
-        raise refused(path, f"fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
+        reads = f"fit reads {', '.join(suffixes)} files; for a plain graph use `"
+        raise refused(path, Message(reads, Call("plan_order"), "`"))
     if target is None:
         return next(iter(targets.values()))
     if target not in targets:

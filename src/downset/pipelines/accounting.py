@@ -9,6 +9,7 @@ from typing import Literal, TypedDict, get_args
 
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.messages import Setting
 from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, FrameTasks, Judged
 from downset.pipelines.fetches import frame_tasks
@@ -169,9 +170,13 @@ def too_slow(
     if max_latency_s < floor:
         return InfeasibleError(
             f"{said}no pipeline has a latency of {max_latency_s:g} s or less: all devices together compute a frame in "
-            f"{floor:.6g} s; the least found is {least_s:.6g} s (--max-latency)"
+            f"{floor:.6g} s; the least found is {least_s:.6g} s (",
+            Setting("max_latency_s"),
+            ")",
         )
     return LimitReached(
         f"{said}no pipeline with a latency of {max_latency_s:g} s or less was found; the least found is "
-        f"{least_s:.6g} s (--max-latency)"
+        f"{least_s:.6g} s (",
+        Setting("max_latency_s"),
+        ")",
     )

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import queue
+import re
 import sys
 import tempfile
 import threading
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from downset.errors import DownsetError
+from downset.messages import Message
 from downset.process.supervisor import die_with
 
 __all__: list[str] = []
@@ -48,7 +51,7 @@ def _read_requests(requests: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def _answer(request: Mapping[str, Any]) -> dict[str, str]:
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if "folder" in request:  # names of files are meant from there
             os.chdir(request["folder"])
@@ -57,13 +60,18 @@ def _answer(request: Mapping[str, Any]) -> dict[str, str]:
         function = getattr(importlib.import_module(request["module"]), request["function"])
         np.savez(request["result"], **function(**request["arguments"]))
     except MemoryError:
-        return {"error": "MemoryError", "message": ""}
+        return {"error": "MemoryError", "message": []}
     except Exception as error:
-        return {"error": type(error).__name__, "message": " ".join(str(error).split())}
+        message = error.message if isinstance(error, DownsetError) else Message(str(error))
+        return {"error": type(error).__name__, "message": message.edited(_on_one_line).plain()}
     finally:
         sys.stdout.flush()
         ctypes.CDLL(None).fflush(None)  # what libraries printed
     return {}
+
+
+def _on_one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
 
 
 def _limit_memory(nbytes: int) -> None:

@@ -22,6 +22,7 @@ from downset.distributed.serving.nodes import (
 )
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.errors import UsageError
+from downset.messages import Setting
 
 __all__ = ["cluster"]
 
@@ -49,11 +50,15 @@ def cluster(
     for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
-        raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
+        raise UsageError(
+            "devices on other machines need keys: make them with `downset keys` and give ", Setting("keys")
+        )
     if local and len(devices) > _MOST_LOCAL:
         raise UsageError(
             f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
-            "are started here; with --head more can join"
+            "are started here; with ",
+            Setting("head"),
+            " more can join",
         )
     check_stores(store_bytes * (1 + len(devices) if local else 1))
     address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from downset.messages import Message, Setting
+from downset.messages import Message, Setting, joined
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.fit import (
     FRONT_COLUMNS,
@@ -384,5 +384,5 @@ def _run(fit: Fit) -> tuple[Choice, ...]:
     if fit.session_path:
         written.append(f"{fit.session_path} opens it by the settings that were measured")
     if lines:
-        return (Facts(tuple(written)), Code("As it was measured:", "\n".join(lines)))
+        return (Facts(tuple(written)), Code("As it was measured:", joined("\n", lines)))
     return (Facts(tuple(written)),)
