@@ -23,6 +23,7 @@ SOURCE = ROOT / "src" / "downset"
 LEVELS = (
     {"messages"},
     {"errors"},
+    {"budget"},
     {"text", "extras", "native", "methods", "clock"},
     {"lattice", "process"},
     {"graph"},
@@ -59,7 +60,7 @@ LIBRARIES = {
         "commands",
     },
     "msgspec": {"clusters", "commands"},
-    "rich_click": {"cli", "commands"},
+    "rich_click": {"commands"},
     "rich": {"commands"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""
@@ -88,21 +89,20 @@ PLANNERS = {
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
     "pipelines": {
         "exact",
-        "round_search",
+        "set_search",
         "pico",
         "coedge",
         "early_fused",
         "planners",
         "plan",
         "paper_timing",
-        "strip_prices",
-        "fetches",
+        "strips",
+        "judging",
         "tasks",
         "accounting",
         "buffers",
         "memory",
         "within_memory",
-        "scheduling.clocks",
         "scheduling.events",
         "scheduling.loads",
         "scheduling.schedule",
@@ -207,7 +207,7 @@ def test_the_simulator_knows_nothing_of_the_planners():
     runs = ("distributed.serving.", "distributed.profiling.")  # what drives real devices plans again when one is lost
     simulates = [name for name in modules() if name.startswith("distributed.") and not name.startswith(runs)]
     reached, left = set(), simulates
-    assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
+    assert {"distributed.simulator", "distributed.plan_run", "distributed.paper_run"} <= set(left)
     while left:
         module = left.pop()
         if module not in reached and module in modules():

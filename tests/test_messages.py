@@ -19,7 +19,7 @@ from downset.commands.options import BYTES, FACTOR, SECONDS, SHARE, SIZES, parse
 from downset.commands.wording import COMMAND_OF, OPTION_OF, command_named, option_of
 from downset.errors import UsageError
 from downset.messages import Call, Message, Setting, joined, of_plain
-from downset.process.isolation import limits
+from downset.process.limits import limits
 from tests.command import typed
 
 SOURCE = Path(downset.__file__).parent

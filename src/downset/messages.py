@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,9 @@ class Setting:
     value: object = ...
 
     def __str__(self) -> str:
-        return self.name if self.value is ... else f"{self.name}={self.value!r}"
+        if self.value is ...:
+            return self.name
+        return f"{self.name}={'math.inf' if self.value == math.inf else repr(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,6 @@ class Call:
             return f"downset.{self.function}"
         arguments = map(repr, self.arguments) if self.arguments else ("...",)
         return f"downset.{self.function}({', '.join([*arguments, *map(str, self.settings)])})"
-
-    def __bool__(self) -> bool:
-        return bool(self.function)
 
     def adding(self, *settings: Setting) -> Call:
         """The call with further settings."""

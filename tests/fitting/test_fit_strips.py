@@ -8,6 +8,7 @@ import re
 import shlex
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,8 +17,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
-from downset.fitting.candidates import Job, PlannedGraph
+from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.offer import fit_call
 from downset.fitting.strips import arithmetic, files_of, search_strips
 from downset.formats.reading import load
@@ -152,7 +154,7 @@ def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
         return found
 
     monkeypatch.setattr("downset.fitting.strips.partial_front", recorded)
-    with pytest.raises(LimitReached, match=r"\(1\) --max-recompute .* and --strips"):
+    with pytest.raises(LimitReached, match=r"\(1\) max_recompute=.* and strips="):
         fit(path, ram_bytes=result.measured.after // 2, strips=2, time_limit_s=20)
     *first, (left_s, _) = searched
     assert 0 < left_s <= 0.4 * 20 - sum(spent for _, spent in first)
@@ -185,40 +187,40 @@ def test_what_was_not_searched_for_is_offered_without_a_figure(plain):
     path, _ = plain
     offer = fit(path, time_limit_s=math.inf, work_limit=0).in_strips
     assert offer is not None and offer.gained_bytes is None
-    assert "may need less (downset.fit" in offer.text and "work_limit=0, max_recompute=0.0)" in offer.text
+    assert "may need less (downset.fit" in offer.text
+    assert "time_limit_s=math.inf, work_limit=0, max_recompute=0.0)" in offer.text
+    assert typed(offer.text).count("--work-limit 0 --max-recompute 0%)") == 1
 
 
 def test_the_command_of_an_offer_repeats_every_option():
-    values = {
-        "shapes": {"x": (1, 3)},
-        "time_limit_s": 2.5,
-        "target": "tflm",
-        "kernels": None,
-        "int8": True,
-        "trust": False,
-        "slower": 1.1,
-        "output": "a b.tflite",
-    }
-    call = fit_call("m'n.tflite", values)
-    assert eval(str(call), {"downset": SimpleNamespace(fit=lambda model, **given: (model, given))}) == (
+    options = FitOptions(
         "m'n.tflite",
-        {name: value for name, value in values.items() if value},
+        output=Path("a b.tflite"),
+        target="tflm",
+        shapes={"x": (1, 3)},
+        time_limit_s=2.5,
+        seed=3,
+        int8=True,
+        slower=1.1,
     )
+    call = fit_call(options)
+    again = eval(str(call), {"downset": SimpleNamespace(fit=FitOptions)})
+    assert again == replace(options, output="a b.tflite")
     assert shlex.split(typed(call)) == [
         "downset",
         "fit",
         "m'n.tflite",
+        "-o",
+        "a b.tflite",
+        "--target",
+        "tflm",
         "--shape",
         "x=1,3",
         "--time-limit",
         "2.5s",
-        "--target",
-        "tflm",
         "--int8",
         "--slower",
         "1.10x",
-        "-o",
-        "a b.tflite",
     ]
 
 
@@ -290,7 +292,7 @@ def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path
     graph = load(path)
     ops = tuple(replace(op, name=";".join([f"{'block/' * 30}{at}"] * 4)) for at, op in enumerate(graph.ops))
     graph = replace(graph, ops=ops)
-    job = Job(path, TARGETS["tflm"], None, 0, tmp_path)
+    job = Job(path, TARGETS["tflm"], FitOptions(path), tmp_path)
     plan = PlannedGraph(graph, plan_together(graph, memory="tflm", time_limit_s=1))
     search = search_strips(job, plan, PartialLimits(work_limit=100))
     (file, *_) = files_of(job, search, search.front.least, "strips")
@@ -331,7 +333,7 @@ def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):
     path, shapes = tmp_path / "m.onnx", {"x": (1, 2, 24, 24)}
     graph = helper.make_graph(nodes, "open", *ends, weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    job = Job(path, TARGETS["ort"], shapes, 0, tmp_path)
+    job = Job(path, TARGETS["ort"], FitOptions(path, shapes=shapes), tmp_path)
     planned = load(path, shapes=shapes)
     plan = PlannedGraph(planned, plan_together(planned, memory="ort", time_limit_s=1))
     search = search_strips(job, plan, PartialLimits(work_limit=100))

@@ -11,7 +11,7 @@ import rich_click as click
 
 from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UsageError
-from downset.process.isolation import PARSING_S, RUNNING_S, limits
+from downset.process.limits import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
 
 __all__ = [

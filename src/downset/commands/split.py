@@ -111,9 +111,8 @@ def split(
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
-    from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
-    from downset.pipelines.upgrades import plan_upgraded
+    from downset.pipelines.replan import plan_by_every_method, plan_upgraded
     from downset.reports.json_forms.pipelines import pipeline_json
     from downset.reports.next_steps import step_lines
     from downset.reports.pipelines import longest_computing

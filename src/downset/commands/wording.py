@@ -5,6 +5,7 @@ The options and the types of their values are those of the click commands, so th
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ COMMAND_OF = {
     "compare": "verify",
     "fit": "fit",
     "pipelines.replan.replan": "simulate --replan MODEL",
-    "pipelines.upgrades.plan_upgraded": "split --what-if",
+    "pipelines.replan.plan_upgraded": "split --what-if",
     "plan_arena": "arena --form offsets",
     "plan_order": "order",
     "plan_pipeline": "split",
@@ -98,8 +99,12 @@ class _Words:
         if isinstance(part, Setting):
             return self._option(part)
         typed = COMMAND_OF[part.function]
-        options = map(_Words(command_named(typed.split()[0]))._option, part.settings)
-        return " ".join(["downset", typed, *map(_quoted, part.arguments), *options])
+        words = ["downset", typed, *map(_quoted, part.arguments)]
+        for setting in part.settings:
+            option = option_of(setting.name, command_named(typed.split()[0]))
+            if option is not None and setting.value != math.inf:  # no command takes a seed of plans, or no limit
+                words.append(_typed(option, setting.value))
+        return " ".join(words)
 
     def _option(self, setting: Setting) -> str:
         option = next(filter(None, (option_of(setting.name, command) for command in self._commands())), None)

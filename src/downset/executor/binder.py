@@ -22,7 +22,7 @@ from downset.graph.kinds import kind_of
 from downset.kernels.layout import Shapes
 from downset.kernels.table import check_kernels, compute
 from downset.messages import Setting
-from downset.process.isolation import machine_bytes
+from downset.process.limits import machine_bytes
 from downset.text import format_bytes
 
 __all__ = ["DTYPES", "Binder", "KernelCall"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from dataclasses import fields
 
 from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, Job, PlannedGraph
+from downset.fitting.candidates import Candidate, PlannedGraph
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
@@ -30,14 +31,16 @@ _PLACED_SHARE = 0.05
 """The share of the time limit that placing the plans found may take."""
 
 
-def fit_call(model: str | os.PathLike[str], values: Mapping[str, object]) -> Call:
-    """The call that fits `model` with these values of parameters. None, False and what is empty are left out."""
+def fit_call(options: FitOptions, *stated: str) -> Call:
+    """The call of `fit` with these options: those that are not the defaults, and those `stated`."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)[1:]}
+    defaults = FitOptions(options.model)
     settings = tuple(
         Setting(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
         for name, value in values.items()
-        if value is not None and value is not False and value not in ((), {})
+        if name in stated or (value != getattr(defaults, name) and value not in ((), {}))
     )
-    return Call("fit", settings, (os.fspath(model),))
+    return Call("fit", settings, (os.fspath(options.model),))
 
 
 def offer_strips(
@@ -54,9 +57,11 @@ def offer_strips(
         return _fewer(job, base, original, result, call, how) if _in_strips(result) else None
     if not WRITERS[job.form].in_strips:
         return None
-    work = _CHOICES if job.work_limit is None else min(_CHOICES, job.work_limit)
+    work = _CHOICES if job.options.work_limit is None else min(_CHOICES, job.options.work_limit)
     try:
-        search = search_strips(job, base, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.time_limit_s))
+        search = search_strips(
+            job, base, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.options.time_limit_s)
+        )
     except UnsupportedError:
         return None
     step = _fewer(job, search, original, result, call, "planned in a short search; the call searches longer")
@@ -91,7 +96,7 @@ def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call
     allowed = [one for one in search.front.plans if one.segments and one.price.extra_macs <= macs(search.graph)]
     for more in (False, True):
         group = [one for one in allowed if (one.price.extra_macs > 0) is more]
-        most_s = _PLACED_SHARE * job.time_limit_s
+        most_s = _PLACED_SHARE * job.options.time_limit_s
         best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
         if best is not None:
             taken = search.needed_bytes(best) + beside

@@ -26,7 +26,7 @@ from downset.graph.core import Graph
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Overlap, Record
 from downset.memory.storages import lagged, map_storages, takeover
-from downset.process.isolation import machine_bytes
+from downset.process.limits import machine_bytes
 from downset.text import abridged, format_bytes
 
 __all__ = [

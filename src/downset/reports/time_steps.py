@@ -10,13 +10,13 @@ from statistics import median
 from downset.messages import Call, Message, Part, Setting, joined
 from downset.reports.more_search import search_setting, time_setting
 from downset.reports.next_steps import ranked
-from downset.reports.pipelines import occupied_seconds
 from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results.fit import NextStep
 from downset.results.pipelines import Pipeline, PipelineSchedule, Resource
 from downset.results.serving import Served, Simulation
 from downset.results.stages import StageCandidate, StageResult, is_steady, peer_times
+from downset.results.task_times import occupied_seconds
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
@@ -171,7 +171,7 @@ def pipeline_next_steps(
                     f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
                     f"{format_seconds(busy_s)} of every period of {format_seconds(period)}. This plan would then gain "
                     f"at most {format_seconds(period - left_s)} (analytic); another plan may gain more: ",
-                    Call("pipelines.upgrades.plan_upgraded"),
+                    Call("pipelines.replan.plan_upgraded"),
                     " looks for it.",
                 ),
                 gained_s=period - left_s,

@@ -44,7 +44,6 @@ def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
                 "downset.runtimes.ort_session",
                 "optimise_here",
                 {"path": str(path), "output": str(candidate)},
-                reuse=True,
             )
             same = _same_network(onnx, optimised, candidate)
         except DownsetError:

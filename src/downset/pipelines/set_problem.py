@@ -1,4 +1,4 @@
-"""Prices of strips for each class of devices: tables of MACs, bytes and work, for the search by loads.
+"""The input of the compiled set search: tables of strips, devices, links.
 
 Names: class → devices for which the weights of an operator's MACs and of a moved byte are the same; work → MACs of
 kinds without an alpha of their own, and everything else in the MACs that take as long. A device does `speed` of it in a
@@ -16,18 +16,16 @@ import numpy.typing as npt
 
 from downset import native
 from downset.clusters.model import Device
-from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.strips import tiles
 
 __all__ = [
     "FoundStage",
-    "LoadAsked",
     "LoadDevice",
+    "SetProblem",
     "StripTables",
     "WorkClass",
     "compiled_problem",
-    "drafts_of",
     "strip_tables",
     "work_class",
 ]
@@ -64,7 +62,7 @@ class StripTables:
         return float(final[lo] if hi + 1 == len(upper) else upper[hi] - lower[lo])
 
 
-def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> StripTables:
+def strip_tables(problem: PricedChain, classes: tuple[WorkClass, ...]) -> StripTables:
     """The tables of every segment. Complexity: the chain is priced once for each kind with a weight."""
     kinds = sorted({kind for one in classes for kind, _ in one.weights})
     by_kind = {kind: _only(problem, kind) for kind in kinds}
@@ -86,10 +84,10 @@ def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> Strip
     return StripTables(table_of, classes)
 
 
-def _only(problem: SplitProblem, kind: str) -> SplitProblem:
+def _only(problem: PricedChain, kind: str) -> PricedChain:
     """The chain in which only one kind of operators has MACs."""
     ops = tuple(op if op.kind == kind else replace(op, macs_per_row=0) for op in problem.ops)
-    return SplitProblem(problem.tensors, ops, problem.units, problem.kept)
+    return PricedChain(SplitProblem(problem.tensors, ops, problem.units, problem.kept))
 
 
 class LoadDevice(NamedTuple):
@@ -103,8 +101,9 @@ class LoadDevice(NamedTuple):
     full: bool
 
 
-class LoadAsked(NamedTuple):
-    """A chain, and devices in the order of strips. `source` and `sink`: devices, or -1 for outside."""
+class SetProblem(NamedTuple):
+    """The problem of the compiled search: a chain, and devices in the order of strips. `source` and `sink`:
+    devices, or -1 for outside."""
 
     tables: StripTables
     macs_before: Sequence[float]
@@ -124,30 +123,20 @@ FoundStage = tuple[int, list[tuple[int, int, list[int]]], list[int]]
 """(leader, blocks as (start, stop, row boundaries), devices)."""
 
 
-def compiled_problem(asked: LoadAsked) -> Any:
-    """The problem of the compiled search."""
+def compiled_problem(problem: SetProblem) -> Any:
+    """The problem as compiled objects."""
     compiled = native.compiled
     return compiled.LoadProblem(
         compiled.LoadChain(
-            {index: compiled.LoadSegment(tables) for index, tables in asked.tables.segments.items()},
-            list(asked.macs_before),
-            list(asked.crossing_bytes),
+            {index: compiled.LoadSegment(tables) for index, tables in problem.tables.segments.items()},
+            list(problem.macs_before),
+            list(problem.crossing_bytes),
         ),
-        [compiled.LoadDevice(*device) for device in asked.devices],
+        [compiled.LoadDevice(*device) for device in problem.devices],
         compiled.PipelineNetwork(
-            asked.per_byte, asked.latency, uniform=asked.uniform, overlap=asked.overlap, shared=asked.shared
+            problem.per_byte, problem.latency, uniform=problem.uniform, overlap=problem.overlap, shared=problem.shared
         ),
-        source=asked.source,
-        sink=asked.sink,
-        forbidden=sorted(asked.forbidden),
+        source=problem.source,
+        sink=problem.sink,
+        forbidden=sorted(problem.forbidden),
     )
-
-
-def drafts_of(stages: Sequence[FoundStage], order: Sequence[int]) -> Drafted:
-    """The stages of the compiled search with devices of the cluster. `order`: the devices in the order of strips."""
-    drafts = []
-    for leader, blocks, devices in stages:
-        names = [order[device] for device in devices]
-        splits = tuple(Split(start, stop, tiles(names, bounds)) for start, stop, bounds in blocks)
-        drafts.append(StageDraft(order[leader], splits))
-    return tuple(drafts)
