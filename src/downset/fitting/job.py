@@ -16,6 +16,7 @@ from downset.errors import UsageError
 from downset.formats.reading import refused
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
+from downset.messages import Call, Message
 from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import unheard
@@ -84,7 +85,7 @@ class Notes:
 
     def add_not_measured(self, reason: str) -> None:
         self.not_measured = self.not_measured or reason
-        self.add(f"not measured: {reason}")
+        self.add(Message("not measured: ", reason))
 
 
 class SearchTime:
@@ -183,7 +184,8 @@ def _target_of(path: Path, target: str | None) -> Target:
         raise UsageError(f"{path} is a directory; give a model file")
     if not targets:
         suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
-        raise refused(path, f"fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
+        reads = f"fit reads {', '.join(suffixes)} files; for a plain graph use `"
+        raise refused(path, Message(reads, Call("plan_order"), "`"))
     if target is None:
         return next(iter(targets.values()))
     if target not in targets:

@@ -16,6 +16,7 @@ from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
+from downset.messages import Message
 from downset.partial.search import PartialLimits
 from downset.results.plans import Together
 from downset.rewrites.concat.choose import choose_rewrites
@@ -109,7 +110,7 @@ def _rewritten(job: Job, planned: Planned) -> list[Candidate]:
         best = min(plans, key=lambda plan: plan.together.arena.arena_bytes)
         return write_planned(job, replace(best, inexact=job.options.inexact), "rewritten")
     except UnsupportedError as error:
-        job.notes.add(f"not rewritten: {error}")
+        job.notes.add(Message("not rewritten: ", error.message))
         return []
 
 
@@ -134,7 +135,7 @@ def _in_strips(job: Job, planned: Planned) -> list[Candidate]:
     try:
         files = least_in_strips(job, search_in_strips(job, planned))
     except UnsupportedError as error:
-        job.notes.add(f"not computed in strips: {error}")
+        job.notes.add(Message("not computed in strips: ", error.message))
         return []
     if not files:
         job.notes.add("not computed in strips: that lowers no peak")

@@ -19,6 +19,7 @@ from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.workspaces import with_workspaces
+from downset.messages import Message, Setting, joined
 from downset.process.whole_files import check_output
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.outputs import in_litert
@@ -82,7 +83,7 @@ def _refused(job: Job, original: Original) -> Original:
     int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
     job.notes.add(*filter(None, [note]))
     if job.options.ram_bytes is not None:
-        reason = "; ".join(filter(None, [job.notes.not_measured, note]))
+        reason = joined("; ", filter(None, [job.notes.not_measured, note]))
         job.listener.notice(early_verdict(original.before, job.options.ram_bytes, reason))
     return replace(original, int8_form=int8_form)
 
@@ -104,7 +105,7 @@ def _load(job: Job, executed: Path) -> Graph:
     try:
         return without_defaults(load(executed, shapes=shapes))
     except LoadError as error:  # the message names the user's file, not the one made from it
-        raise LoadError(str(error).replace(str(executed), str(job.path))) from None
+        raise LoadError(error.message.edited(lambda words: words.replace(str(executed), str(job.path)))) from None
 
 
 def _workspaces(graph: Graph, original: Candidate) -> str:
@@ -139,7 +140,7 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, str]:
             rewritten, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
         )
     except UnsupportedError as error:
-        return rewritten, f"{form}; it was not compared with the file ({error})"
+        return rewritten, Message(f"{form}; it was not compared with the file (", error.message, ")")
     pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
     pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
     if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
@@ -157,5 +158,6 @@ def int8_note(path: Path) -> tuple[bool, str]:
         return False, ""
     reason = fault(path)
     if reason is None:
-        return True, "TFLite Micro does not run uint8; the file has an exact int8 form, which --int8 fits"
+        exact = "TFLite Micro does not run uint8; the file has an exact int8 form, which "
+        return True, Message(exact, Setting("int8", True), " fits")
     return False, f"TFLite Micro does not run uint8, and the file has no exact int8 form: {reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import MemoryName
+from downset.messages import Message, Setting
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
@@ -302,21 +304,24 @@ def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> list[N
                 search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
             ).plans
     elif search.limits.max_strips is not None:
-        ways.append(NextStep(f"--strips above {search.limits.max_strips} (no time was left to search there)."))
+        above = f" above {search.limits.max_strips} (no time was left to search there)."
+        ways.append(NextStep(Message(Setting("strips"), above)))
     fitting = [plan for plan in more if plan.price.peak_bytes + beside <= limit_bytes]
     least = min(fitting or more, key=lambda plan: plan.cost if fitting else (plan.price.peak_bytes,), default=None)
     if least is not None and least.price.peak_bytes + beside < needed_bytes:
         share = least.price.extra_macs / max(macs(search.graph), 1)
         most = max((part.strips for part in least.segments), default=1)
         reached = least.price.peak_bytes + beside
-        text = f"--max-recompute {max(share, 0):.1%} and --strips {most}: about {format_bytes(reached)} B."
+        allowed = math.ceil(1000 * max(share, 0)) / 1000
+        settings = Setting("max_recompute", allowed), " and ", Setting("strips", most)
+        text = Message(*settings, f": about {format_bytes(reached)} B.")
         ways.append(NextStep(text, needed_bytes - reached, suffices=reached <= limit_bytes))
     for tensor in search.graph.inputs:
         shape = search.graph.tensors[tensor].shape
         if len(shape) == 4 and limit_bytes > beside:
             share = (limit_bytes - beside) / max(needed_bytes - beside, 1)
             rows = int(max(search.form.rows[tensor], 1) * share**0.5)
-            text = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
-            ways.append(NextStep(text, needed_bytes - limit_bytes, suffices=True))
+            smaller = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
+            ways.append(NextStep(smaller, needed_bytes - limit_bytes, suffices=True))
             break
     return ways

@@ -29,6 +29,7 @@ from dataclasses import replace
 from downset import clock
 from downset.clusters.model import Cluster, Link, MessageCosts, Network
 from downset.errors import InfeasibleError, LimitReached
+from downset.messages import Message
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.direct.search import DirectLimits, direct
@@ -195,11 +196,11 @@ def _direct(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
     are searched first, direct hand-over in the remaining time."""
     deadline = clock.now() + time_limit_s
     problem, cluster = asked.problem, asked.cluster
-    led, refused = None, None
+    led, reason = None, Message()
     try:
         led = _by_resources(replace(asked, accounting=replace(asked.accounting, topology="leader")), time_limit_s)
     except (InfeasibleError, LimitReached) as error:
-        refused = error
+        reason = error.message
     latency_s = math.inf if asked.accounting.max_latency_s is None else asked.accounting.max_latency_s
     limits = DirectLimits(deadline, latency_s, asked.forbidden)
     guides = [led.stages] if led is not None else []
@@ -219,9 +220,7 @@ def _direct(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
     )
     if best is not None:
         return best
-    raise LimitReached(
-        f"no pipeline found in {clock.told(time_limit_s)} with direct hand-over; with leaders: {refused}"
-    )
+    raise LimitReached(f"no pipeline found in {clock.told(time_limit_s)} with direct hand-over; with leaders: ", reason)
 
 
 _FASTEST = 1e24
