@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from downset.arenas.planners import ARENAS, SHARED
-from downset.cli import _COMMANDS
+from downset.commands.group import COMMANDS
 from downset.pipelines.planners import PIPELINERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,11 +83,11 @@ def test_methods_of_arenas_are_all_there_and_no_others():
         assert listed == set(known)
 
 
-@pytest.mark.parametrize("command", [name for name in _COMMANDS if name not in ("profiles", "keys")])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("profiles", "keys")])
 def test_options_of_commands_exist(command):
     _, lines = table("command | what it does", (ROOT / "docs" / "commands.md").read_text())
     (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
-    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
+    made = getattr(importlib.import_module(f"downset.commands.{command.replace('-', '_')}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", usage))
     assert named <= known

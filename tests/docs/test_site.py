@@ -210,4 +210,6 @@ def test_clusters_of_guides_are_read(page, tmp_path):
 
 
 def test_the_hook_knows_every_command():
-    assert {name.split()[0] for name, _ in pages.leaves()} == set(importlib.import_module("downset.cli")._COMMANDS)
+    assert {name.split()[0] for name, _ in pages.leaves()} == set(
+        importlib.import_module("downset.commands.group").COMMANDS
+    )
