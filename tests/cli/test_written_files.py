@@ -11,8 +11,8 @@ import pytest
 from downset.errors import LimitReached, UnsupportedError
 from downset.process.command import Stopped
 from tests.cluster_toml import cluster_toml
-from tests.distributed.thread_fleet import serve_on_threads
 from tests.models import branchy_model
+from tests.without_ray import start_no_ray
 
 PAGE, TRACE = "an HTML page", "a trace in JSON"
 
@@ -99,7 +99,7 @@ def test_split_and_simulate(written):
 
 
 def test_serve(written, monkeypatch, tmp_path_factory):
-    serve_on_threads(monkeypatch, tmp_path_factory.mktemp("fleet"))
+    start_no_ray(monkeypatch, tmp_path_factory.mktemp("fleet"))
     served = "serve net.onnx --cluster home.toml --time-limit 1s --input frames.npy -o o.npz --report s.html"
     lines = expected(o__npz="the results, a row for each frame", s__html=PAGE)
     assert written(served) == lines

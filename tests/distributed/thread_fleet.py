@@ -163,22 +163,6 @@ def running(graph, plan, folder, *, fleet=None, ahead=False, gather_s=60.0, spar
         fleet.close()
 
 
-def serve_on_threads(monkeypatch, folder):
-    """From here to the test's end the devices of `downset serve` are objects of this process, and nothing starts Ray:
-    for what the command reads, prints and writes."""
-
-    @contextmanager
-    def devices(names, *, head, keys, store_bytes, threads):
-        assert head is None
-        fleet = ThreadFleet(names, folder / "devices")
-        try:
-            yield fleet
-        finally:
-            fleet.close()
-
-    monkeypatch.setattr("downset.distributed.serving.serve.cluster", devices)
-
-
 def frames_of(graph, count, seed=0):
     random = np.random.default_rng(seed)
     return [

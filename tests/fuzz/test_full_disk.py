@@ -19,6 +19,7 @@ from tests.effort import LONG
 from tests.formats.test_int8_form import uint8_network
 from tests.fuzz.campaign import CLUSTER, RECORDS
 from tests.models import branchy_model, installed_model
+from tests.without_ray import start_no_ray
 
 ROOT = Path(__file__).resolve().parents[2]
 FREE_BYTES = 4 << 12
@@ -138,12 +139,13 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if LONG or name not in ALIKE])
-def test_a_full_disk_is_one_line_and_what_was_there_stays(inputs, disk, run, name):
+def test_a_full_disk_is_one_line_and_what_was_there_stays(inputs, disk, run, monkeypatch, name):
     command = writing(inputs, disk.folder)[name]
     (disk.folder / "kept").write_text("kept")
     disk.fill()
     before = {path: path.read_bytes() for path in disk.folder.iterdir()}
-    if disk.mounted and command[0] != "profile-cluster":
+    if disk.mounted:
+        start_no_ray(monkeypatch, disk.folder)
         status, _, said = run(*command)
     else:
         started = "tests.fuzz.stand_in" if command[0] == "profile-cluster" else "downset"
