@@ -21,9 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
+    {"messages"},
     {"errors"},
     {"budget"},
-    {"text", "extras", "native", "methods", "clock"},
+    {"text", "extras", "native", "methods"},
     {"lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},

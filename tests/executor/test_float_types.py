@@ -173,7 +173,7 @@ def test_a_type_without_a_kernel_is_refused_by_name(tmp_path, monkeypatch):
         return [inputs[0]]
 
     monkeypatch.setitem(ds.kernels.table.KERNELS, "LRN", lacks)
-    with pytest.raises(UnsupportedError, match=r"'z' \(LRN\).*'x' of float16.*--dtype float32") as caught:
+    with pytest.raises(UnsupportedError, match=r"'z' \(LRN\).*'x' of float16.*dtype='float32'") as caught:
         ds.tune_stages(graph, **FEW)
     assert "\n" not in str(caught.value)
     result = ds.tune_stages(graph, ds.open_device("cpu", dtype="float32"), **FEW)

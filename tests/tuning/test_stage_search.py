@@ -31,6 +31,7 @@ from downset.tuning.search import StageLimits
 from downset.tuning.timer import StageTimer
 from downset.tuning.tune import tune_stages
 from tests.cli.test_cli import SCHEMAS
+from tests.command import typed
 from tests.executor.test_stages import close, expected
 from tests.networks import branchy, random_network
 
@@ -133,9 +134,9 @@ def test_the_candidate_that_is_asked_for_is_taken_whatever_its_time_is():
     slower = timed([(1.0, 2.0)] * 15)
     chosen, gain, why = choose(slower, required=True)
     assert (chosen.name, gain) == ("other", 0.5)
-    assert why.startswith("it was asked for (--candidate), and was slower than sequential in each of 15")
+    assert why.startswith("it was asked for, and was slower than sequential in each of 15")
     chosen, gain, why = choose(timed([], best=""), required=True)
-    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for (--candidate)")
+    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for")
 
 
 def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
@@ -207,8 +208,9 @@ def test_a_limit_is_named_only_where_a_larger_one_times_more_stages(tmp_path, mo
         assert steps == []
         return
     (step,) = steps
+    assert all(f"{name}=" in step for name in named)
     option = {"timings": "--budget-timings", "seconds": "--time-limit", "work": "--work-limit"}
-    assert all(option.get(name, name.replace("max_", "--max-")) in step for name in named)
+    assert all(option.get(name, name.replace("max_", "--max-")) in typed(step, "stage") for name in named)
     more = tune_stages(graph, device, limits=StageLimits(**{**limits, **result.further}), runs=1)
     assert more.timings_used > result.timings_used
 
@@ -242,9 +244,7 @@ def beside(ours, theirs):
 )
 def test_what_less_memory_costs_is_told_only_where_it_is_known(ours, theirs, says):
     said = beside(ours, theirs)
-    assert said.startswith(
-        "Where memory counts more, take the candidate both, barriers (--candidate 'both, barriers'): "
-    )
+    assert said.startswith("Where memory counts more, take the candidate both, barriers (candidate='both, barriers'): ")
     assert says in said and " 0 s " not in said
 
 

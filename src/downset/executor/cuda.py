@@ -17,6 +17,7 @@ from downset.executor.binder import Binder, KernelCall
 from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
 from downset.extras import torch_library
+from downset.messages import Call, Setting
 
 __all__ = ["CudaEngine", "need_cuda"]
 
@@ -30,8 +31,9 @@ def need_cuda() -> Any:
     torch = torch_library()
     if not torch.cuda.is_available():
         raise UnsupportedError(
-            "no CUDA device on this machine (torch.cuda.is_available() is false); a plan for the CPU is made with "
-            "`downset stage --device cpu`"
+            "no CUDA device on this machine (torch.cuda.is_available() is false); a plan for the CPU is made with `",
+            Call("tune_stages", (Setting("device", "cpu"),)),
+            "`",
         )
     return torch
 

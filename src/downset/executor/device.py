@@ -18,6 +18,7 @@ from downset.executor.cuda import CudaEngine, need_cuda
 from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.graph.float_types import OWN
+from downset.messages import Call, Setting
 from downset.text import unheard
 
 __all__ = ["Elsewhere", "TorchDevice", "open_device"]
@@ -161,11 +162,13 @@ def open_device(kind: str, *, dtype: str = OWN, threads: int | None = None) -> T
     default one for each core that the process may use. Raises UnsupportedError if there is no CUDA device, and
     UsageError for an unknown kind or element type or a number of threads out of range."""
     if not kind:
-        raise UsageError("no device is named: a plan that was made from prices has none; use `downset stage`")
+        raise UsageError(
+            "no device is named: a plan that was made from prices has none; use `", Call("tune_stages"), "`"
+        )
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {kind!r}; known: cpu, cuda")
     if dtype not in DTYPES:
-        raise UsageError(f"unknown element type (--dtype) {dtype!r}; known: {', '.join(DTYPES)}")
+        raise UsageError("unknown element type (", Setting("dtype"), f") {dtype!r}; known: {', '.join(DTYPES)}")
     if kind == "cuda":
         torch = need_cuda()
         versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"

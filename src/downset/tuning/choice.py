@@ -17,6 +17,7 @@ from downset.graph.core import Graph
 from downset.graph.cost import op_macs
 from downset.graph.float_types import coarsest
 from downset.lattice import bits
+from downset.messages import Message
 from downset.results.stages import StageCandidate, is_steady
 from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stages.unit_graph import UnitGraph
@@ -65,7 +66,7 @@ def timed_candidates(
     device, values, progress = rounds.device, rounds.values, rounds.progress
     ready: dict[str, StageCandidate] = {}
     engines: dict[str, Any] = {}
-    notes = []
+    notes: list[str] = []
     placed = [variants[""].binder.place(value) for value in values]
     outputs: list[Any] = []
     allowed = allowed_difference(device.kind, coarsest(variants[""].graph, device.dtype))
@@ -82,7 +83,7 @@ def timed_candidates(
             except UnsupportedError as error:
                 if not ready:
                     raise
-                notes.append(f"candidate {candidate.name!r} was left out: {error}")
+                notes.append(Message(f"candidate {candidate.name!r} was left out: ", error.message))
                 continue
             engines[candidate.name] = engine
             results = [as_array(value) for value in engine(placed)]
@@ -126,13 +127,13 @@ def choose(timed: Timed, *, required: bool = False) -> tuple[StageCandidate, flo
     candidate that ran in the same rounds as sequential is chosen whatever its times are."""
     sequential = timed.candidates[0]
     if not timed.pairs:
-        return sequential, 1.0, "it was asked for (--candidate)" if required else "there is no other schedule"
+        return sequential, 1.0, "it was asked for" if required else "there is no other schedule"
     best = next(candidate for candidate in timed.candidates if candidate.name == timed.best)
     ratios = [ours / theirs for ours, theirs in timed.pairs]
     gain = median(ratios)
     faster, text = _compared(sequential, timed.pairs, ratios)
     if required:
-        return best, gain, f"it was asked for (--candidate), and was {text}"
+        return best, gain, f"it was asked for, and was {text}"
     if faster:
         return best, gain, f"{best.name} was {text}"
     return sequential, 1.0, f"the best other, {best.name}, was {text}"

@@ -15,6 +15,7 @@ from downset.executor.plain_function import network_function
 from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
 from downset.graph.core import Graph
+from downset.messages import Message
 from downset.results.plans import StagePlan
 from downset.runtimes.ort_timed import timed_session
 from downset.tuning.choice import TimingRounds
@@ -51,7 +52,7 @@ def time_peers(
                 with timed_session(loaded.source.path, feeds, threads=device.threads) as run:
                     samples = time_whole({**calls, "ONNX Runtime": Elsewhere(run)}, values)
             except DownsetError as error:
-                notes.append(f"ONNX Runtime was not timed: {error}")
+                notes.append(Message("ONNX Runtime was not timed: ", error.message))
         if samples is None:
             samples = time_whole(calls, values)
     finally:

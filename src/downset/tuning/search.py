@@ -12,6 +12,7 @@ from downset.errors import LimitReached, UsageError
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
+from downset.messages import Message, Setting, joined
 from downset.methods import check_choice
 from downset.reports.more_search import longer_s, more_work
 from downset.results.plans import Stage
@@ -57,14 +58,14 @@ class StageLimits:
     patterns: tuple[Pattern, ...] = PATTERNS
 
     def __post_init__(self) -> None:
-        for name, option in (("max_ops", "--max-ops"), ("max_groups", "--max-groups"), ("timings", "--budget-timings")):
+        for name in ("max_ops", "max_groups", "timings"):
             if not 1 <= getattr(self, name) <= _LARGEST:
-                raise UsageError(f"{name} ({option}) must be from 1 to {_LARGEST}; given {getattr(self, name)}")
+                raise UsageError(Setting(name), f" must be from 1 to {_LARGEST}; given {getattr(self, name)}")
         check_choice("endings", self.endings, ENDINGS)
         check_work_limit(self.work)
         for name in ("seconds", "all_seconds"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"{name} (--time-limit) must be above 0 s; given {getattr(self, name):g}")
+                raise UsageError(Setting(name), f" must be above 0 s; given {getattr(self, name):g}")
 
 
 @dataclass(slots=True)
@@ -101,9 +102,9 @@ class StageSearch:
             except LimitReached as error:
                 pieces = search_blocks(problem.predecessors, largest=-(-len(block) // 2))
                 if len(pieces) > 1 and self.clock.left_s() > 0:
-                    self._cut(position, pieces, str(error))
+                    self._cut(position, pieces, error.message)
                     continue
-                chain = self._unsearched(problem, strategy, str(error))
+                chain = self._unsearched(problem, strategy, error.message)
             stages += renamed(chain.stages, block)
             position += 1
         return tuple(stages)
@@ -117,7 +118,8 @@ class StageSearch:
         block = self.parts[unit]
         self.parts[unit : unit + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
         sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
-        self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
+        fewer = joined(" or ", (Setting("max_ops"), Setting("max_groups")))
+        self.notes.append(Message(why, f": they were cut into {sizes} (fewer ", fewer, " would spare the cut)"))
 
     def _block(self, problem: StageProblem, block: Sequence[int], strategy: StrategyName, share: int) -> FoundStages:
         """Search one block. Raises LimitReached if the block is too large or no time is left."""

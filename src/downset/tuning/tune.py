@@ -15,6 +15,7 @@ from downset.executor.device import TorchDevice, open_device
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.graph.float_types import cast_text, type_in_common
+from downset.messages import Setting
 from downset.results.plans import Evidence, Stage, StagePlan
 from downset.results.stages import StageCandidate, StageResult
 from downset.rewrites.rebatch import batch_or_one
@@ -47,7 +48,7 @@ def check_candidate(name: str) -> None:
         close = get_close_matches(name, CANDIDATES, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         listed = ", ".join(map(repr, CANDIDATES))
-        raise UsageError(f"candidate (--candidate) must be one of {listed}; given {name!r}{hint}")
+        raise UsageError(Setting("candidate"), f" must be one of {listed}; given {name!r}{hint}")
 
 
 def tune_stages(  # noqa: PLR0913 - users know its keywords
@@ -96,9 +97,7 @@ def tune_stages(  # noqa: PLR0913 - users know its keywords
     further = further_limits(limits, [variant.search for variant in variants.values()], plain.timer.used)
     candidates, kept_as = _different(offered)
     if candidate is not None and candidate not in kept_as:
-        raise UsageError(
-            f"candidate (--candidate) {candidate!r} is not one of this network's: {', '.join(map(repr, kept_as))}"
-        )
+        raise UsageError(f"candidate {candidate!r} is not one of this network's: {', '.join(map(repr, kept_as))}")
     required = None if candidate is None else kept_as[candidate]
     rounds = TimingRounds(device, seeded_inputs(graph, seed=seed), runs, progress)
     timed = timed_candidates(variants, candidates, rounds, required=required)
