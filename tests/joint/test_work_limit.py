@@ -47,13 +47,17 @@ def test_the_clock_has_no_part_in_it(graph, limit):
 
 @given(graph=graphs(most_ops=9))
 def test_the_time_limit_holds_beside_a_limit_of_work(graph):
-    """Without any time only the first order is placed, and the clock is said to have stopped the search."""
+    """Where the time ends while the first order is placed, no other order is, and the time is said to have ended it."""
     with pytest.MonkeyPatch.context() as patch:
-        placed = []
-        plan = order_and_arena.plan_arena
-        patch.setattr(
-            order_and_arena, "plan_arena", lambda *given, **options: placed.append(given) or plan(*given, **options)
-        )
-        found = plan_together(graph, memory="live", time_limit_s=0.0, work_limit=10**9, count=2)
+        now, placed, plan = [0.0], [], order_and_arena.plan_arena
+
+        def placing(*problem, **options):
+            placed.append(problem)
+            now[0] += 1.0
+            return plan(*problem, **options)
+
+        patch.setattr(time, "monotonic", lambda: now[0])
+        patch.setattr(order_and_arena, "plan_arena", placing)
+        found = plan_together(graph, memory="live", time_limit_s=0.5, work_limit=10**9, count=2)
     assert len(placed) == 1
     assert found.arena.evidence.proven or found.arena.evidence.stopped_by == "time"
