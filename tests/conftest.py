@@ -6,9 +6,11 @@ The fixtures are the command line in this process, as several tests call it.
 
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -61,6 +63,11 @@ def pytest_collection_finish():
     gc.freeze()  # a collection of garbage passes over 6,000 tests and their modules no more
 
 
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "downset"
+SETTINGS = {name for path in SOURCE.rglob("*.py") for name in re.findall(r'Setting\("(\w+)"', path.read_text())}
+PYTHON_WORDS = re.compile(rf"\b({'|'.join(sorted(name for name in SETTINGS if '_' in name))})=|\bdownset\.[a-z_.]+\(")
+
+
 @pytest.fixture
 def run(monkeypatch, capfd):
     """`run("fit", path, …)` -> (exit status, what went to stdout, what went to stderr)."""
@@ -73,6 +80,7 @@ def run(monkeypatch, capfd):
         except SystemExit as end:
             status = end.code or 0
         said = capfd.readouterr()
+        assert not PYTHON_WORDS.search(said.out + said.err), "the command line words a setting as Python does"
         return status, said.out, said.err
 
     return call

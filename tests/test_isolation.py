@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
+from downset.messages import Setting
 from downset.process import isolation
 from downset.process.isolation import Worker, isolated, parsed
 from downset.process.limits import limits
@@ -88,6 +89,9 @@ def test_what_goes_wrong_in_a_worker_is_one_error_of_ours(ask):
         ask("tests.workers", "leave", {})
     with pytest.raises(InfeasibleError, match=r"^two lines$"):
         ask("tests.workers", "refuse", {})
+    with pytest.raises(UsageError) as found:
+        ask("tests.workers", "name_settings", {})
+    assert found.value.message.parts == ("give ", Setting("shapes", {"x": [1, 3]}), " or ", Setting("trust"))
     with pytest.raises(UnsupportedError, match=r"failed: RecursionError \(too deep\)"):
         ask("tests.workers", "break_down", {})
     with pytest.raises(UnsupportedError, match="ModuleNotFoundError"):
