@@ -68,6 +68,7 @@ def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Cand
 
     if any(map(fits, files)):
         return candidates
+    job.may_search("not computed in strips")  # without time the search gives the bound that the verdict needs
     try:
         searches = search_in_strips(job, planned)
         striped, one_fits = strips_within(job, searches, original, limit - beside, fits)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original, arena_as_placed
-from downset.fitting.job import FitOptions, Job, Listener
+from downset.fitting.job import FitOptions, Job, Listener, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.verdict import early_verdict
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
@@ -31,7 +31,8 @@ __all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
 
 def start(options: FitOptions, target: Target, scratch: Path, listener: Listener) -> Job:
     """The job, with the int8 form of the model where that is to be fitted."""
-    job = Job(Path(options.model), target, options, scratch, listener)
+    searches = SearchTime(options.time_limit_s)
+    job = Job(Path(options.model), target, options, scratch, listener, search_time=searches)
     if not options.int8:
         return job
     listener.progress("writing the int8 form")
@@ -72,7 +73,8 @@ def measure_original(job: Job, original: Original) -> Original:
 
 def _placed(job: Job, executed: Path, graph: Graph) -> Original:
     job.listener.progress("placing the original")
-    before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, job.options.time_limit_s)
+    with job.search_time.running():
+        before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, job.search_time.left_s)
     return Original(executed, graph, before, (Candidate("original", job.path, before.arena_bytes),))
 
 

@@ -16,6 +16,7 @@ from downset.fitting.proving import PROCESSES, run_program
 from downset.fitting.strips import search_strips
 from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.metadata import foreign_operators
+from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
@@ -167,7 +168,7 @@ def _with_times(job: Job, candidates: Candidates, choice: Choice, result: Fit) -
 
 def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
     """The result with the front of plans in strips, a few of them measured, if it is asked for."""
-    if not job.options.front:
+    if not job.options.front or not (candidates.strips or job.may_search("no front")):
         return result
     try:
         search = candidates.strips or search_strips(job, planned.best, strip_limits(job, planned.share_s))
@@ -181,6 +182,9 @@ def _with_offer(job: Job, planned: Planned, candidates: Candidates, result: Fit)
     """The result with the step to segments in strips, where no option asks for them."""
     options, search = job.options, candidates.strips
     if options.limits_strips or options.front or (options.ram_bytes is not None and search is None):
+        return result
+    searches = search is None and WRITERS[job.form].in_strips
+    if searches and not job.may_search("segments in strips were not looked for"):
         return result
     job.listener.progress("looking for segments in strips")
     call = fit_call(replace(options, ram_bytes=None, on_chip=()))
