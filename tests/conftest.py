@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from downset.cli import main
+from downset.messages import Message
 from tests.effort import cases
 from tests.needs import forbidden_skip
 
@@ -32,6 +33,15 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 settings.register_profile("downset", deadline=None, max_examples=cases(250))
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=cases(250))
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
+
+
+def _kept(message, form):
+    """An f-string has Python's words for the settings of a message, also where the command line prints it."""
+    assert not message.settings, f"make a Message of it, in place of an f-string: {message}"
+    return str.__format__(str(message), form)
+
+
+Message.__format__ = _kept
 
 
 def _judged(report):
@@ -65,7 +75,9 @@ def pytest_collection_finish():
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "downset"
 SETTINGS = {name for path in SOURCE.rglob("*.py") for name in re.findall(r'Setting\("(\w+)"', path.read_text())}
-PYTHON_WORDS = re.compile(rf"\b({'|'.join(sorted(name for name in SETTINGS if '_' in name))})=|\bdownset\.[a-z_.]+\(")
+PYTHON_WORDS = re.compile(
+    rf"\b({'|'.join(sorted(SETTINGS))})=(True|None|'|{{|\.\.\.)|\b\w+_(s|bytes|limit)=\d|\bdownset\.\w+\("
+)
 
 
 @pytest.fixture
