@@ -37,7 +37,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "downset")
 
 def _kept(message, form):
     """An f-string has Python's words for the settings of a message, also where the command line prints it."""
-    assert not message.settings, f"make a Message of it, in place of an f-string: {message}"
+    assert not message.settings, "make a Message of it, in place of an f-string: " + str(message)
     return str.__format__(str(message), form)
 
 
