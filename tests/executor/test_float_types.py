@@ -101,7 +101,7 @@ def test_every_schedule_computes_in_the_model_s_type(tmp_path, dtype):
     for _, stages in schedules_of(graph, units):
         program = lower(units, stages, barriers=False, max_lanes=2)
         options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
-        with device.engine(binder, units, program, **options) as engine:
+        with device.engine(binder, program, **options) as engine:
             check(*engine([binder.place(value) for value in values]))
         merged += [stage for stage in stages if stage.merged]
     assert merged
