@@ -100,6 +100,8 @@ PLANNERS = {
         "strips",
         "judging",
         "tasks",
+        "prices",
+        "set_problem",
         "accounting",
         "buffers",
         "memory",
