@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
+    {"messages"},
     {"errors"},
     {"budget"},
-    {"text", "extras", "native", "methods", "clock", "supervisor"},
-    {"leftovers"},
-    {"whole_files", "isolated_worker", "isolation", "lattice", "process"},
+    {"text", "extras", "native", "methods"},
+    {"lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"results"},
@@ -54,14 +54,13 @@ LIBRARIES = {
         "rewrites",
         "stages",
         "pipelines",
-        "isolated_worker",
-        "isolation",
+        "process",
         "equivalence",
         "tuning",
         "commands",
     },
     "msgspec": {"clusters", "commands"},
-    "rich_click": {"cli", "commands"},
+    "rich_click": {"commands"},
     "rich": {"commands"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""
@@ -100,7 +99,6 @@ PLANNERS = {
         "strips",
         "judging",
         "tasks",
-        "prices",
         "set_problem",
         "accounting",
         "buffers",

@@ -77,7 +77,7 @@ def test_what_a_limit_ended_is_told_to_search_further_with_a_larger_one():
         told = [step.text for step in pipeline_next_steps(stopped) if step.text.startswith("Search further")]
         assert bool(told) != stopped.evidence.proven
         for text in told:
-            larger = int(re.search(r"--work-limit (\d+)", text)[1])
+            larger = int(re.search(r"work_limit=(\d+)", text)[1])
             assert larger > limit
             assert planned(problem, cluster, larger).period_s <= stopped.period_s
 
@@ -90,7 +90,7 @@ def test_another_method_that_is_faster_is_named():
     (step,) = [
         one
         for one in pipeline_next_steps(alone, compared={"exact": best, "single": alone, "pico": None})
-        if "--method exact: a period" in one.text
+        if "method='exact': a period" in one.text
     ]
     assert step.gained_s == alone.period_s - best.period_s
     assert not any("a period of" in one.text for one in pipeline_next_steps(best, compared={"single": alone}))

@@ -22,6 +22,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
@@ -95,12 +96,12 @@ def arena(
     from downset.errors import InfeasibleError, LimitReached, UsageError
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.memory.records import aligned
+    from downset.process.whole_files import check_output, write_whole
     from downset.reports.arena_view import unfilled_text
     from downset.reports.json_forms.memory import placement_json
     from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
     from downset.results.plans import Arena
     from downset.text import printable
-    from downset.whole_files import check_output, write_whole
 
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
@@ -152,7 +153,7 @@ def arena(
         "the records with offsets" if form == "offsets" else "the records with objects",
     )
     print_written(out, written_lines(pictures, csv))
-    for line in step_lines(steps):
+    for line in worded(step_lines(steps)):
         out.print(line, markup=False, soft_wrap=True)
 
 

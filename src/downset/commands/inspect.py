@@ -17,7 +17,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.waiting import reading
-from downset.isolation import PARSING_S
+from downset.process.limits import PARSING_S
 from downset.results.fit import Inspection, StepNeed
 from downset.text import counted, format_bytes, printable, shortened
 

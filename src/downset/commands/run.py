@@ -68,10 +68,10 @@ def run(
     from downset.executor.stage_engine import run_stages
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
+    from downset.process.whole_files import check_output
     from downset.reports.json_forms.stages import stage_run_json
     from downset.rewrites.rebatch import batch_or_one
     from downset.text import printable
-    from downset.whole_files import check_output
 
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
@@ -160,7 +160,7 @@ def _write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
 
     import numpy as np
 
-    from downset.whole_files import write_whole
+    from downset.process.whole_files import write_whole
 
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names as its arguments

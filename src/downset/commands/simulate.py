@@ -25,6 +25,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
 
@@ -85,11 +86,11 @@ def simulate(
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
+    from downset.process.whole_files import check_output
     from downset.reports.json_forms.pipelines import simulation_json
     from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
     from downset.reports.time_steps import simulation_next_steps
-    from downset.whole_files import check_output
 
     if model is None and (output is not None or shapes):
         raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")
@@ -133,7 +134,7 @@ def simulate(
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
     print_written(out, written_lines(pictures, (output, "a plan of a pipeline, without the dead devices")))
-    for line in step_lines(simulation_next_steps(simulation, plan, replanned=anew is not None)):
+    for line in worded(step_lines(simulation_next_steps(simulation, plan, replanned=anew is not None))):
         out.print(line, markup=False, soft_wrap=True)
 
 

@@ -32,6 +32,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -154,17 +155,17 @@ def split(
         if not quiet:
             shards = (options["export_dir"], "a folder of shards, one for each device")
             print_written(out, written_lines(pictures, (output, "a plan of a pipeline"), shards))
-        for line in step_lines(pipeline_next_steps(plan, upgraded, compared)):
+        for line in worded(step_lines(pipeline_next_steps(plan, upgraded, compared))):
             out.print(line, markup=False, soft_wrap=True)
     if plan.note:
-        console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+        console(stderr=True, quiet=quiet).print(f"note: {worded(plan.note)}", markup=False, soft_wrap=True)
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:
     """Raise if a file cannot be written, before anything is planned or written."""
     from downset.errors import UsageError
     from downset.formats.shards.write import WRITTEN
-    from downset.whole_files import check_folder, check_output
+    from downset.process.whole_files import check_folder, check_output
 
     if output is not None:
         check_output(output, source=sources)

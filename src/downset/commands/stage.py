@@ -32,6 +32,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import counting, reading, waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -120,13 +121,13 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
+    from downset.process.whole_files import check_output
     from downset.reports.json_forms.stages import stage_result_json
     from downset.reports.next_steps import step_lines
     from downset.reports.time_steps import stage_next_steps
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import check_candidate, tune_stages
-    from downset.whole_files import check_output
 
     if options["candidate"] is not None:
         check_candidate(options["candidate"])
@@ -188,9 +189,9 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
             streams = (None if why_not else streams_path, "streams for ONNX Runtime")
             print_written(out, written_lines(pictures, (output, "a plan of stages"), streams))
             print_written(out, [f"not written: {streams_path} ({why_not})"] if why_not else [])
-        for line in step_lines(stage_next_steps(result)):
+        for line in worded(step_lines(stage_next_steps(result))):
             out.print(line, markup=False, soft_wrap=True)
-    for note in result.notes:
+    for note in worded(result.notes):
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
@@ -203,7 +204,7 @@ def _shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]
 
 def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:
     from downset.errors import UsageError
-    from downset.whole_files import check_output
+    from downset.process.whole_files import check_output
 
     path = options["streams_path"]
     if path is None:
@@ -232,8 +233,8 @@ def _streams_s(result: StageResult, runs: int) -> float:
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> tuple[str, str]:
     """Time ONNX Runtime's streams, and write them only if they were faster; return a line on the result, and why they
     were not written, "" if they were."""
+    from downset.process.whole_files import write_whole
     from downset.tuning.ort_streams import time_streams
-    from downset.whole_files import write_whole
 
     shapes = parse_shapes(options["shapes"])
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)

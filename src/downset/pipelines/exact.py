@@ -28,6 +28,7 @@ from dataclasses import replace
 from downset.budget import Clock
 from downset.clusters.model import Cluster, Link, MessageCosts, Network
 from downset.errors import InfeasibleError, LimitReached
+from downset.messages import Message
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.direct.search import direct
@@ -194,11 +195,11 @@ def _direct(request: PlanRequest, clock: Clock) -> FoundPipeline:
     """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
     are searched first, direct hand-over in the remaining time."""
     problem, cluster = request.problem, request.cluster
-    led, reason = None, None
+    led, reason = None, Message()
     try:
         led = _by_resources(replace(request, accounting=replace(request.accounting, topology="leader")), clock)
     except (InfeasibleError, LimitReached) as error:
-        reason = error
+        reason = error.message
     guides = [led.stages] if led is not None else []
     if not clock.late():
         coarse, cuts = problem.without_relays()
@@ -214,7 +215,7 @@ def _direct(request: PlanRequest, clock: Clock) -> FoundPipeline:
     )
     if best is not None:
         return best
-    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: {reason}")
+    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
 
 
 _FASTEST = 1e24

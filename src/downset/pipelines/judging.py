@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
+from downset.messages import Setting
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, Judged
 from downset.pipelines.floors import total_bound_s
@@ -113,9 +114,12 @@ def too_slow(
     if limit < floor:
         return InfeasibleError(
             f"{prefix}no pipeline has a latency of {limit:g} s or less: all devices together compute a frame in "
-            f"{floor:.6g} s; the least found is {least_s:.6g} s (--max-latency)"
+            f"{floor:.6g} s; the least found is {least_s:.6g} s (",
+            Setting("max_latency_s"),
+            ")",
         )
     return LimitReached(
-        f"{prefix}no pipeline with a latency of {limit:g} s or less was found; the least found is {least_s:.6g} s "
-        "(--max-latency)"
+        f"{prefix}no pipeline with a latency of {limit:g} s or less was found; the least found is {least_s:.6g} s (",
+        Setting("max_latency_s"),
+        ")",
     )

@@ -11,6 +11,7 @@ from downset.budget import Budget, Clock
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
+from downset.messages import Message
 from downset.methods import ChainName, Method, choose
 from downset.pipelines.accounting import CommName, TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
@@ -185,7 +186,7 @@ def _problem(
     try:
         problem = split_problem(network, units)
     except UnsupportedError as error:
-        notes.append(f"not split there: {error}")
+        notes.append(Message("not split there: ", error.message))
         problem = split_problem(network, units, halos_required=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: only whole operators are divided")

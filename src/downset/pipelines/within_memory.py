@@ -73,7 +73,7 @@ class PlanSearch:
                 if self.fits is not None:
                     break
                 if not can.proves:
-                    raise (LimitReached(str(error)) if attempt else error) from None
+                    raise (LimitReached(error.message) if attempt else error) from None
                 return self._without_search(error, heavy=bool(forbidden))
             first = first or answer
             plan = answer.judged or self._judged(answer.stages)
@@ -203,7 +203,7 @@ class PlanSearch:
                 note = "planned for latency alone: no faster plan within it was found"
                 return FoundPipeline(drafts, 0.0, note=note), counted
         if self.graph is None or not heavy:
-            raise LimitReached(str(error)) if heavy else error
+            raise LimitReached(error.message) if heavy else error
         self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm, self.clock))
         note = "planned by other methods: the search found no plan that fits"
         if self.fits is None:

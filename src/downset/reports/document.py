@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from downset.errors import UsageError
+from downset.process.whole_files import write_whole
 from downset.text import shortened
-from downset.whole_files import write_whole
 
 __all__ = ["PAGE_SUFFIXES", "Report"]
 

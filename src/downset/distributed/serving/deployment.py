@@ -20,8 +20,8 @@ from downset.formats.shards.model import opsets_of, shard_model
 from downset.formats.shards.write import axis_of, check_exportable, shard_blocks
 from downset.graph.core import Graph
 from downset.graph.halos import spatial_axis
+from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline, Rows
-from downset.whole_files import write_whole
 
 __all__ = ["LEAST_SPARE_FRAMES", "Deployment", "Shards", "spare_frames_of", "store_bytes", "with_spare_frames"]
 

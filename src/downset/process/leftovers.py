@@ -18,7 +18,7 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-from downset.supervisor import outliving_process
+from downset.process.supervisor import outliving_process
 
 __all__ = ["owned_prefix", "remove_leftovers"]
 

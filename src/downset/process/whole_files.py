@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from downset.errors import UsageError
-from downset.leftovers import owned_prefix, remove_leftovers
+from downset.process.leftovers import owned_prefix, remove_leftovers
 
 __all__ = [
     "check_folder",
@@ -215,7 +214,7 @@ def part_beside(path: Path) -> Path:
     """A path in the folder of `path` for a file or folder while it is written. What killed processes left there is
     removed first. The name is short, since names have a limit of length."""
     remove_leftovers(path.parent)
-    return path.with_name(f".{owned_prefix()}{secrets.token_hex(4)}.part")
+    return path.with_name(f".{owned_prefix()}{os.urandom(4).hex()}.part")
 
 
 def _is_device(path: Path) -> bool:

@@ -8,19 +8,14 @@ removes temporary files. It forks before other modules are imported, so that Pyt
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
-import re
-import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Ended", "die_with", "fill_standard_streams", "outliving_process", "stopping_signals", "supervise", "tell"]
 
@@ -33,8 +28,7 @@ _LEAVES_S = 3.0
 """Further seconds for a process that has handled the signal, to print to stdout on a busy machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How the working process ended before it had printed everything. `signal`: the signal that ended it, 0 where it
     ended by itself, with the exit status `status`. `stopped`: the signal that asked the command to stop, 0 where none
     did. `leaving`: whether it had handled that signal. `answering`: whether it had begun to print a failure. `where`:
@@ -102,6 +96,8 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
     end, said = _watch(worker, _Pipe(told[0]), _Pipe(traces[0]))
     status = explain(end) if isinstance(end, Ended) else end
     if folder := said.value("folder"):
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(status)
 
@@ -117,6 +113,8 @@ def fill_standard_streams() -> None:
 def die_with(parent: int) -> None:
     """End this process when its parent ends, even by SIGKILL; it may have ended before this is called."""
     if sys.platform == "linux":
+        import ctypes
+
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=_look_after, args=(parent,), daemon=True).start()
@@ -196,5 +194,7 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
 
 def _innermost(trace: str) -> str:
     """File and line of the innermost call in what faulthandler wrote."""
-    call = re.search(r'^  File "([^"\n]*)", line (\d+)', trace, re.MULTILINE)
-    return f"{'/'.join(Path(call[1]).parts[-2:])}, line {call[2]}" if call else ""
+    import re
+
+    call = re.search(r'^  File "(?:[^"\n]*/)?([^"/\n]*/[^"/\n]*|[^"/\n]*)", line (\d+)', trace, re.MULTILINE)
+    return f"{call[1]}, line {call[2]}" if call else ""

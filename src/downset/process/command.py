@@ -5,19 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
-import shutil
 import signal
 import sys
-import tempfile
 import threading
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from downset.leftovers import owned_prefix, remove_leftovers
-from downset.supervisor import fill_standard_streams, stopping_signals, tell
+from downset.process.supervisor import fill_standard_streams, stopping_signals, tell
 
 __all__ = [
     "Stopped",
@@ -86,7 +80,7 @@ def settled_streams() -> Iterator[None]:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  it stays open as long as the process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  it stays open as long as the process
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     before = sys.stderr
@@ -107,6 +101,12 @@ def abandon_stdout() -> None:
 def in_scratch_folder() -> Iterator[None]:
     """A context in which all temporary files lie in one folder, which is removed at the end, and so are first the
     folders of commands that were killed. If it cannot be made, they lie where Python puts them by default."""
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    from downset.process.leftovers import owned_prefix, remove_leftovers
+
     try:
         remove_leftovers(Path(tempfile.gettempdir()))
         folder = tempfile.mkdtemp(prefix=owned_prefix())
@@ -163,6 +163,10 @@ def stopping_in_order(seconds: float) -> Iterator[None]:
 def write_report(error: BaseException, arguments: Sequence[str], version: str) -> str | None:
     """Write a file for a bug report, and return its name; None where it cannot be written. It holds the command's
     arguments and the traceback, and no data of a model."""
+    import platform
+    import tempfile
+    import traceback
+
     text = "\n".join(
         [
             f"downset {version}, Python {platform.python_version()}, {platform.platform()}",
