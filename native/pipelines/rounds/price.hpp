@@ -67,15 +67,13 @@ public:
     double medium(int start, int stop) const { return by_latency_ ? 0 : sent(start, stop, fastest_); }
 
     StageOffer least(const SetStage& stage) const {
-        const bool shared = problem_.network.shared && !by_latency_, timed = limited() || by_latency_;
-        StageOffer bound{shared ? stage.before + sent(stage.start, stage.stop, sets_.fastest[stage.set]) : 0};
-        if (problem_.network.overlap && !timed) return bound;  // the sum bounds neither period nor latency
-        const double left = budget(stage.before),
-                     sum = several_ ? problem_.macs(stage.start, stage.stop) / sets_.speed[stage.set]
-                                    : sums_.sum_bound(stage.start, stage.stop, stage.set, stage.leader);
+        const double macs = problem_.macs(stage.start, stage.stop), left = budget(stage.before);
+        double sum = macs / sets_.speed[stage.set];
+        if (!several_) sum = sums_.sum_bound(stage.start, stage.stop, stage.set, stage.leader);
         if (sum > left * kLoose && (!several_ || stage.stop - stage.start < 2) && !problem_.network.overlap) return {};
-        if (timed) bound.latency = sum * (1 - 1e-9) + stage.before;
-        return bound;
+        const bool shared = problem_.network.shared && !by_latency_;
+        return {shared ? stage.before + sent(stage.start, stage.stop, sets_.fastest[stage.set]) : 0,
+                limited() || by_latency_ ? sum * (1 - 1e-9) + stage.before : 0};
     }
 
     void offers(const SetStage& stage, std::vector<StageOffer>& list) {

@@ -28,7 +28,7 @@ _PACED_TASKS = 2_000_000
 """About how many tasks are simulated for latencies. Empty frames cost as much as others."""
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - users know its keywords
     plan: Pipeline,
     *,
     frames: int = 1000,
