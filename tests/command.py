@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from downset.cli import main
 from downset.commands.group import downset
+from downset.commands.wording import command_named, worded
 
 
 def output_of(*arguments):
@@ -38,6 +39,11 @@ def completed(*arguments, env=None):
         except SystemExit as end:
             status = end.code or 0
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+
+def typed(value, name="fit"):
+    """A message, setting or call of the library in the words of the command `name`."""
+    return worded(value, command_named(name))
 
 
 def said_by_every_process(program):

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
+    {"messages"},
     {"errors"},
     {"budget"},
     {"text", "extras", "native", "methods", "clock"},

@@ -36,6 +36,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading
+from downset.commands.wording import worded
 from downset.reports.fit import (
     FRONT_COLUMNS,
     SESSION_CAPTION,
@@ -243,7 +244,7 @@ def fit(
 
 
 def _print_note(talk: Any, note: str) -> None:
-    talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
+    talk.print(f"note: {printable(worded(note))}", style="dim", markup=False, soft_wrap=True)
 
 
 _SOURCES = (".cc", ".cpp", ".cxx")
@@ -334,7 +335,8 @@ def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool)
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))
-    for line in [*fit_lines(result, files=not quiet)[len(verdict) :], *written, *step_lines(next_steps(result))]:
+    lines = [*fit_lines(result, files=not quiet)[len(verdict) :], *written, *step_lines(next_steps(result))]
+    for line in worded(lines):
         out.print(Text(printable(line)), soft_wrap=True)
 
 

@@ -32,6 +32,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -154,10 +155,10 @@ def split(
         if not quiet:
             shards = (options["export_dir"], "a folder of shards, one for each device")
             print_written(out, written_lines(pictures, (output, "a plan of a pipeline"), shards))
-        for line in step_lines(pipeline_next_steps(plan, upgraded, compared)):
+        for line in worded(step_lines(pipeline_next_steps(plan, upgraded, compared))):
             out.print(line, markup=False, soft_wrap=True)
     if plan.note:
-        console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+        console(stderr=True, quiet=quiet).print(f"note: {worded(plan.note)}", markup=False, soft_wrap=True)
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:

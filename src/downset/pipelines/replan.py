@@ -45,7 +45,7 @@ def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s:
             time_limit_s=time_limit_s,
         )
     except DownsetError as error:
-        raise type(error)(f"without {', '.join(names)}: {error}" if names else str(error)) from None
+        raise type(error)(f"without {', '.join(names)}: " if names else "", error.message) from None
 
 
 def _named(end: str) -> str | None:

@@ -71,7 +71,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
             if cut is not None:
                 probes.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
     if not any(probe.macs_of for probe in probes):
-        raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without --model")
+        raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without it")
     return tuple(probes)
 
 

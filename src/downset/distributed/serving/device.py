@@ -120,7 +120,7 @@ class ServingDevice:
         try:
             return self._kept.keep(shard, data, ahead=ahead)
         except UnsupportedError as error:
-            raise UnsupportedError(f"device {self._name!r}: {error}") from None
+            raise UnsupportedError(f"device {self._name!r}: ", error.message) from None
 
     def place(self, shard: str, offset: int, piece: bytes, last: bool) -> list[str]:
         """Take the piece of a shard that begins at byte `offset`, for a plan that may come. With the last piece the
