@@ -23,7 +23,7 @@ from tests.models import branchy_model, constant, installed_model
 from zoo import ZOO
 
 OPTIMISED = FITTED[1]
-RUNS = 10 if LONG else 4
+RUNS = 10
 SEEDS = range(20) if LONG else (2, 4)
 MODELS = [("swift-f0", "model.onnx", {"audio": (1, 16000)})]
 if LONG:
@@ -80,7 +80,7 @@ def with_settings(monkeypatch, fitted):
 
 
 def check(path, folder, shapes=None, **options):
-    """Fit a model with its program; fresh runs of that hold what was said."""
+    """Fit a model with its program; ten runs of that hold what was said."""
     program = folder / "open.py"
     result = ds.fit(path, output=folder / "f.onnx", session=program, shapes=shapes, time_limit_s=1, **options)
     loads, found = result.measured.loads, held(program)
@@ -96,12 +96,12 @@ def check(path, folder, shapes=None, **options):
 
 @pytest.mark.parametrize("ram_bytes", [None, 1 << 20], ids=["least", "within"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_runs_of_the_program_hold_no_more_than_was_said(seed, ram_bytes, tmp_path):
+def test_ten_runs_of_the_program_hold_no_more_than_was_said(seed, ram_bytes, tmp_path):
     check(random_network(tmp_path / "m.onnx", seed), tmp_path, ram_bytes=ram_bytes)
 
 
 @pytest.mark.parametrize(("package", "name", "shapes"), MODELS)
-def test_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
+def test_ten_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
     if package == "zoo":
         path = tmp_path / "m.onnx"
         onnx.save(ZOO[name](), str(path))
