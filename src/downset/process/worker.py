@@ -24,14 +24,12 @@ from downset.process.supervisor import die_with
 
 __all__: list[str] = []
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be forked safely
-import numpy as np
-
 _LOOK_S = 1.0
 """How often to look whether the parent has ended; a fork of it may hold the socket open."""
 
 
 def _main() -> None:
+    _import(["numpy"], OPENBLAS_NUM_THREADS="1")  # a process with threads cannot be forked safely
     parent, requests = int(sys.argv[1]), socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     ended, woken = os.pipe()
@@ -48,7 +46,7 @@ def _main() -> None:
         if requests in ready:
             _, numbers, _, _ = socket.recv_fds(requests, 1, 2)
             if numbers:
-                _start(workers, numbers)
+                _start(workers, numbers, requests)
             else:  # the parent has ended, or uses another server from now on
                 readable.remove(requests)
     for worker in workers:
@@ -67,7 +65,7 @@ def _report_ended(workers: dict[int, socket.socket]) -> None:
             workers.pop(worker).close()
 
 
-def _start(workers: dict[int, socket.socket], numbers: Sequence[int]) -> None:
+def _start(workers: dict[int, socket.socket], numbers: Sequence[int], requests: socket.socket) -> None:
     """Import what the first line on a connection names. With a second file, where a worker prints, fork that worker: it
     answers the lines that follow."""
     connection, *printed = numbers
@@ -76,6 +74,8 @@ def _start(workers: dict[int, socket.socket], numbers: Sequence[int]) -> None:
     _import([wanted["module"], *wanted["libraries"]])
     server = os.getpid()
     if printed and (worker := os.fork()) == 0:
+        for other in (requests, *workers.values()):
+            other.close()
         _work(line, wanted, printed[0], server)
     if printed:
         workers[worker] = line
@@ -98,13 +98,15 @@ def _work(connection: socket.socket, wanted: Mapping[str, Any], printed: int, se
     os._exit(0)
 
 
-def _import(modules: Sequence[str]) -> None:
+def _import(modules: Sequence[str], **variables: str) -> None:
+    """Import the modules under these variables. The environment is the same afterwards, whatever libraries set."""
     environment = dict(os.environ)
+    os.environ.update(variables)
     for module in modules:
         if module not in sys.modules:
             with contextlib.suppress(Exception):  # the call that needs it meets the error
                 importlib.import_module(module)
-    os.environ.clear()  # some libraries set variables
+    os.environ.clear()
     os.environ.update(environment)
     gc.freeze()  # else a collection in a worker copies every page
 
@@ -123,6 +125,8 @@ def _send(connection: socket.socket, answer: Mapping[str, Any]) -> None:
 
 
 def _answer(module: str, request: Mapping[str, Any]) -> dict[str, str]:
+    import numpy as np
+
     try:
         if "folder" in request:  # names of files are meant from there
             os.chdir(request["folder"])
