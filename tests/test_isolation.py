@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_a_fresh_interpreter_has_imported_no_library():
 
 
 def test_a_conversation_keeps_its_process_until_a_call_fails():
-    with Worker("tests.workers") as worker:
+    with closing(Worker("tests.workers")) as worker:
         assert [int(worker.ask("mark", {})[0]["marks"]) for _ in range(3)] == [1, 2, 3]
         process = int(worker.ask("process", {})[0]["pid"])
         with pytest.raises(InfeasibleError):
@@ -148,7 +149,7 @@ def test_a_worker_survives_the_thread_that_asked_first(monkeypatch):
     thread.start()
     thread.join()
     time.sleep(0.2)
-    with workers[0] as worker:
+    with closing(workers[0]) as worker:
         assert worker.ask("mark", {})[0]["marks"] == 1
 
 

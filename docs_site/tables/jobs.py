@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import downset
 from docs_site.methods import table_text
 from docs_site.tables.lines import lines
-from downset.cli import downset as command
+from downset.commands.group import downset as command
 
 __all__ = ["TABLES"]
 

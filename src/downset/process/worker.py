@@ -37,18 +37,16 @@ def _main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken)
     workers: dict[int, socket.socket] = {}
-    readable: list[Any] = [ended, requests]
-    while os.getppid() == parent and (requests in readable or workers):
-        ready = select.select(readable, [], [], _LOOK_S if requests in readable else _LOOK_S / 20)[0]
+    while os.getppid() == parent:
+        ready = select.select([ended, requests.fileno()], [], [], _LOOK_S)[0]
         if ended in ready:
             os.read(ended, 1 << 12)
             _report_ended(workers)
-        if requests in ready:
+        if requests.fileno() in ready:
             _, numbers, _, _ = socket.recv_fds(requests, 1, 2)
-            if numbers:
-                _start(workers, numbers, requests)
-            else:  # the parent has ended, or uses another server from now on
-                readable.remove(requests)
+            if not numbers:
+                break
+            _start(workers, numbers, requests)
     for worker in workers:
         with contextlib.suppress(OSError):
             os.killpg(worker, signal.SIGKILL)
