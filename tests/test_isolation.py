@@ -70,10 +70,15 @@ def test_a_conversation_keeps_its_process_until_a_call_fails():
 def test_no_worker_is_forked_from_a_process_with_threads():
     """A fork has one thread, and what others have locked stays locked in it."""
     libraries = sorted({library for _, names in isolation._CODE.values() for library in names})
-    server = isolation._server()
-    server.connect({"module": "tests.workers", "libraries": libraries}).close()
-    assert set(libraries) <= set(isolated("tests.workers", "imported", {})[0]["modules"].tolist())
-    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) == 1
+    server = isolation._Server()
+    try:
+        with server.connect({"module": "tests.workers", "libraries": libraries}) as connection:
+            assert connection.recv(1) == b"", "it closes the connection once it has imported them"
+        mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "numpy" in mapped and "onnxruntime" in mapped
+        assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) == 1
+    finally:
+        server.stop()
 
 
 def gone_now(pid):
