@@ -6,6 +6,7 @@ import sys
 from click.testing import CliRunner
 
 from downset.commands.group import downset
+from downset.commands.wording import command_named, worded
 
 
 def output_of(*arguments):
@@ -15,6 +16,11 @@ def output_of(*arguments):
         raise done.exception
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def typed(value, name="fit"):
+    """A message, setting or call of the library in the words of the command `name`."""
+    return worded(value, command_named(name))
 
 
 def said_by_every_process(program):

@@ -23,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
+    {"messages"},
     {"errors"},
+    {"budget"},
     {"text", "extras", "native", "methods", "clock"},
     {"lattice", "process"},
     {"graph"},
@@ -89,21 +91,20 @@ PLANNERS = {
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
     "pipelines": {
         "exact",
-        "round_search",
+        "set_search",
         "pico",
         "coedge",
         "early_fused",
         "planners",
         "plan",
         "paper_timing",
-        "strip_prices",
-        "fetches",
+        "strips",
+        "judging",
         "tasks",
         "accounting",
         "buffers",
         "memory",
         "within_memory",
-        "scheduling.clocks",
         "scheduling.events",
         "scheduling.loads",
         "scheduling.schedule",
@@ -208,7 +209,7 @@ def test_the_simulator_knows_nothing_of_the_planners():
     runs = ("distributed.serving.", "distributed.profiling.")  # what drives real devices plans again when one is lost
     simulates = [name for name in modules() if name.startswith("distributed.") and not name.startswith(runs)]
     reached, left = set(), simulates
-    assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
+    assert {"distributed.simulator", "distributed.plan_run", "distributed.paper_run"} <= set(left)
     while left:
         module = left.pop()
         if module not in reached and module in modules():

@@ -130,7 +130,7 @@ def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
 def test_memory_is_limited(ask):
     with limits(memory_bytes=1 << 29):
         assert ask("tests.workers", "fill", {"nbytes": 1000})[0]["sum"] == 1000
-        with pytest.raises(LimitReached, match=r"536,870,912 bytes .*--worker-memory"):
+        with pytest.raises(LimitReached, match=r"536,870,912 bytes .*memory_bytes"):
             ask("tests.workers", "fill", {"nbytes": 1 << 29})
     assert ask("tests.workers", "fill", {"nbytes": 1 << 29})[0]["sum"].shape == (1,)
 

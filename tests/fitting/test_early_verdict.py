@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting import fit as fitting
+from downset.fitting import planning
 from downset.results.sessions import DEFAULT
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.differences import not_compared
@@ -54,7 +55,7 @@ def events(monkeypatch):
     record(litert, "measure", lambda path: f"measured {path}")
     record(ort, "measure_sessions", lambda path, settings: f"measured {path}" if DEFAULT in settings else "others")
     for name in SEARCHES:
-        record(fitting, name, lambda *arguments: "searched")
+        record(planning, name, lambda *arguments: "searched")
     return recorded
 
 
@@ -82,7 +83,7 @@ def test_a_file_that_is_refused_is_told_before_anything_is_searched(events, refu
 
 def test_the_line_names_the_int8_form(events, tmp_path):
     _, (line,) = verdict(uint8_network(tmp_path / "m.tflite"), events, ram_bytes=10**9)
-    assert "the file has an exact int8 form, which --int8 fits" in line
+    assert "the file has an exact int8 form, which int8=True fits" in line
 
 
 def file_of(target, tmp_path, runs):

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset import native
+from downset.budget import Budget
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.cost import segment_macs
 from downset.graph.row_form import equal_strips
 from downset.lattice import bits
-from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
-from downset.pipelines.pieces.divided import divided_pieces
-from downset.pipelines.pieces.problem import piece_problem
-from downset.pipelines.pieces.search import _native_search, pieces
+from downset.pipelines.pieces import _native_search, piece_problem, pieces
+from experiments.pico.algorithm_1 import divided_pieces, partition_graph_into_pieces
 from tests.effort import cases
 from tests.spatial import spatial_graphs
 from zoo import graph as zoo
@@ -156,7 +155,7 @@ def test_limits_end_the_searches():
     with pytest.raises(LimitReached, match="more than 10 "):
         partition_graph_into_pieces(problem, state_limit=10)
     with pytest.raises(LimitReached, match="no chain of pieces within 0 s"):
-        pieces(problem, seconds=0.0)
+        pieces(problem, clock=Budget(0.0).start())
     with pytest.raises(InfeasibleError, match="diameter 1"):
         pieces(problem, diameter=1)
     with pytest.raises(UsageError, match="a diameter of 1; given 2 and 0"):

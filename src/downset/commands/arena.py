@@ -22,6 +22,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
@@ -152,7 +153,7 @@ def arena(
         "the records with offsets" if form == "offsets" else "the records with objects",
     )
     print_written(out, written_lines(pictures, csv))
-    for line in step_lines(steps):
+    for line in worded(step_lines(steps)):
         out.print(line, markup=False, soft_wrap=True)
 
 

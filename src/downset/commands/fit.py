@@ -36,6 +36,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading
+from downset.commands.wording import worded
 from downset.reports.fit import (
     FRONT_COLUMNS,
     SESSION_CAPTION,
@@ -55,7 +56,7 @@ from downset.text import format_bytes, printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
-    from downset.fitting.fit import RewriteName
+    from downset.fitting.job import RewriteName
     from downset.memory.overlaps import KernelsName
     from downset.runtimes.targets import TargetName
 
@@ -172,7 +173,8 @@ def fit(
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import DownsetError
-    from downset.fitting.fit import fit as run_fit
+    from downset.fitting.fit import fit_model
+    from downset.fitting.job import FitOptions, Listener
     from downset.process.limits import RUNNING_S
     from downset.runtimes.targets import targets_of
 
@@ -180,7 +182,26 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
-    seconds = search_s(time_limit, work_limit)
+    options = FitOptions(
+        model,
+        output=output,
+        target=target,
+        shapes=parse_shapes(shapes),
+        ram_bytes=ram,
+        time_limit_s=search_s(time_limit, work_limit),
+        work_limit=work_limit,
+        rewrite=rewrite,
+        inexact=inexact,
+        max_recompute=max_recompute,
+        strips=strips,
+        front=front,
+        kernels=kernels,
+        int8=int8,
+        on_chip=on_chip or (),
+        slower=slower,
+        session=session,
+        trust=trust,
+    )
     # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
@@ -195,29 +216,7 @@ def fit(
 
     with reading(talk, model, limit_s=time_limit) as progress:
         try:
-            result = run_fit(
-                model,
-                output=output,
-                target=target,
-                shapes=parse_shapes(shapes),
-                ram_bytes=ram,
-                time_limit_s=seconds,
-                work_limit=work_limit,
-                rewrite=rewrite,
-                inexact=inexact,
-                max_recompute=max_recompute,
-                strips=strips,
-                front=front,
-                kernels=kernels,
-                int8=int8,
-                on_chip=on_chip or (),
-                slower=slower,
-                session=session,
-                trust=trust,
-                progress=progress,
-                notice=notice,
-                takes_longer=progress.takes_longer,
-            )
+            result = fit_model(options, Listener(progress, notice, progress.takes_longer))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
@@ -245,7 +244,7 @@ def fit(
 
 
 def _print_note(talk: Any, note: str) -> None:
-    talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
+    talk.print(f"note: {printable(worded(note))}", style="dim", markup=False, soft_wrap=True)
 
 
 _SOURCES = (".cc", ".cpp", ".cxx")
@@ -336,7 +335,8 @@ def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool)
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))
-    for line in [*fit_lines(result, files=not quiet)[len(verdict) :], *written, *step_lines(next_steps(result))]:
+    lines = [*fit_lines(result, files=not quiet)[len(verdict) :], *written, *step_lines(next_steps(result))]
+    for line in worded(lines):
         out.print(Text(printable(line)), soft_wrap=True)
 
 

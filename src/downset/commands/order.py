@@ -28,6 +28,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading
+from downset.commands.wording import worded
 from downset.text import counted, format_bytes, printable, shortened
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def order(
         out.print("--json lists all that lives at the peak", markup=False, soft_wrap=True)
     _print_moved(loaded, plan, out)
     print_written(out, written_lines(pictures))
-    for line in step_lines(order_next_steps(plan, loaded)):
+    for line in worded(step_lines(order_next_steps(plan, loaded))):
         out.print(line, markup=False, soft_wrap=True)
 
 

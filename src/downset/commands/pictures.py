@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from downset.commands.wording import worded
 from downset.reports.document import PAGE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def write_page(path: str | None, page: Page, *, source: str | Path, packages: Se
         facts["by default"] = " ".join(_defaults())
     facts.setdefault(*versions_fact(versions_of(*packages)))
     shown = tuple((name, value) for name, value in facts.items() if value)
-    write_picture(path, render(replace(page, facts=shown)), source=source)
+    write_picture(path, render(worded(replace(page, facts=shown))), source=source)
 
 
 def _defaults() -> list[str]:

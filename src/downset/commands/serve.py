@@ -31,6 +31,7 @@ from downset.commands.pictures import (
     write_timelines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.errors import DownsetError, UsageError
 from downset.process.command import Stopped, stopping_in_order
 from downset.text import counted, format_seconds, format_size, printable
@@ -159,7 +160,7 @@ def serve(
     for line in served_lines(served, rates_of=rates_of):
         out.print(line, markup=False, soft_wrap=True)
     print_written(out, written.lines)
-    for line in step_lines(served_next_steps(served, plan, local=bool(rates_of))):
+    for line in worded(step_lines(served_next_steps(served, plan, local=bool(rates_of)))):
         out.print(line, markup=False, soft_wrap=True)
 
 

@@ -25,6 +25,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
 
@@ -133,7 +134,7 @@ def simulate(
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
     print_written(out, written_lines(pictures, (output, "a plan of a pipeline, without the dead devices")))
-    for line in step_lines(simulation_next_steps(simulation, plan, replanned=anew is not None)):
+    for line in worded(step_lines(simulation_next_steps(simulation, plan, replanned=anew is not None))):
         out.print(line, markup=False, soft_wrap=True)
 
 

@@ -32,6 +32,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -110,9 +111,8 @@ def split(
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
-    from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
-    from downset.pipelines.upgrades import plan_upgraded
+    from downset.pipelines.replan import plan_by_every_method, plan_upgraded
     from downset.reports.json_forms.pipelines import pipeline_json
     from downset.reports.next_steps import step_lines
     from downset.reports.pipelines import longest_computing
@@ -155,10 +155,10 @@ def split(
         if not quiet:
             shards = (options["export_dir"], "a folder of shards, one for each device")
             print_written(out, written_lines(pictures, (output, "a plan of a pipeline"), shards))
-        for line in step_lines(pipeline_next_steps(plan, upgraded, compared)):
+        for line in worded(step_lines(pipeline_next_steps(plan, upgraded, compared))):
             out.print(line, markup=False, soft_wrap=True)
     if plan.note:
-        console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+        console(stderr=True, quiet=quiet).print(f"note: {worded(plan.note)}", markup=False, soft_wrap=True)
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:

@@ -32,6 +32,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import counting, reading, waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -188,9 +189,9 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
             streams = (None if why_not else streams_path, "streams for ONNX Runtime")
             print_written(out, written_lines(pictures, (output, "a plan of stages"), streams))
             print_written(out, [f"not written: {streams_path} ({why_not})"] if why_not else [])
-        for line in step_lines(stage_next_steps(result)):
+        for line in worded(step_lines(stage_next_steps(result))):
             out.print(line, markup=False, soft_wrap=True)
-    for note in result.notes:
+    for note in worded(result.notes):
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 

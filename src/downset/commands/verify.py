@@ -18,6 +18,8 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.waiting import waiting
+from downset.commands.wording import worded
+from downset.messages import Message
 from downset.text import printable
 
 if TYPE_CHECKING:
@@ -94,17 +96,17 @@ def verify(
         )
     verdict = comparison.verdict(tolerance)
     if verdict == "differ":
-        why = f" ({comparison.reason})" if comparison.proof is not None and comparison.reason else ""
+        why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
-            f"{first} and {second} differ{where}: {difference(comparison)}{why}", comparison_json(comparison)
+            Message(f"{first} and {second} differ{where}: ", difference(comparison), why), comparison_json(comparison)
         )
     if verdict == "not proven" and not (accept_runs and comparison.telling):
-        raise NotKnown(
-            f"{first} and {second} are not proven the same: {not_proven(comparison)}", comparison_json(comparison)
-        )
+        accepts = "; --accept-runs accepts that" if comparison.telling else ""
+        why = Message(f"{first} and {second} are not proven the same: ", not_proven(comparison), accepts)
+        raise NotKnown(why, comparison_json(comparison))
     if as_json:
         print_json("verify", comparison_json(comparison))
     else:
-        for line in comparison_lines(comparison):
+        for line in worded(comparison_lines(comparison)):
             console().print(printable(line), markup=False, soft_wrap=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, Job, PlannedGraph, write_planned
+from downset.fitting.candidates import Candidate, PlannedGraph, write_planned
+from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.placing import OrderPlacing
 from downset.formats.onnx.metadata import fix_sizes
@@ -18,6 +20,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import MemoryName
+from downset.messages import Message, Setting
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
@@ -35,6 +38,7 @@ __all__ = [
     "cheapest_within",
     "files_of",
     "least_in_strips",
+    "note_arithmetic",
     "remedies",
     "search_strips",
     "strips_within",
@@ -46,13 +50,13 @@ _SMALL = 0.1
 _ALIGNED = 64
 """Bytes by which a runtime may take less than is counted, because it aligns what it keeps."""
 _TRIED = 8
-"""Plans that are placed before the time limit counts."""
+"""Plans that are placed before their share of the time limit counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripSearch:
     """The front of `graph`, the network in its planned order, and the inputs of the search. `placing`: its plans as
-    files. `left_s`: seconds of the time limit that are left."""
+    files."""
 
     graph: Graph
     form: RowForm
@@ -61,7 +65,6 @@ class StripSearch:
     memory: MemoryName
     persistent: Persistent | None
     placing: OrderPlacing
-    left_s: float
     kept_bytes: int
     """Bytes that the runtime keeps outside the arena for `graph`."""
 
@@ -101,17 +104,22 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
-    started = time.perf_counter()
+    with job.search_time.running():
+        return _searched(job, plan, limits)
+
+
+def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
     rows = row_form(graph, halos_required=False)
     # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are searched.
     forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
     forms = forms[: 1 + (forms[0] != forms[1])]
-    share = replace(limits, time_limit_s=limits.time_limit_s / len(forms))
-    fronts = [
-        partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent) for form in forms
-    ]
+    fronts = []
+    for form in forms:
+        seconds = min(limits.time_limit_s / len(forms), job.search_time.left_s)
+        share = replace(limits, time_limit_s=seconds)
+        fronts.append(partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent))
     priced = [*zip(forms, fronts, strict=True)]
     form_of = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
     plans = dict.fromkeys(front_of_plans(plan for front in fronts for plan in front.plans))
@@ -125,11 +133,10 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
         priced=sum(front.priced for front in fronts),
         stopped_by=next((front.stopped_by for front in fronts if front.stopped_by), ""),
     )
-    left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
-    placing = OrderPlacing(graph, form_of, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
-    memory = job.target.memory
-    return StripSearch(graph, forms[0], front, limits, memory, persistent, placing, left_s, kept(graph))
+    seconds, work_limit = 0.05 * job.options.time_limit_s, job.options.work_limit
+    placing = OrderPlacing(graph, form_of, job.target.memory, kept, seconds, work_limit, job.search_time)
+    return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, kept(graph))
 
 
 def _nothing(graph: Graph) -> int:
@@ -160,31 +167,29 @@ def least_in_strips(job: Job, searches: Sequence[StripSearch]) -> list[Candidate
 
 
 def _least(job: Job, search: StripSearch) -> PartialPlan | None:
-    return search.placing.least(search.in_strips, lambda arena, beside: arena + beside, most_s=0.3 * job.time_limit_s)
+    return search.placing.least(
+        search.in_strips, lambda arena, beside: arena + beside, most_s=0.3 * job.options.time_limit_s
+    )
 
 
 def strips_within(
     job: Job,
     searches: Sequence[StripSearch],
     original: Candidate,
-    limit_bytes: int,
-    beside_bytes: int,
-    fits: Callable[[Candidate, int, int], bool],
-) -> tuple[list[Candidate], bool, list[str]]:
-    """(measured files of the cheapest plan that fits, whether one fits, notes). Where none fits, the files are those of
-    the plan that takes least. `beside_bytes`: bytes that the runtime takes outside the arena of the network without
-    strips. `fits(file, limit, beside)`: whether a file is known to fit."""
-    notes: list[str] = []
+    arena_bytes: int,
+    fits: Callable[[Candidate, int], bool],
+) -> tuple[list[Candidate], bool]:
+    """(measured files of the cheapest plan that fits, whether one fits). Where none fits, the files are those of the
+    plan that takes least. `arena_bytes`: the limit of the arena. `fits(file, more_bytes)`: whether a file is known to
+    fit, for which the runtime keeps that many bytes more outside the arena than without strips."""
     least: list[Candidate] = []
-    for search, plan in _promising(job, searches, limit_bytes - beside_bytes):
-        files, said = measure(job, files_of(job, search, plan, "strips"), original=original)
-        notes += [note for note in said if note not in notes]
-        beside = beside_bytes + search.more_kept_bytes(plan)
-        fitting = [file for file in files if fits(file, limit_bytes, beside)]
+    for search, plan in _promising(job, searches, arena_bytes):
+        files = measure(job, files_of(job, search, plan, "strips"), original=original)
+        fitting = [file for file in files if fits(file, search.more_kept_bytes(plan))]
         if fitting:
-            return fitting, True, notes
+            return fitting, True
         least = _less(least, files)
-    return least, False, notes
+    return least, False
 
 
 def cheapest_within(
@@ -192,12 +197,13 @@ def cheapest_within(
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
     """Yields the plans that fit when they are placed, but for alignments, the cheapest first. A price may be above what
     its plan takes as a file; once the time is over only plans that fit by their prices are placed."""
-    begin, tried = time.perf_counter(), 0
+    begin, tried, time_left = time.perf_counter(), 0, job.search_time
     most = limit_bytes + _ALIGNED
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
-        late = time.perf_counter() - begin > 0.5 * job.time_limit_s
-        if late and tried >= _TRIED:
+        over = bool(time_left.over)
+        late = over or time.perf_counter() - begin > 0.5 * job.options.time_limit_s
+        if late and tried >= (1 if over else _TRIED):
             return
         priced = (search.front.bound_bytes, plan.price.peak_bytes)[late]
         if priced + plan.price.persistent_bytes > most or search.least_bytes(plan) > most:
@@ -264,8 +270,14 @@ def _written(job: Job, planned: PlannedGraph, name: str) -> list[Candidate]:
     files = write_planned(job, planned, name)
     if job.form == ".onnx":
         for file in files:
-            fix_sizes(file.path, job.shapes or {}, batch=False)  # rows are cut at these sizes
+            fix_sizes(file.path, job.options.shapes or {}, batch=False)  # rows are cut at these sizes
     return files
+
+
+def note_arithmetic(job: Job, graph: Graph, files: Sequence[Candidate]) -> None:
+    """Add a note about the MACs of a network in strips, the same in all its files."""
+    if files and files[0].plan is not None:
+        job.notes.add(arithmetic(graph, files[0].plan.graph))
 
 
 def arithmetic(graph: Graph, striped: Graph) -> str:
@@ -278,31 +290,38 @@ def arithmetic(graph: Graph, striped: Graph) -> str:
 
 
 def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> list[NextStep]:
-    """Ways to make the network fit, with numbers. In the time that is left, plans with more strips are searched."""
+    """Ways to make the network fit, with numbers. In the search time that is left, plans with more strips are
+    searched."""
+    search_time = search.placing.search_time
     beside = max(needed_bytes - search.front.least.price.peak_bytes, 0)
     ways: list[NextStep] = []
     more: Sequence[PartialPlan] = search.front.beyond
-    if search.limits.max_strips is not None and search.left_s > 0:
-        limits = replace(search.limits, max_recompute=None, max_strips=None, time_limit_s=search.left_s)
-        more = partial_front(
-            search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
-        ).plans
+    if search.limits.max_strips is not None and not search_time.over:
+        seconds = min(search.limits.time_limit_s, search_time.left_s)
+        limits = replace(search.limits, max_recompute=None, max_strips=None, time_limit_s=seconds)
+        with search_time.running():
+            more = partial_front(
+                search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
+            ).plans
     elif search.limits.max_strips is not None:
-        ways.append(NextStep(f"--strips above {search.limits.max_strips} (no time was left to search there)."))
+        above = f" above {search.limits.max_strips} (no time was left to search there)."
+        ways.append(NextStep(Message(Setting("strips"), above)))
     fitting = [plan for plan in more if plan.price.peak_bytes + beside <= limit_bytes]
     least = min(fitting or more, key=lambda plan: plan.cost if fitting else (plan.price.peak_bytes,), default=None)
     if least is not None and least.price.peak_bytes + beside < needed_bytes:
         share = least.price.extra_macs / max(macs(search.graph), 1)
         most = max((part.strips for part in least.segments), default=1)
         reached = least.price.peak_bytes + beside
-        text = f"--max-recompute {max(share, 0):.1%} and --strips {most}: about {format_bytes(reached)} B."
+        allowed = math.ceil(1000 * max(share, 0)) / 1000
+        settings = Setting("max_recompute", allowed), " and ", Setting("strips", most)
+        text = Message(*settings, f": about {format_bytes(reached)} B.")
         ways.append(NextStep(text, needed_bytes - reached, suffices=reached <= limit_bytes))
     for tensor in search.graph.inputs:
         shape = search.graph.tensors[tensor].shape
         if len(shape) == 4 and limit_bytes > beside:
             share = (limit_bytes - beside) / max(needed_bytes - beside, 1)
             rows = int(max(search.form.rows[tensor], 1) * share**0.5)
-            text = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
-            ways.append(NextStep(text, needed_bytes - limit_bytes, suffices=True))
+            smaller = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
+            ways.append(NextStep(smaller, needed_bytes - limit_bytes, suffices=True))
             break
     return ways

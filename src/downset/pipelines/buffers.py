@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock
-from downset.pipelines.drafts import FrameTasks, Split, Tile
-from downset.pipelines.problem import SplitProblem
+from downset.budget import Clock
+from downset.pipelines.drafts import Split, Tile
+from downset.pipelines.prices import PricedChain, hull
 from downset.pipelines.scheduling import events
-from downset.pipelines.scheduling.clocks import frames_between
-from downset.pipelines.scheduling.slots import conflicts
-from downset.pipelines.strip_prices import given_rows, hull, made_rows, nbytes_of
-from downset.results.pipelines import Buffer, PipelineSchedule, Rows, Task
+from downset.pipelines.scheduling.slots import conflicts, frames_between
+from downset.pipelines.strips import given_rows, made_rows, nbytes_of
+from downset.results.pipelines import Buffer, FrameTasks, PipelineSchedule, Rows, Task
 
 __all__ = ["INNER", "as_events", "frame_buffers", "placed"]
 
@@ -39,7 +38,7 @@ class _HeldRows:
 
 
 def frame_buffers(
-    problem: SplitProblem, frame: FrameTasks, inner_bytes: Mapping[tuple[int, int, int], int], *, slots: int
+    problem: PricedChain, frame: FrameTasks, inner_bytes: Mapping[tuple[int, int, int], int], *, slots: int
 ) -> tuple[Buffer, ...]:
     """The buffers of a frame's tasks, each with `slots` slots and without a place. `inner_bytes`: bytes held inside a
     strip, by (stage, block, strip)."""
@@ -76,7 +75,7 @@ def frame_buffers(
 
 
 def _touched(
-    problem: SplitProblem, frame: FrameTasks, task: Task
+    problem: PricedChain, frame: FrameTasks, task: Task
 ) -> tuple[list[tuple[int, Rows]], list[tuple[int, Rows]]]:
     """Two lists of (device, rows): what a task reads, and what it writes."""
     if task.transfer is not None:
@@ -97,7 +96,7 @@ def _hull(held: Rows | None, rows: Rows) -> Rows:
     return Rows(rows.tensor, *hull((held.start, held.stop), (rows.start, rows.stop)), columns)
 
 
-def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
+def _whole(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
     """The buffers of the tensors that cross a cut, extended to all rows."""
     arrays = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
     for part in arrays:
@@ -106,14 +105,14 @@ def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], dev
     return arrays
 
 
-def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
+def _take_frames(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
     given = _whole(problem, held, entry, 0)
     first = dict.fromkeys(task for part in given for task in part.readers)
     for part in given:
         part.writers = list(first)
 
 
-def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
+def _keep_results(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
     results = _whole(problem, held, exit_, problem.cuts)
     last = dict.fromkeys(task for part in results for task in part.writers)
     for part in results:
@@ -130,6 +129,7 @@ def placed(
     schedule: PipelineSchedule,
     buffers: Sequence[Buffer],
     room_bytes: Mapping[int, float],
+    clock: Clock,
 ) -> tuple[Buffer, ...]:
     """The buffers with places in the arenas of their devices. A fast placement is taken if it fits `room_bytes` of the
     device, else the best one found."""
@@ -138,13 +138,15 @@ def placed(
     listed = list(buffers)
     for device in sorted({buffer.device for buffer in buffers}):
         own = [place for place, buffer in enumerate(buffers) if buffer.device == device]
-        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0))
+        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0), clock)
         for place, offset in zip(own, offsets, strict=True):
             listed[place] = replace(buffers[place], offset=offset)
     return tuple(listed)
 
 
-def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float) -> tuple[int, ...]:
+def _offsets(
+    buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float, clock: Clock
+) -> tuple[int, ...]:
     from downset.arenas.constrained.conflicts import records_of_conflicts
     from downset.arenas.plan import plan_arena
 
@@ -153,8 +155,8 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     records = records_of_conflicts(sizes, conflicts(as_events([buffers[group[0]] for group in groups]), between))
     arena = plan_arena(records, method="greedy_by_size")
     if arena.arena_bytes > max(room_bytes, arena.evidence.bound):
-        best = plan_arena(records, method="best", **clock.limits(0.5))
-        clock.spent(best.evidence.states)
+        best = plan_arena(records, method="best", **clock.at_least(_MOMENT_S).within(_MOMENT_S).rest().limits())
+        clock.count(best.evidence.states)
         arena = min(arena, best, key=lambda arena: arena.arena_bytes)
     offsets = [0] * len(buffers)
     for group, begin in zip(groups, arena.offsets, strict=True):
@@ -166,6 +168,10 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
 
 _MANY = 1_000
 """The most buffers of a device that are placed one by one: the work grows with their pairs."""
+
+
+_MOMENT_S = 0.5
+"""The most seconds for the best placement of a device's buffers."""
 
 
 def _groups(buffers: Sequence[Buffer]) -> list[list[int]]:

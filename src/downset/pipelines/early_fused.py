@@ -12,11 +12,12 @@ or they are not known, the grid is 1 column wide.
 
 from __future__ import annotations
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.paper_timing import CommName, stage_of
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.paper_timing import stage_of
+from downset.pipelines.prices import PricedChain
 
 __all__ = ["early_fused", "grid_of", "least_compute_s"]
 
@@ -28,17 +29,18 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
+    accounting: Accounting | None = None,
     fused: int | None = None,
     below_s: float = float("inf"),
-    deadline: float = float("inf"),
+    deadline: Clock | None = None,
 ) -> FoundPipeline:
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
-    not below `below_s` may be passed over; if all are, any plan is returned. After the deadline (a time of `clock.now`)
-    the best plan so far is returned."""
+    not below `below_s` may be passed over; if all are, any plan is returned. At the deadline the best plan so far is
+    returned."""
+    comm = (accounting or Accounting()).comm
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     candidates = range(1, problem.cuts + 1) if fused is None else (fused,)
@@ -49,7 +51,7 @@ def early_fused(
     seconds, best = below_s, drafts[0]
     # Those of least computing come first; after them most others need not be priced.
     for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
-        if floor >= seconds or clock.now() > deadline:
+        if floor >= seconds or (deadline is not None and deadline.late()):
             break
         total_s = stage_of(problem, cluster, draft, comm=comm).seconds
         if total_s < seconds:
@@ -57,18 +59,18 @@ def early_fused(
     return FoundPipeline((best,), 0.0)
 
 
-def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
+def least_compute_s(problem: PricedChain, cluster: Cluster) -> float:
     """A lower bound of the period of `early_fused`: the first units on all devices, the rest on the fastest device."""
     return min(_floor_s(problem, cluster, fused) for fused in range(1, problem.cuts + 1))
 
 
-def _floor_s(problem: SplitProblem, cluster: Cluster, fused: int) -> float:
+def _floor_s(problem: PricedChain, cluster: Cluster, fused: int) -> float:
     speeds = [device.speed for device in cluster.devices]
     macs = problem.least_macs_before()
     return macs[fused] / sum(speeds) + (macs[-1] - macs[fused]) / max(speeds)
 
 
-def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:
+def _draft(problem: PricedChain, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:
     rows = problem.segment(0, fused).rows
     devices = range(len(cluster.devices))
     down, side = grid_of(len(cluster.devices))

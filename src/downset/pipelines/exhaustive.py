@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
-from downset.pipelines.paper_timing import CommName, period_and_latency, stage_of, stages_of
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.judging import judged
+from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.single import single
 from downset.pipelines.strips import balanced_rows, tiles
 
@@ -33,18 +34,15 @@ class _Stop(Exception):
 
 
 def exhaustive(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
+    clock: Clock,
     accounting: Accounting | None = None,
-    max_latency_s: float | None = None,
-    time_limit_s: float = 10.0,
 ) -> FoundPipeline:
-    """The best of all pipelines with balanced strips. At the time limit the search ends with the best so far, and the
-    result says so."""
-    deadline = clock.now() + time_limit_s
-    run = _Enumeration(problem, cluster, accounting or Accounting(comm), max_latency_s, deadline)
+    """The best of all pipelines with balanced strips. At the end of the clock the search ends with the best so far, and
+    the result says so."""
+    run = _Enumeration(problem, cluster, accounting or Accounting(), clock)
     stopped = False
     try:
         run.extend(0, (1 << len(cluster.devices)) - 1, ())
@@ -55,17 +53,9 @@ def exhaustive(
 
 
 class _Enumeration:
-    def __init__(
-        self,
-        problem: SplitProblem,
-        cluster: Cluster,
-        accounting: Accounting,
-        max_latency_s: float | None,
-        deadline: float,
-    ) -> None:
-        self.problem, self.cluster, self.accounting = problem, cluster, accounting
-        self.max_latency_s, self.deadline = max_latency_s, deadline
-        self.latency_limit_s = math.inf if max_latency_s is None else max_latency_s
+    def __init__(self, problem: PricedChain, cluster: Cluster, accounting: Accounting, clock: Clock) -> None:
+        self.problem, self.cluster, self.accounting, self.clock = problem, cluster, accounting, clock
+        self.latency_limit_s = math.inf if accounting.max_latency_s is None else accounting.max_latency_s
         self.least_s, self.stages = math.inf, ()
         self.tried = 0
         self.drafts: dict[tuple[int, int, int], Sequence[StageDraft]] = {}
@@ -75,7 +65,7 @@ class _Enumeration:
     def extend(self, cut: int, free: int, drafts: Drafted) -> None:
         if cut == self.problem.cuts:
             self.tried += 1
-            if self.tried % 64 == 0 and clock.now() > self.deadline:
+            if self.tried % 64 == 0 and self.clock.late():
                 raise _Stop
             self.judge(drafts)
             return
@@ -97,8 +87,7 @@ class _Enumeration:
                 drafts,
                 self.accounting,
                 below_s=self.least_s,
-                deadline=self.deadline,
-                max_latency_s=self.max_latency_s,
+                clock=self.clock,
             )
             if judgement is None:
                 return

@@ -13,26 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import itemgetter
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.paper_timing import stage_of
-from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.prices import PricedChain, price
 from downset.pipelines.strips import equal_rows, tiles
 
 __all__ = ["optimal_fused"]
 
 
-def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
-    """One stage of all devices with the fused blocks of least total time. Raises LimitReached after the deadline (a
-    time of `clock.now`)."""
+def optimal_fused(problem: PricedChain, cluster: Cluster, *, deadline: Clock | None = None) -> FoundPipeline:
+    """One stage of all devices with the fused blocks of least total time. Raises LimitReached at the deadline."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     best = [0.0]
     chosen: list[Split] = []
     for stop in range(1, problem.cuts + 1):
-        if clock.now() > deadline:
+        if deadline is not None and deadline.late():
             raise LimitReached("optimal_fused needs more time for so many layers and devices")
         best_split: tuple[float, int, int] = (float("inf"), 0, 0)
         chosen.append(Split(0, stop, ()))
@@ -54,7 +53,7 @@ def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = 
 
 
 def _blocks(
-    problem: SplitProblem, speeds: list[float], leader: int, stop: int, best: list[float]
+    problem: PricedChain, speeds: list[float], leader: int, stop: int, best: list[float]
 ) -> Iterator[tuple[float, int, int, Split]]:
     """Every last block as (least seconds up to `stop`, start, 0 for strips or 1 for the leader alone, block)."""
     for start in range(stop):

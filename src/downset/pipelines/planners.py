@@ -1,4 +1,4 @@
-"""Planners of pipelines: functions of a `SplitProblem` and a cluster that decide which device computes which operators
+"""Planners of pipelines: functions of a `PricedChain` and a cluster that decide which device computes which operators
 on which rows. A new one takes a file, a line here and a row in the README. Its `Method` on that line says what it can
 do; its signature gives its options."""
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
+from downset.budget import Clock
 from downset.methods import Contract, Method
 from downset.pipelines.blocks import blocks
 from downset.pipelines.coedge import coedge
@@ -24,11 +25,11 @@ __all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 CONTRACT = Contract(
     "pipelines",
     problem=("problem", "cluster"),
-    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "forbidden", "baseline_cuts"),
+    settings=("comm", "accounting", "max_latency_s", "clock", "time_limit_s", "work_limit", "forbidden"),
     returns=FoundPipeline,
 )
 """`forbidden`: (start, stop, device) that no stage may be, because the device has too little memory; a planner without
-this parameter is not asked again. `baseline_cuts`: the cuts of a refined chain that planners without relays may use."""
+this parameter is not asked again."""
 
 
 class PipelineOptions(TypedDict, total=False):
@@ -39,7 +40,7 @@ class PipelineOptions(TypedDict, total=False):
     ties: Ties
     several_blocks: bool
     below_s: float
-    deadline: float
+    deadline: Clock | None
 
 
 PIPELINERS: Mapping[str, Method] = {

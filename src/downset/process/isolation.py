@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError
+from downset.messages import Setting, of_plain
 from downset.process.leftovers import owned_prefix
 from downset.process.limits import PARSING_S, RUNNING_S, worker_bytes, worker_s
 from downset.text import brief, format_bytes
@@ -196,7 +197,7 @@ class Worker:
                 answer = self._answer(request, limit_s)
                 if answer is None:
                     raise LimitReached(
-                        f"{name} took longer than {limit_s:g} s and was stopped; give a longer --time-limit"
+                        f"{name} took longer than {limit_s:g} s and was stopped; give a longer ", Setting("time_s")
                     )
                 printed = _text(self._printed)
                 if "ended" in answer:
@@ -280,17 +281,18 @@ def _crash(name: str, status: int, printed: str) -> str:
     return f"{name} {how}: {brief(telling[-1]) if telling else 'no reason given'}"
 
 
-def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int) -> DownsetError:
+def _raised(name: str, said: Mapping[str, Any], printed: str, memory_bytes: int) -> DownsetError:
     """The error that the function raised, as a DownsetError."""
     if said["error"] == "MemoryError":
         return LimitReached(
             f"{name} needs more memory than the {format_bytes(memory_bytes)} bytes that a worker may take; give a "
-            "larger --worker-memory"
+            "larger ",
+            Setting("memory_bytes"),
         )
-    kind = getattr(errors, said["error"], None)
+    kind, message = getattr(errors, said["error"], None), of_plain(said["message"])
     if kind is None:
-        return UnsupportedError(f"{name} failed: {said['error']} ({brief(said['message'])})")
+        return UnsupportedError(f"{name} failed: {said['error']} ({brief(message)})")
     lines = [line.strip() for line in printed.splitlines()]
     cause = next((line for line in lines if any(words in line for words in _CAUSES)), None)
-    error: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
+    error: DownsetError = kind(message, f" ({brief(cause)})" if cause else "")
     return error

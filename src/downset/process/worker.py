@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -20,6 +21,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from downset.errors import DownsetError
+from downset.messages import Message
 from downset.process.supervisor import die_with
 
 __all__: list[str] = []
@@ -122,7 +125,7 @@ def _send(connection: socket.socket, answer: Mapping[str, Any]) -> None:
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _answer(module: str, request: Mapping[str, Any]) -> dict[str, str]:
+def _answer(module: str, request: Mapping[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     try:
@@ -133,13 +136,18 @@ def _answer(module: str, request: Mapping[str, Any]) -> dict[str, str]:
         function = getattr(importlib.import_module(module), request["function"])
         np.savez(request["result"], **function(**request["arguments"]))
     except MemoryError:
-        return {"error": "MemoryError", "message": ""}
+        return {"error": "MemoryError", "message": []}
     except Exception as error:
-        return {"error": type(error).__name__, "message": " ".join(str(error).split())}
+        message = error.message if isinstance(error, DownsetError) else Message(str(error))
+        return {"error": type(error).__name__, "message": message.edited(_on_one_line).plain()}
     finally:
         sys.stdout.flush()
         ctypes.CDLL(None).fflush(None)  # what libraries printed
     return {}
+
+
+def _on_one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
 
 
 def _limit_memory(nbytes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downset.messages import Call, Message, Setting
 from downset.results.fit import Comparison
 
 __all__ = ["comparison_lines", "difference", "not_proven", "proof_line"]
@@ -23,8 +24,13 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         lines.append(f"the runs do not show a difference that the files have: {comparison.unshown}")
     elif not comparison.telling:
         lines.append(
-            "the outputs are the same for every input tried: runs say little about this network; downset verify with "
-            "--input compares on your own data"
+            Message(
+                "the outputs are the same for every input tried: runs say little about this network; ",
+                Call("compare"),
+                " with ",
+                Setting("inputs"),
+                " compares on your own data",
+            )
         )
     return lines
 
@@ -33,7 +39,7 @@ def proof_line(comparison: Comparison) -> str:
     """Whether the files are proven the same, and why not."""
     proof = comparison.proof
     if proof is None or not comparison.proven:
-        return f"not proven the same network: {comparison.reason}"
+        return Message("not proven the same network: ", comparison.reason)
     same = "proven the same network"
     if proof.rewrites:
         same += f", rewritten: {proof.rewrites} tensors hold parts of its tensors or of its sums"
@@ -47,19 +53,21 @@ def not_proven(comparison: Comparison) -> str:
     if comparison.equal is None:
         runs = comparison.note
     elif comparison.unshown:
-        runs = (
+        runs = Message(
             f"the runs do not show a difference that the files have: {comparison.unshown}; give data that takes this "
-            "part with --input"
+            "part with ",
+            Setting("inputs"),
         )
     elif not comparison.telling:
-        runs = (
-            "their outputs are the same for every input tried, so comparing them says nothing; give your own data with "
-            "--input"
+        runs = Message(
+            "their outputs are the same for every input tried, so comparing them says nothing; give your own data ",
+            "with ",
+            Setting("inputs"),
         )
     else:
         tried = "; ".join([f"{comparison.runs} inputs", *comparison.tried])
-        runs = f"all that was tried in {comparison.runtime} agrees ({tried}); --accept-runs accepts that"
-    return f"{comparison.reason}; {runs}"
+        runs = f"all that was tried in {comparison.runtime} agrees ({tried})"
+    return Message(comparison.reason, "; ", runs)
 
 
 def difference(comparison: Comparison) -> str:
@@ -69,7 +77,7 @@ def difference(comparison: Comparison) -> str:
     if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
         return f"the outputs agree, but inside {comparison.inside_note}"
     apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"
-    return f"{apart}; inside {comparison.inside_note}" if comparison.inside_note else apart
+    return Message(apart, f"; inside {comparison.inside_note}") if comparison.inside_note else apart
 
 
 def _outputs(comparison: Comparison) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from downset.memory.records import align_up
+from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines, proof_line
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
@@ -209,9 +210,11 @@ def verdict_lines(result: Fit) -> list[str]:
 
 def overlap_line(kernels: str) -> str:
     """A sentence that names the kernels for which offsets are planned."""
-    return (
-        f"Results overlap inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
-        "these kernels only, and other kernels give wrong results without a message."
+    return Message(
+        f"Results overlap inputs as the {kernels} kernels allow (",
+        Setting("kernels"),
+        "): the file is right in TFLite Micro with these kernels only, and other kernels give wrong results without a "
+        "message.",
     )
 
 
@@ -279,7 +282,8 @@ def _how_to_run(result: Fit) -> list[str]:
         lines = [] if result.session.follows_file else [_not_in_order(result)]
         if result.session_path:
             return [*lines, f"opened as measured by: {result.session_path}"]
-        return [*lines, f"open it by: {_options(result.session)} (--session out.py writes the program)"]
+        program = Setting("session", "out.py")
+        return [*lines, Message(f"open it by: {_options(result.session)} (", program, " writes the program)")]
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from downset.messages import Call, Message, Setting
 from downset.results.pipelines import Pipeline
 from downset.results.serving import Simulation
 from downset.text import counted, printable
@@ -41,7 +42,7 @@ def simulation_lines(simulation: Simulation, plan: Pipeline, *, arrives: bool = 
             f"grow; {simulation.last_waiting} frames waited when the last one arrived"
         )
     if simulation.stalled_at_s is None and 0 < simulation.completed < 3 * simulation.window:
-        lines.append(f"few frames: the pipeline fills and drains in {simulation.window} each; give --frames more")
+        lines.append(f"few frames: the pipeline fills and drains in {simulation.window} each; give more frames")
     if simulation.stalled_at_s is not None:
         lines.append(f"stalled at {simulation.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
     return lines
@@ -61,8 +62,14 @@ def _latency(simulation: Simulation, plan: Pipeline, *, arrives: bool) -> list[s
     ]
     if simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s:
         lines.append(
-            f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: fewer inside "
-            "(downset split --window) or frames that come less often (--arrival) make latencies shorter"
+            Message(
+                f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: ",
+                "fewer inside (",
+                Call("plan_pipeline", (Setting("window"),)),
+                ") or frames that come less often (",
+                Setting("arrival_s"),
+                ") make latencies shorter",
+            )
         )
     return lines
 

@@ -20,6 +20,7 @@ from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
+from downset.messages import Message, Setting
 from downset.methods import check_choice
 from downset.results.fit import Comparison, Proof
 from downset.runtimes import ort
@@ -97,7 +98,8 @@ def compare(
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
     proof = prove_same(first, second, shapes=shapes)
     if not able or (suffix == ".pt2" and not trust):
-        why = "PyTorch runs .pt2 files with --trust only" if able else f"{suffix} files hold no weights"
+        trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
+        why = trusting if able else f"{suffix} files hold no weights"
         return replace(not_compared(why), proof=proof)
     chosen: RuntimeName = runtime or able[0]
     settings = named_settings(second) if suffix == ".onnx" else None
@@ -107,7 +109,7 @@ def compare(
             first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
         )
     except (UnsupportedError, LimitReached) as error:
-        return replace(not_compared(str(error)), proof=proof)
+        return replace(not_compared(error.message), proof=proof)
     if not proof.proven and suffix != ".pt2":
         return _reached(first, second, comparison, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
     if runtime is not None or shapes:
@@ -187,11 +189,11 @@ def compare_outputs(
             _first_computed(row, second, graphs[1], (), seed, inputs)
         except UnsupportedError:
             raise refused from None
-        return Comparison(False, None, runtime, f"it runs {second} alone: {refused}", proof=proof)
+        return Comparison(False, None, runtime, Message(f"it runs {second} alone: ", refused.message), proof=proof)
     try:
         theirs = row.compute(second, feeds, inside=names, ordered=ordered)
     except UnsupportedError as refused:
-        return Comparison(False, None, runtime, f"it runs {first} alone: {refused}", proof=proof)
+        return Comparison(False, None, runtime, Message(f"it runs {first} alone: ", refused.message), proof=proof)
     outputs = [_listed(computed) for computed in (ours, theirs)]
     comparison = replace(
         compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)

@@ -132,7 +132,7 @@ class _Search:
         try:
             return asked(self.function, path, [fed for _, fed in inputs], options=options, timeout_s=call_s).outputs
         except LimitReached as error:
-            raise UnsupportedError(str(error)) from None
+            raise UnsupportedError(error.message) from None
 
     def differ(self, files: tuple[Named, Named], groups: Iterator[tuple[str, Inputs]]) -> str:
         """How the files differ on one input; "" where they do not. `groups`: each may crash the runtime."""

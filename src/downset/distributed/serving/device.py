@@ -23,9 +23,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.device_program import DeviceProgram
+from downset.distributed.serving.device_program import DeviceProgram, RowStore
 from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
-from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
 from downset.results.pipelines import Rows
@@ -121,7 +120,7 @@ class ServingDevice:
         try:
             return self._kept.keep(shard, data, ahead=ahead)
         except UnsupportedError as error:
-            raise UnsupportedError(f"device {self._name!r}: {error}") from None
+            raise UnsupportedError(f"device {self._name!r}: ", error.message) from None
 
     def place(self, shard: str, offset: int, piece: bytes, last: bool) -> list[str]:
         """Take the piece of a shard that begins at byte `offset`, for a plan that may come. With the last piece the

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.cluster import cluster
-from downset.distributed.serving.deployment import Shards, store_bytes
-from downset.distributed.serving.driver import Driver, ServingSettings
+from downset.distributed.serving.deployment import Shards, spare_frames_of, store_bytes
+from downset.distributed.serving.driver import Driver
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
-from downset.distributed.serving.spare_frames import spare_frames_of
+from downset.distributed.serving.ray_fleet import cluster
+from downset.distributed.serving.run import ServingSettings
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
@@ -219,7 +219,7 @@ def serve(
     memory for the object store; InvalidPlan for a plan of another model; UnsupportedError for plans and models that
     shards cannot hold."""
     if prepares is not None:
-        raise UsageError("serve: prepares= is called ahead= now, as --ahead of the command")
+        raise UsageError("serve: prepares= is called ahead= now")
     graph = model if isinstance(model, Graph) else load(model)
     verify(graph, plan)
     with ExitStack() as stack:
@@ -266,7 +266,7 @@ def _check_stores(has: Mapping[str, int], needs: Mapping[str, int]) -> None:
         if device in has and has[device] < need:
             raise UsageError(
                 f"device {device!r} gives its object store {format_bytes(has[device])} bytes, and the plan needs "
-                f"{format_bytes(need)} there; start its worker with --object-store {format_bytes(need)}"
+                f"{format_bytes(need)} there; start its worker with an object store of {format_bytes(need)} bytes"
             )
 
 

@@ -42,7 +42,7 @@ def _verified(path: str | os.PathLike[str]) -> None:
     try:
         _verify(str(Path(path).absolute()), held.st_size, held.st_mtime_ns)
     except LoadError as error:
-        raise LoadError(f"{path} {error}") from None
+        raise LoadError(f"{path} ", error.message) from None
 
 
 def _libraries() -> tuple[Any, Any]:

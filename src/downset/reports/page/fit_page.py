@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
+from downset.messages import Message, Setting, joined
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.fit import (
     FRONT_COLUMNS,
@@ -98,7 +99,7 @@ def _conditions(fit: Fit) -> tuple[tuple[str, str], ...]:
         ("work limit", "" if fit.work_limit is None else f"{fit.work_limit:,}"),
         ("seed", str(fit.seed or "")),
         ("session", session),
-        ("command", fit.command),
+        ("command", "" if fit.command is None else Message(fit.command)),
         versions_fact(fit.versions),
     )
 
@@ -363,19 +364,25 @@ def _traffic(fit: Fit) -> list[Section]:
 
 def _run(fit: Fit) -> tuple[Choice, ...]:
     lines = [line for line in fit_lines(fit) if line.startswith(("constexpr", "open it by"))]
+    written: list[str]
     if fit.output_path:
         written = [f"written: {fit.output_path}"]
     elif fit.ram is not None and fit.ram.state != "fits":
         written = [
             "No file was written, as none is known to fit.",
-            "Without --ram the file of least memory is written in which every operator is computed whole.",
+            Message(
+                "Without ",
+                Setting("ram_bytes"),
+                " the file of least memory is written in which every operator is computed whole.",
+            ),
         ]
         if fit.shipped.startswith("strips"):
-            written.append("The least found is in strips of rows: --max-recompute 100%, without --ram, asks for that.")
+            asks = (Setting("max_recompute", 1.0), ", without ", Setting("ram_bytes"), ", asks for that.")
+            written.append(Message("The least found is in strips of rows: ", *asks))
     else:
-        written = ["No file was written: give -o to write it."]
+        written = [Message("No file was written: give ", Setting("output"), " to write it.")]
     if fit.session_path:
         written.append(f"{fit.session_path} opens it by the settings that were measured")
     if lines:
-        return (Facts(tuple(written)), Code("As it was measured:", "\n".join(lines)))
+        return (Facts(tuple(written)), Code("As it was measured:", joined("\n", lines)))
     return (Facts(tuple(written)),)

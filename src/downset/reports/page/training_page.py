@@ -8,6 +8,7 @@ from typing import Literal
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import ABSENT
 from downset.memory.models import MemoryModel
+from downset.messages import Message, Setting
 from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.next_steps import order_next_steps, ranked
 from downset.reports.page.elements import Page, Section, Table, Verdict
@@ -147,7 +148,7 @@ def _twice_table(recomputation: Recomputation) -> Table:
 
 def _after_order(report: OrderReport) -> list[NextStep]:
     """More search where the order is not proven, and recomputation in graphs that have a backward pass."""
-    steps = order_next_steps(report.order, longer="a larger work_limit")
+    steps = order_next_steps(report.order, longer=Message("a larger ", Setting("work_limit")))
     if report.graph.endswith(("(training step)", "(backward)")):
         steps.append(
             NextStep(
