@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.budget import Budget, Clock
 from downset.equivalence.unshown import OtherConstant, Unshown
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.formats.reading import load
@@ -61,7 +61,7 @@ def reach(
 ) -> Reached:
     """Run two files on inputs that aim at their `differences`, until one run shows one or the time is over. Files that
     are the same but for rounding are not told apart."""
-    search = _Search(Budget(time_limit_s).start(), seed, "litert_here" if _is_tflite(first) else "ort_here")
+    search = _Search(time.monotonic() + time_limit_s, seed, "litert_here" if _is_tflite(first) else "ort_here")
     try:
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             difference = _searched(search, (first, second), differences, shapes, Path(folder))
@@ -115,17 +115,17 @@ def _inside(
 
 @dataclass(slots=True)
 class _Search:
-    """`function`: the one of `runtimes.outputs` that runs."""
+    """`end`: the moment on the clock at which the search ends. `function`: the one of `runtimes.outputs` that runs."""
 
-    clock: Clock
+    end: float
     seed: int
     function: str
     tried: list[str] = field(default_factory=list)
     places: set[int | None] = field(default_factory=set)
 
     def outputs(self, path: Named, inputs: Inputs) -> Sequence[Sequence[Array]]:
-        left_s = self.clock.left_s()
-        if left_s == 0:
+        left_s = self.end - time.monotonic()
+        if left_s <= 0:
             raise LimitReached("the time is over")
         options = {"failing": True} | ({"ordered": True} if self.function == "ort_here" else {})
         call_s = max(left_s / 3, _CALL_S)  # a loop may run for ever on some inputs
