@@ -89,11 +89,11 @@ def _touched(
     return reads, [(strip.device, rows) for rows in made_rows(problem, split, tile, halos=True)]
 
 
-def _hull(known: Rows | None, rows: Rows) -> Rows:
-    if known is None:
+def _hull(extent: Rows | None, rows: Rows) -> Rows:
+    if extent is None:
         return rows
-    columns = None if known.columns is None or rows.columns is None else hull(known.columns, rows.columns)
-    return Rows(rows.tensor, *hull((known.start, known.stop), (rows.start, rows.stop)), columns)
+    columns = None if extent.columns is None or rows.columns is None else hull(extent.columns, rows.columns)
+    return Rows(rows.tensor, *hull((extent.start, extent.stop), (rows.start, rows.stop)), columns)
 
 
 def _whole(
