@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from downset.cli import main
 from downset.commands.group import downset
 from downset.commands.wording import command_named, worded
+from downset.messages import Call, Message, Setting
 
 
 def output_of(*arguments):
@@ -43,7 +44,7 @@ def completed(*arguments, env=None):
 
 def typed(value, name="fit"):
     """A message, setting or call of the library in the words of the command `name`."""
-    return worded(value, command_named(name))
+    return worded(Message(value) if isinstance(value, Setting | Call) else value, command_named(name))
 
 
 def said_by_every_process(program):

@@ -181,8 +181,8 @@ class _Loads:
             )
             for place, device in enumerate(described)
         ]
-        asked = self.request.accounting
-        source, sink = (-1 if end is None else form.order.index(end) for end in (asked.source, asked.sink))
+        terms = self.request.accounting
+        source, sink = (-1 if end is None else form.order.index(end) for end in (terms.source, terms.sink))
         return SetProblem(
             self.tables,
             [float(macs) for macs in problem.least_macs_before()],

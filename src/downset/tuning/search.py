@@ -192,7 +192,8 @@ class StageSearch:
 
     def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"
-        self.notes.append(f"a block of {len(problem.predecessors)} units was not searched ({why}): {how} there")
+        block = f"a block of {len(problem.predecessors)} units was not searched ("
+        self.notes.append(Message(block, why, f"): {how} there"))
         if strategy == "merge":
             return sequential(problem, lambda _: 0.0)
         return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)
