@@ -151,6 +151,15 @@ def test_the_current_folder_is_not_on_the_path(tmp_path, monkeypatch):
     assert not (tmp_path / "it_ran").exists()
 
 
+def test_a_worker_whose_end_is_reported_late_can_be_left_twice(monkeypatch):
+    """By the call that fails and by the context around it; on a busy machine nothing is reported in between."""
+    with closing(Worker("tests.workers")) as worker:
+        assert worker.ask("mark", {})[0]["marks"] == 1
+        with monkeypatch.context() as busy:
+            busy.setattr(Worker, "_line", lambda *_: None)
+            worker.close()
+
+
 def test_a_worker_survives_the_thread_that_asked_first(monkeypatch):
     monkeypatch.setenv("DOWNSET_TEST", "thread")  # another environment: a server of its own, started in the thread
     workers = []

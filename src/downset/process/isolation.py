@@ -265,6 +265,7 @@ class Worker:
                 os.killpg(self._pid, signal.SIGKILL)
             while self._pid and self._line(lambda: end - time.monotonic()):
                 pass
+            self._pid = 0  # nobody asks for it again, whether or not its end was reported in time
         self._connection.close()
         self._printed.close()
 
