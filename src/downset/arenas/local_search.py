@@ -67,9 +67,7 @@ def lowered_within(records: Sequence[Record], start: Found, visits: int) -> Foun
     return _lowered(records, start, math.inf, MANY, visits, 0)
 
 
-def _lowered(
-    records: Sequence[Record], start: Found, seconds: float, placements: int, visits: int, seed: int
-) -> Found:
+def _lowered(records: Sequence[Record], start: Found, seconds: float, placements: int, visits: int, seed: int) -> Found:
     if height(records, start.solution) <= start.bound:
         return replace(start, proven=True)
     offsets, value, done = native.compiled.arena_lower(
