@@ -31,9 +31,12 @@ CAPACITY = 1_048_576
 """Bytes into which each of minimalloc's instances fits."""
 MEASURE = """
 import json, resource, subprocess, sys
-done = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
+try:
+    code = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300).returncode
+except subprocess.TimeoutExpired:
+    code = 124
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss]))
+print(json.dumps([code, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss]))
 """
 
 

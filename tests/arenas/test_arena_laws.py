@@ -124,7 +124,7 @@ def test_the_portfolios_are_of_methods():
 @given(records=record_sets(most=14))
 def test_best_offsets_are_above_no_member(records):
     heights = [height(records, planner(records, ties=ties).solution) for planner, ties, _ in OFFSET_MEMBERS]
-    assert height(records, ARENAS["best"](records).solution) == min(heights)
+    assert height(records, ARENAS["best"](records).solution) <= min(heights)
 
 
 @quick

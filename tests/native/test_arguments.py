@@ -340,17 +340,19 @@ def draw_orders(given):
 def draw_arenas(given):
     count = given.size()
     starts = [given.number() for _ in range(count)]
+    pins = given.numbers(count, -1, 0)
     found = native.Records(
         given.numbers(count),
         given.numbers(count, 1),
-        given.numbers(count, -1, 0),
+        pins,
         [[(start, start + given.number(1, 3)), (start + 5, start + 6)][: given.size(1, 2)] for start in starts],
     )
     assert len(found) == count
     offsets, outcome, _ = native.arena_within(found, given.number(0, 20), given.seconds(), given.number(0, 99))
     assert len(offsets) == (count if outcome is native.Outcome.SOLVED else 0)
     limits = given.seconds(), given.number(0, 99), given.number(0, 999)
-    native.arena_lower(found, given.numbers(count, 0, 99), given.number(), *limits, given.number())
+    offsets = [given.number(0, 99) if pin < 0 else pin for pin in pins]
+    native.arena_lower(found, offsets, given.number(), *limits, given.number())
     assert len(native.place_in_order(found, given.order(count), given.flag())) == count
     native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number(), [])
     choices = given.list(count, lambda: given.order(2))

@@ -45,9 +45,8 @@ _QUICK = 3
 _MOST_WORK = 10**9
 """If records times the most that live at once exceed it, only the first three members of each form take part: of
 100,000 records that live for a third of the time each, one placement alone takes ten seconds."""
-_MOST_RECORDS = 5_000
-"""Of more records the first two members alone take part in one arena: what the others would gain, the search gains in
-less time."""
+_MANY, _NEAR = 5_000, 1.01
+"""Of more records strip packing is lowered first; the other members follow if that is not near the bound."""
 _VISITS, _MOST_VISITS = 1_000, 20_000_000
 """Visits of the search for each record, and of all: up to one second."""
 
@@ -77,12 +76,19 @@ OBJECT_MEMBERS: Members = (
 
 
 def best(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """The smallest placement of the portfolio, lowered by a search; proven when it meets the bound. Of up to
-    `_MOST_RECORDS` records, and up to `_MOST_WORK`, never above any member."""
+    """The smallest placement of the portfolio, lowered by a search; proven when it meets the bound. Never above any
+    member that takes part, and all do that `_MOST_WORK`, `_MANY` and `_NEAR` leave."""
     check_ties(ties)
-    members = OFFSET_MEMBERS if len(records) <= _MOST_RECORDS else OFFSET_MEMBERS[1::-1]  # the quicker one first
-    found = _first_best(records, members, offsets_bound(records), height)
-    return lowered_within(records, found, min(_VISITS * len(records), _MOST_VISITS))
+    bound, visits = offsets_bound(records), min(_VISITS * len(records), _MOST_VISITS)
+    if len(records) <= _MANY:
+        return lowered_within(records, _first_best(records, OFFSET_MEMBERS, bound, height), visits)
+    found = lowered_within(records, strip_packing(records), visits)
+    value = height(records, found.solution)
+    if value <= _NEAR * bound:
+        return found
+    others = tuple(member for member in OFFSET_MEMBERS if member[0] is not strip_packing)
+    further = _first_best(records, others, bound, height)
+    return lowered_within(records, further, visits) if height(records, further.solution) < value else found
 
 
 def best_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
