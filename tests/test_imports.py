@@ -61,7 +61,7 @@ LIBRARIES = {
     },
     "msgspec": {"clusters", "commands"},
     "rich_click": {"cli", "commands"},
-    "rich": {"commands"},
+    "rich": {"commands", "reports"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""
 

@@ -14,7 +14,7 @@ from playwright.sync_api import sync_playwright
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
-from downset.reports.page.elements import Page, Section, Table, Verdict
+from downset.reports.document import Document, Picture, Section, Table, Verdict, columns
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
@@ -58,7 +58,12 @@ def pages(tmp_path_factory):
     nbytes = arena.arena_bytes
     views = [arena_view("x", graph, order.steps, arena, beside=(0, nbytes // 9), bound_bytes=nbytes - nbytes // 99)]
     figure = memory_figure(views, limit_bytes=nbytes + nbytes // 50)
-    page = Page("limit", "", Verdict("plain", "many names close together"), (Section("Memory", (figure,)),))
+    page = Document(
+        "limit",
+        "",
+        Verdict("plain", "many names close together"),
+        (Section("Memory", (Picture(lambda: figure),)),),
+    )
     (folder / "limit.html").write_text(render(page))
     network = ds.load(branchy_model(folder / "net.onnx"))
     cluster = Cluster((Device("one", 2e6), Device("two", 1e6)), Network("links", 1e6, 1e-4))
@@ -258,10 +263,10 @@ _COUNT = """async ([png, colour]) => {
 def test_dots_are_drawn_whatever_the_costs(browser, tmp_path, width, seconds):
     """Chromium leaves out dots whose plot is much less than one unit wide: the pixels of each colour are counted."""
     points = [(0.0, 100.0), (0.4 * seconds, 60.0), (seconds, 40.0)]
-    table = Table(("a",), tuple((str(place),) for place in range(3)))
+    table = Table(columns("a"), [(str(place),) for place in range(3)])
     figure = trade_figure("t", points, table, chosen=[1], original=0, cost=("cost", "s"), held="bytes")
     path = tmp_path / "t.html"
-    path.write_text(render(Page("t", "", Verdict("plain", "v"), (Section("Choices", (figure,)),))))
+    path.write_text(render(Document("t", "", Verdict("plain", "v"), (Section("Choices", (Picture(lambda: figure),)),))))
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(path.as_uri())
     for style in ("c8", "c6", "c5"):

@@ -16,7 +16,7 @@ from downset.reports.document import PAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from downset.reports.arena_view import ArenaView
-    from downset.reports.page.elements import Page
+    from downset.reports.document import Document
     from downset.reports.timeline import Timeline
 
 __all__ = [
@@ -158,22 +158,22 @@ def print_written(out: Any, lines: Sequence[str]) -> None:
         out.print(Text(printable(line)), soft_wrap=True)
 
 
-def write_page(path: str | None, page: Page, *, source: str | Path, packages: Sequence[str] = ()) -> None:
+def write_page(path: str | None, document: Document, *, source: str | Path, packages: Sequence[str] = ()) -> None:
     """Write the page completely or not at all; nothing without a path. Its facts name the command with its defaults,
     and versions, with those of `packages`, where the page does not."""
-    from downset.reports.page.elements import versions_fact
+    from downset.reports.document import Figure, versions_figure
     from downset.reports.page.render import render
     from downset.runtimes.versions import versions_of
 
     if path is None:
         return
-    facts = dict(page.facts)
-    if "command" not in facts:
-        facts["command"] = shlex.join(["downset", *sys.argv[1:]])
-        facts["by default"] = " ".join(_defaults())
-    facts.setdefault(*versions_fact(versions_of(*packages)))
-    shown = tuple((name, value) for name, value in facts.items() if value)
-    write_picture(path, render(replace(page, facts=shown)), source=source)
+    foot, titles = [*document.foot], {figure.title for figure in document.foot}
+    if "command" not in titles:
+        foot.append(Figure("command", shlex.join(["downset", *sys.argv[1:]])))
+        foot.append(Figure("by default", " ".join(_defaults())))
+    if "versions" not in titles:
+        foot.append(versions_figure(versions_of(*packages)))
+    write_picture(path, render(replace(document, foot=tuple(foot))), source=source)
 
 
 def _defaults() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from downset.reports.gaps import told_bound
+from downset.reports.gaps import bound_text, gap_of
 from downset.results.pipelines import Pipeline, PipelineStage, Task
 from downset.text import counted, printable
 
@@ -191,7 +191,7 @@ def floor_is_lower(plan: Pipeline) -> bool:
 def period_line(plan: Pipeline) -> str:
     """A line with the period, its proof or gap, latency and throughput. Analytic."""
     evidence = plan.evidence
-    told = told_bound(f"{evidence.bound:.6g} s", evidence.value, evidence.bound)
+    told = bound_text(f"{evidence.bound:.6g} s", gap_of(evidence.value, evidence.bound))
     proof = "proven" if evidence.proven else told
     return (
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "

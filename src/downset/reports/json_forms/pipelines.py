@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from downset.reports.json_forms.parts import named
+from downset.reports.document import named
 from downset.reports.next_steps import steps_json
 from downset.reports.pipelines import device_loads, message_bytes
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps

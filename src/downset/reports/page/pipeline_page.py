@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from downset.reports.gaps import told_bound
-from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
-from downset.reports.page.next_section import next_section
+from downset.reports.document import (
+    PAGE,
+    Document,
+    Facts,
+    Figure,
+    Part,
+    Picture,
+    Section,
+    Steps,
+    Table,
+    Verdict,
+    columns,
+)
+from downset.reports.gaps import bound_text, gap_of
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.pipelines import (
     compared_lines,
@@ -41,7 +52,7 @@ def pipeline_page(
     measured: Timeline | None = None,
     rates_of: str = "",
     replanned: bool = False,
-) -> Page:
+) -> Document:
     """The page of a plan. It shows results of a simulation or a run next to the planned figures. `compared`: plans of
     other methods. `upgraded`: plans for upgraded clusters, by what is added. `rates_of`: as in `served_lines`.
     `replanned`: as in `simulation_next_steps`."""
@@ -52,14 +63,19 @@ def pipeline_page(
             "Time",
             (
                 *_busiest(plan, busiest, served),
-                gantt_figure("What each device does when: computes, sends (out), receives (in)", timelines),
+                Picture(
+                    lambda: gantt_figure("What each device does when: computes, sends (out), receives (in)", timelines)
+                ),
             ),
         ),
-        Section("Rows", (rows_figure(plan),)),
+        Section("Rows", (Picture(lambda: rows_figure(plan)),)),
         Section("Devices", (_devices(plan, simulation, served),)),
         Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),
         Section("Stages", (_stages(plan),)),
-        next_section(_next_steps(plan, upgraded, compared, simulation, served, rates_of, replanned)),
+        Section(
+            "What could be done next",
+            (Steps(tuple(_next_steps(plan, upgraded, compared, simulation, served, rates_of, replanned))),),
+        ),
     ]
     lines = [] if plan.note == "" else [f"note: {plan.note}"]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
@@ -69,16 +85,17 @@ def pipeline_page(
         sections.append(Section("In words", (Facts(tuple(lines)),)))
     title = f"{printable(model)} on {counted(len(plan.cluster.devices), 'device')}" if model else "Pipeline"
     facts = (
-        ("method", plan.evidence.method),
-        ("hand-over", plan.topology),
-        ("times by", plan.comm),
-        ("source", plan.source),
-        ("sink", plan.sink),
-        ("proven among", plan.space),
+        Figure("method", plan.evidence.method),
+        Figure("hand-over", plan.topology),
+        Figure("times by", plan.comm),
+        Figure("source", plan.source),
+        Figure("sink", plan.sink),
+        Figure("proven among", plan.space),
     )
     used = len({device for stage in plan.stages for device in stage.devices})
     subtitle = f"{counted(len(plan.stages), 'stage')} over {counted(used, 'device')}"
-    return Page(title, subtitle, _verdict(plan, simulation, served, rates_of), tuple(sections), facts)
+    verdict, figures = _verdict(plan, simulation, served, rates_of)
+    return Document(title, subtitle, verdict, tuple(sections), figures, facts)
 
 
 def _next_steps(
@@ -98,9 +115,11 @@ def _next_steps(
     return pipeline_next_steps(plan, upgraded, compared)
 
 
-def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None, rates_of: str) -> Verdict:
+def _verdict(
+    plan: Pipeline, simulation: Simulation | None, served: Served | None, rates_of: str
+) -> tuple[Verdict, tuple[Figure, ...]]:
     evidence = plan.evidence
-    told = told_bound(format_seconds(evidence.bound), evidence.value, evidence.bound)
+    told = bound_text(format_seconds(evidence.bound), gap_of(evidence.value, evidence.bound))
     claim = "proven least" if evidence.proven else told
     if floor_is_lower(plan):
         claim += f", among plans of this kind; any plan takes {format_seconds(plan.floor_s)} or more"
@@ -126,10 +145,11 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         state = "bad" if served.completed != served.frames else "good" if ratio is None else "plain"
     alone = one_device_line(plan) if simulation is None and served is None else None
     said = (f"{alone}. " if alone else "") + period_line(plan) + (f"; {rates_line(rates_of)}" if rates_of else "")
-    return Verdict(state, head, said, tuple(numbers))
+    figures = tuple(Figure(name, text, remark=remark, on=PAGE) for name, text, remark in numbers)
+    return Verdict(state, head, said), figures
 
 
-def _busiest(plan: Pipeline, busiest: tuple[str, float] | None, served: Served | None) -> tuple[Choice, ...]:
+def _busiest(plan: Pipeline, busiest: tuple[str, float] | None, served: Served | None) -> tuple[Part, ...]:
     """The busiest resource as planned, and what was busiest as measured, which comes first."""
     lines = []
     used = None if served is None else busiest_use(served)
@@ -154,9 +174,9 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     measured = {use.name: use for use in served.devices} if served is not None else {}
     kinds = ["planned", *(["simulated"] if simulation is not None else []), *(["measured"] if served else [])]
     apart = len(kinds) > 1
-    columns = ["device"]
-    columns += [f"{what}, {how}" if apart else what for what in ("computes", "sends", "receives") for how in kinds]
-    columns += ["memory", "limit", *(["process memory"] if served is not None else [])]
+    titles = ["device"]
+    titles += [f"{what}, {how}" if apart else what for what in ("computes", "sends", "receives") for how in kinds]
+    titles += ["memory", "limit", *(["process memory"] if served is not None else [])]
     rows = []
     for place, (device, load) in enumerate(zip(plan.cluster.devices, loads, strict=True)):
         use = measured.get(device.name)
@@ -177,10 +197,9 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         rows.append(tuple(row))
     first = ", by the first plan" if served is not None and served.replans else ""
     return Table(
-        tuple(columns),
-        tuple(rows),
-        numeric=frozenset(range(1, len(columns))),
-        caption=f"Shares of a period (planned: analytic{first}) or of the time, and memory",
+        columns(*titles),
+        rows,
+        f"Shares of a period (planned: analytic{first}) or of the time, and memory",
     )
 
 
@@ -204,8 +223,7 @@ def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | Non
                     ),
                 )
             )
-    columns = ("how it is known", "period", "latency (p50)", "p99", "longest")
-    return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))
+    return Table(columns("how it is known", "period", "latency (p50)", "p99", "longest"), rows)
 
 
 def _stages(plan: Pipeline) -> Table:
@@ -221,8 +239,8 @@ def _stages(plan: Pipeline) -> Table:
         )
         for place, stage in enumerate(plan.stages)
     )
-    columns = ("stage", "operators", "devices", "blocks", "MMACs", "redundant", "bytes into it and inside")
-    return Table(columns, rows, numeric=frozenset({0, 1, 3, 4, 5, 6}))
+    titles = ("stage", "operators", "devices", "blocks", "MMACs", "redundant", "bytes into it and inside")
+    return Table(columns(*titles), rows)
 
 
 def _names(plan: Pipeline, devices: Sequence[int]) -> str:
