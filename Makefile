@@ -18,12 +18,13 @@ demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screen
 test: $(VENV)/dev.stamp  ## set up, then run all tests but those of lint; LONG=1: with five times the random cases
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(addprefix --ignore=,$(LINT_TESTS)) $(PYTEST_ARGS)
 
-lint: $(VENV)/dev.stamp  ## formatting, lint, spelling, prose, the glossary and types
+lint: $(VENV)/dev.stamp  ## formatting, lint, spelling, prose, the glossary, tables of pages and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
+	$(BIN)/python -m docs_site.tables --check
 	$(BIN)/python -m pytest -q $(LINT_TESTS)
 
 native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types, after a change in native/

@@ -17,8 +17,9 @@ import downset
 from docs_site.clusters import cluster_page
 from docs_site.methods import methods_page, table_text
 from docs_site.schemas import schemas_page
-from downset import cli, errors
+from downset import errors
 from downset.commands.examples import EXAMPLES, UNITS
+from downset.commands.group import COMMANDS
 from downset.commands.options import BYTES, SIZES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,8 +84,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def leaves() -> list[tuple[str, click.Command]]:
     """Every command by its full name, subcommands instead of their groups."""
     commands: list[tuple[str, click.Command]] = []
-    for name, module in cli._COMMANDS.items():
-        command = getattr(importlib.import_module(f"downset.commands.{module}"), name.replace("-", "_"))
+    for name in COMMANDS:
+        module = importlib.import_module(f"downset.commands.{name.replace('-', '_')}")
+        command = getattr(module, name.replace("-", "_"))
         if isinstance(command, click.Group):
             commands += [(f"{name} {sub}", one) for sub, one in sorted(command.commands.items())]
         else:

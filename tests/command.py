@@ -5,7 +5,7 @@ import sys
 
 from click.testing import CliRunner
 
-from downset.cli import downset
+from downset.commands.group import downset
 
 
 def output_of(*arguments):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from downset.clusters.model import Cluster, Device, Link, MessageCosts, Network, ProcessorCost
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, chain_problem, window_tables
 
 KINDS = ("links", "pairs", "overlapping links", "overlapping pairs", "shared", "shared without overlap")
@@ -18,7 +19,7 @@ def random_chain(random, *, layers=3, rows=6):
             (random.randint(0, 40), random.choice([1, 3, 3, 5]), random.choice([1, 1, 2]), random.randint(1, 9))
             for _ in range(random.randint(1, layers))
         ]
-        problem = chain_problem(described, rows=random.randint(1, rows), row_bytes=random.randint(1, 9))
+        problem = PricedChain(chain_problem(described, rows=random.randint(1, rows), row_bytes=random.randint(1, 9)))
         if problem.macs_before()[-1]:
             return problem
 
@@ -52,7 +53,7 @@ def random_graph(random, *, units=3, rows=6):
             chain.append(tuple(left[:size]))
             left = left[size:]
         kept = frozenset(t for t in range(1, len(tensors)) if all(t not in op.inputs for op in ops))
-        problem = SplitProblem(tuple(tensors), tuple(ops), tuple(chain), kept)
+        problem = PricedChain(SplitProblem(tuple(tensors), tuple(ops), tuple(chain), kept))
         if problem.macs_before()[-1]:
             return problem
 
@@ -114,7 +115,7 @@ def random_setting(random, kind, *, devices=3, rows=5, layers=3):
     if random.random() < 0.5:
         problem = random_graph(random, units=layers, rows=rows)
     ops = tuple(replace(op, kind=random.choice(["Conv", "Gemm"])) for op in problem.ops)
-    problem = replace(problem, ops=ops)
+    problem = PricedChain(replace(problem.problem, ops=ops))
     cluster = random_cluster(random, kind, devices=devices)
     members = [
         replace(

@@ -22,9 +22,9 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods", "clock", "supervisor"},
-    {"leftovers"},
-    {"whole_files", "isolated_worker", "isolation", "lattice", "process"},
+    {"budget"},
+    {"text", "extras", "native", "methods", "clock"},
+    {"lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
     {"results"},
@@ -53,14 +53,13 @@ LIBRARIES = {
         "rewrites",
         "stages",
         "pipelines",
-        "isolated_worker",
-        "isolation",
+        "process",
         "equivalence",
         "tuning",
         "commands",
     },
     "msgspec": {"clusters", "commands"},
-    "rich_click": {"cli", "commands"},
+    "rich_click": {"commands"},
     "rich": {"commands", "reports"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""
@@ -89,21 +88,20 @@ PLANNERS = {
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
     "pipelines": {
         "exact",
-        "round_search",
+        "set_search",
         "pico",
         "coedge",
         "early_fused",
         "planners",
         "plan",
         "paper_timing",
-        "strip_prices",
-        "fetches",
+        "strips",
+        "judging",
         "tasks",
         "accounting",
         "buffers",
         "memory",
         "within_memory",
-        "scheduling.clocks",
         "scheduling.events",
         "scheduling.loads",
         "scheduling.schedule",
@@ -208,7 +206,7 @@ def test_the_simulator_knows_nothing_of_the_planners():
     runs = ("distributed.serving.", "distributed.profiling.")  # what drives real devices plans again when one is lost
     simulates = [name for name in modules() if name.startswith("distributed.") and not name.startswith(runs)]
     reached, left = set(), simulates
-    assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
+    assert {"distributed.simulator", "distributed.plan_run", "distributed.paper_run"} <= set(left)
     while left:
         module = left.pop()
         if module not in reached and module in modules():

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downset import isolation
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
-from downset.isolation import isolated, limits, parsed, stop_parser
+from downset.process import isolation
+from downset.process.isolation import Worker, isolated, parsed
+from downset.process.limits import limits
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(autouse=True)
 def _workers_find_the_tests(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    stop_parser()  # the one of other tests knows no other path
 
 
 def pid_of(ask):
@@ -41,13 +41,38 @@ def gone(pid):
     return False
 
 
-def test_one_process_parses_and_every_run_has_its_own():
-    parser = pid_of(parsed)
-    assert pid_of(parsed) == parser
-    runs = {pid_of(isolated) for _ in range(2)}
-    assert len(runs | {parser, os.getpid()}) == 4
+def test_every_call_has_a_process_in_which_nothing_has_run():
+    runs = [pid_of(ask) for ask in (parsed, isolated) * 2]
+    assert len({*runs, os.getpid()}) == 5
     assert all(gone(pid) for pid in runs)
-    assert not gone_now(parser)
+    marked = [int(ask("tests.workers", "mark", {})[0]["marks"]) for ask in (parsed, isolated) * 2]
+    assert marked == [1] * 4
+
+
+def test_a_fresh_interpreter_has_imported_no_library():
+    """For what measures resident memory: pages that a process has read already do not count as growth."""
+    for fresh in (False, True):
+        modules = isolated("tests.workers", "ort_here", {}, fresh=fresh)[0]["modules"].tolist()
+        assert ("onnxruntime" in modules) is not fresh
+
+
+def test_a_conversation_keeps_its_process_until_a_call_fails():
+    with Worker("tests.workers") as worker:
+        assert [int(worker.ask("mark", {})[0]["marks"]) for _ in range(3)] == [1, 2, 3]
+        process = int(worker.ask("process", {})[0]["pid"])
+        with pytest.raises(InfeasibleError):
+            worker.ask("refuse", {})
+        assert gone(process)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists threads")
+def test_no_worker_is_forked_from_a_process_with_threads():
+    """A fork has one thread, and what others have locked stays locked in it."""
+    libraries = sorted({library for _, names in isolation._CODE.values() for library in names})
+    server = isolation._server()
+    server.connect({"module": "tests.workers", "libraries": libraries}).close()
+    assert set(libraries) <= set(isolated("tests.workers", "imported", {})[0]["modules"].tolist())
+    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) == 1
 
 
 def gone_now(pid):
@@ -116,36 +141,35 @@ def test_the_current_folder_is_not_on_the_path(tmp_path, monkeypatch):
     assert not (tmp_path / "it_ran").exists()
 
 
-def test_a_worker_survives_the_thread_that_asked_first():
-    pids = []
-    with limits(memory_bytes=1 << 32):  # another limit: a worker of its own
-        thread = threading.Thread(target=lambda: pids.append(pid_of(parsed)))
-        thread.start()
-        thread.join()
+def test_a_worker_survives_the_thread_that_asked_first(monkeypatch):
+    monkeypatch.setenv("DOWNSET_TEST", "thread")  # another environment: a server of its own, started in the thread
+    workers = []
+    thread = threading.Thread(target=lambda: workers.append(Worker("tests.workers")))
+    thread.start()
+    thread.join()
     time.sleep(0.2)
-    assert not gone_now(pids[0])
+    with workers[0] as worker:
+        assert worker.ask("mark", {})[0]["marks"] == 1
 
 
 PARENT = """
-import threading
-from downset.isolation import isolated, parsed
-print(int(parsed("tests.workers", "process", {})[0]["pid"]), flush=True)
-threading.Timer(0.5, lambda: print("asking", flush=True)).start()
-parsed("tests.workers", "sleep", {})
+import sys
+from downset.process.isolation import parsed
+parsed("tests.workers", "sleep", {"path": sys.argv[1]})
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_no_worker_outlives_its_parent(number):
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as parent:
-        worker = int(parent.stdout.readline())
-        assert parent.stdout.readline() == "asking\n"
-        assert not gone_now(worker)
+def test_no_worker_outlives_its_parent(tmp_path, number):
+    """Nor does the server, nor what a worker has started."""
+    with subprocess.Popen([sys.executable, "-c", PARENT, tmp_path / "pids"], stderr=subprocess.DEVNULL) as parent:
+        while not (tmp_path / "pids").exists():
+            time.sleep(0.01)
+        processes = (tmp_path / "pids").read_text().split()
+        assert len(processes) == 3 and not any(map(gone_now, processes))
         parent.send_signal(number)
         parent.wait(timeout=60)
-    assert gone(worker)
+    assert all(map(gone, processes))
 
 
 def test_answers_are_arrays():

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from downset import leftovers
-from downset.leftovers import owned_prefix, remove_leftovers
+from downset.process import leftovers
+from downset.process.leftovers import owned_prefix, remove_leftovers
 
 PREFIX = [
     sys.executable,
     "-c",
-    "from downset.leftovers import owned_prefix; print(owned_prefix(), flush=True); input()",
+    "from downset.process.leftovers import owned_prefix; print(owned_prefix(), flush=True); input()",
 ]
 
 

@@ -1,6 +1,8 @@
 """What workers are asked to do in tests/test_isolation.py: each a way in which somebody's library misbehaves."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,22 @@ from downset.errors import InfeasibleError
 
 def process():
     return {"pid": np.array(os.getpid())}
+
+
+_MARKS = []
+
+
+def mark():
+    """How often this has been called in this process."""
+    _MARKS.append(None)
+    return {"marks": np.array(len(_MARKS))}
+
+
+def imported():
+    return {"modules": np.array(sorted(sys.modules))}
+
+
+ort_here = imported  # by this name `isolation` knows what it calls
 
 
 def fill(nbytes):
@@ -31,7 +49,13 @@ def leave():
     os._exit(0)
 
 
-def sleep():
+def sleep(path=""):
+    """Sleep, once the file at `path` names the server, this process, and one that it has started."""
+    if path:
+        started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        written = Path(f"{path}.part")
+        written.write_text(f"{os.getppid()} {os.getpid()} {started.pid}")
+        written.rename(path)
     time.sleep(600)
 
 
@@ -55,8 +79,6 @@ def talk(text):
 
 
 def current_folder():
-    import sys
-
     return {"on_path": np.array("" in sys.path or str(Path.cwd()) in sys.path)}
 
 

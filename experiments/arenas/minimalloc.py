@@ -14,12 +14,14 @@ from pathlib import Path
 
 from downset import Record, read_records
 from downset.arenas.check_records import check_placement
-from downset.arenas.exact import exact
 from downset.arenas.gaps import height
+from downset.arenas.planners import ARENAS
 from downset.memory.bounds import offsets_bound
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 from experiments.speed.arena_peers import cp_sat
+
+exact = ARENAS["exact"]
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "minimalloc"
 CAPACITY = 1_048_576

@@ -34,10 +34,9 @@ import onnxruntime
 import downset as ds
 from downset.clusters.model import Device as ClusterDevice
 from downset.clusters.model import Network
-from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.node_guard import session_processes
-from downset.distributed.serving.ray_fleet import RayFleet
+from downset.distributed.serving.ray_fleet import RayFleet, cluster
 from downset.distributed.serving.serve import run_on
 from downset.results.serving import ServeEvent
 from experiments.frame import Experiment

@@ -15,7 +15,7 @@ from typing import Any
 
 from downset.rewrites.merge.convolutions import merged_macs
 from downset.rewrites.rebatch import rebatch
-from downset.stages.ios import ios
+from downset.stages.planners import STAGERS
 from downset.stages.problem import Stage
 from downset.tuning.timer import block_problem, merge_families
 from experiments.frame import Experiment, printed, run
@@ -23,6 +23,8 @@ from experiments.ios.against import against
 from experiments.ios.networks import blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
 from experiments.rows import Row
+
+ios = STAGERS["ios"]
 
 PAPER = printed("ios_figure10")
 

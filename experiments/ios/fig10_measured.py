@@ -25,7 +25,7 @@ from downset.executor.lane_program import lower
 from downset.graph.core import ABSENT, Graph, Source
 from downset.lattice import bits
 from downset.rewrites.rebatch import rebatch
-from downset.stages.lazy import lazy
+from downset.stages.planners import STAGERS
 from downset.stages.prepared import prepare
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph
@@ -35,6 +35,8 @@ from experiments.ios.against import against
 from experiments.ios.networks import paper_units
 from experiments.rows import Row
 from zoo import graph as zoo_graph
+
+lazy = STAGERS["lazy"]
 
 PAPER = printed("ios_figure10")
 WAYS = ("one after the other", "side by side", "merged")

@@ -15,8 +15,7 @@ from statistics import median
 from downset import open_device
 from downset.executor.binder import Binder
 from downset.executor.lane_program import lower
-from downset.stages.ios import ios
-from downset.stages.lazy import lazy
+from downset.stages.planners import STAGERS
 from downset.stages.prepared import prepare
 from downset.stages.problem import Stage
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
@@ -26,6 +25,9 @@ from experiments.ios.networks import blocks_of, paper_units
 from experiments.ios.search import Priced
 from experiments.rows import Row
 from zoo import graph as zoo_graph
+
+ios = STAGERS["ios"]
+lazy = STAGERS["lazy"]
 
 
 def measured(rounds: int, timings: int, wanted: int | None) -> list[Row]:

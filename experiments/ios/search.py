@@ -16,8 +16,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from downset.stages.ios import ios
-from downset.stages.lazy import lazy
+from downset.stages.planners import STAGERS
 from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage
 from downset.stages.unit_graph import UnitGraph
@@ -27,6 +26,9 @@ from experiments.ios.against import against
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
 from experiments.rows import Row
+
+ios = STAGERS["ios"]
+lazy = STAGERS["lazy"]
 
 PAPER = printed("ios_figure9")
 LIMITS = ((1, 8), (2, 8), (3, 8), (1, 3), (2, 3), (3, 3))

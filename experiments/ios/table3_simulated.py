@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from downset.rewrites.rebatch import rebatch
-from downset.stages.ios import ios
+from downset.stages.planners import STAGERS
 from downset.stages.problem import Price, Stage
 from downset.tuning.timer import block_problem, merge_families, renamed
 from experiments.frame import Experiment, run
@@ -21,6 +21,8 @@ from experiments.ios.against import agreement
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
 from experiments.rows import Row
+
+ios = STAGERS["ios"]
 
 BATCHES = (1, 32, 128)
 

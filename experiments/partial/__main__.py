@@ -33,9 +33,10 @@ import onnx
 
 from downset import DownsetError, Graph, export, load
 from downset.arenas.plan import plan_arena
-from downset.fitting.candidates import Job, PlannedGraph
-from downset.fitting.int8 import as_int8
+from downset.fitting.candidates import PlannedGraph
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.placing import without_overlaps
+from downset.fitting.preparing import as_int8
 from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.tflite.int8_form import uses_uint8
 from downset.formats.tflite.write import export_tflite
@@ -116,7 +117,8 @@ PLACED, PLACING_WORK = 4, 5_000
 def searched(
     path: Path, graph: Graph, folder: Path, memory: MemoryName, options: Namespace, *, target: TargetName = "tflm"
 ) -> StripSearch:
-    job = Job(path, replace(TARGETS[target], memory=memory), None, 0, folder, time_limit_s=options.time_limit)
+    asked = FitOptions(path, time_limit_s=options.time_limit)
+    job = Job(path, replace(TARGETS[target], memory=memory), asked, folder)
     # The order of tensors that lie apart: then all plans that are best there take part where some overlap.
     apart = without_overlaps(memory)
     planned = PlannedGraph(graph, plan_together(graph, memory=apart, time_limit_s=min(options.time_limit, 60.0)))

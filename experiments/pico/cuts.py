@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from downset import load_cluster
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.network import block_units, split_problem
-from downset.pipelines.pieces.problem import piece_problem
-from downset.pipelines.pieces.search import pieces
+from downset.pipelines.pieces import piece_problem, pieces
 from downset.pipelines.plan import plan_pipeline
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row

@@ -27,9 +27,9 @@ from itertools import pairwise, product
 from typing import Any
 
 from downset import Graph, load_cluster, plan_pipeline, simulate
+from downset.pipelines.accounting import COMM, CommName
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
-from downset.pipelines.paper_timing import COMM, CommName
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 from experiments.frame import Experiment, fields, names_of, printed, run, show_table
 from experiments.pico.setups import equal_cluster, network
 from experiments.rows import Row
@@ -47,11 +47,11 @@ def speedups(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     rows = []
     for name in ("resnet34",) if quick else ("resnet34", "inception_v3"):
         model = network(name)
-        problem = split_problem(model, pipeline_units(model))
+        problem = PricedChain(split_problem(model, pipeline_units(model)))
         chains = {
-            "blocks": split_problem(model, block_units(model)),
+            "blocks": PricedChain(split_problem(model, block_units(model))),
             "pico": problem,
-            "exact": split_problem(model, pipeline_chain(model).units),
+            "exact": PricedChain(split_problem(model, pipeline_chain(model).units)),
         }
         for ghz in (0.6,) if quick else (0.6, 0.8, 1.0):
             for count in (8,) if quick else (2, 4, 6, 8):
@@ -76,7 +76,7 @@ def periods(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     rows = []
     for figure, name in ((13, "vgg16"), (14, "yolov2")):
         model = network(name)
-        problem = split_problem(model, block_units(model))
+        problem = PricedChain(split_problem(model, block_units(model)))
         for ghz, count, latency_ms in points:
             cluster = equal_cluster(count, ghz)
             cluster = replace(cluster, network=replace(cluster.network, latency_s=(latency_ms or 0.0) / 1000))
@@ -99,7 +99,7 @@ def memory(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
         model = network(name)
-        problem = split_problem(model, block_units(model))
+        problem = PricedChain(split_problem(model, block_units(model)))
         for count in (4,) if quick else (2, 4, 6, 8):
             for method in ("layerwise", "early_fused", "optimal_fused", "pico", "exact"):
                 row = {"figure": 15, "comm": comm, "network": name, "devices": count, "method": method}
@@ -108,7 +108,7 @@ def memory(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _memory(model: Graph, problem: SplitProblem, count: int, method: str, comm: CommName) -> dict[str, float]:
+def _memory(model: Graph, problem: PricedChain, count: int, method: str, comm: CommName) -> dict[str, float]:
     plan = plan_pipeline(model, equal_cluster(count, 1.0), method=method, comm=comm, units=problem.units)
     users = len(plan.memory)
     total = sum(held.total_bytes for held in plan.memory)
@@ -122,7 +122,7 @@ def energy(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     links = load_cluster("pico_1mac")
     for name, latency_ms in product(("vgg16",) if quick else ("vgg16", "yolov2"), (None,) if quick else SENT_MS):
         model = network(name)
-        problem = split_problem(model, block_units(model))
+        problem = PricedChain(split_problem(model, block_units(model)))
         cluster = replace(links, network=replace(links.network, latency_s=(latency_ms or 0.0) / 1000))
         row: dict[str, Any] = {"figure": 16, "comm": comm, "network": name, "latency_ms": latency_ms}
         for method in ("early_fused", "optimal_fused", "coedge", "pico", "exact"):
@@ -131,7 +131,7 @@ def energy(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _plan(problem: SplitProblem, cluster: Any, method: str, comm: CommName) -> Any:
+def _plan(problem: PricedChain, cluster: Any, method: str, comm: CommName) -> Any:
     return plan_pipeline(problem, cluster, method=method, comm=comm, time_limit_s=MODEL_LIMIT_S)
 
 

@@ -20,11 +20,12 @@ from functools import partial
 
 from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted
+from downset.pipelines.judging import judged
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 from zoo import graph
@@ -38,12 +39,12 @@ GOALS = {
 }
 
 
-def networks() -> dict[str, SplitProblem]:
+def networks() -> dict[str, PricedChain]:
     """The chains of the paper: VGG16 without its classifier (18 layers), YOLOv2 without its passthrough (27)."""
     problems = {}
     for name, options in (("vgg16", {"classifier": False}), ("yolov2", {"passthrough": False})):
         network = graph(name, weights=False, **options)
-        problems[name] = split_problem(network, block_units(network))
+        problems[name] = PricedChain(split_problem(network, block_units(network)))
     return problems
 
 
@@ -58,7 +59,7 @@ def clusters(*, quick: bool) -> dict[str, Cluster]:
     return by_name
 
 
-def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row]:
+def link_rows(problems: dict[str, PricedChain], *, quick: bool) -> Iterator[Row]:
     for network, problem in problems.items():
         for title, cluster in clusters(quick=quick).items():
             for comm in ("paper", "resources"):
@@ -86,19 +87,19 @@ def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row
                 }
 
 
-def priced(problem: SplitProblem, cluster: Cluster, stages: Drafted) -> float:
+def priced(problem: PricedChain, cluster: Cluster, stages: Drafted) -> float:
     """The period of stages that were planned for another cluster."""
     plan = judged(problem, cluster, stages, Accounting())
     assert plan is not None
     return plan.period_s
 
 
-def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row]:
+def cell_rows(problems: dict[str, PricedChain], *, quick: bool) -> Iterator[Row]:
     for network, problem in problems.items():
         for mac in (2,) if quick else (1, 2, 4):
             links, cell = load_cluster(f"pico_{mac}mac"), load_cluster(f"pico_{mac}mac_cell")
             drafts = [
-                pico(problem, links, comm="paper", **options).stages
+                pico(problem, links, accounting=Accounting("paper"), **options).stages
                 for options in ({}, {"leader": "first"}, {"ties": "last devices first"})
             ]
             periods = [priced(problem, cell, stages) for stages in drafts]

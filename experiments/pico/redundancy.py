@@ -23,14 +23,14 @@ from downset.pipelines.drafts import Split, StageDraft, Tile
 from downset.pipelines.early_fused import grid_of
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.paper_timing import TimedStage, stage_of
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 from experiments.frame import Experiment, fields, run
 from experiments.pico.setups import network
 from experiments.pico.table5 import PAPER
 from experiments.rows import Row
 
 
-def grid_block(problem: SplitProblem, start: int, stop: int, devices: int) -> Split | None:
+def grid_block(problem: PricedChain, start: int, stop: int, devices: int) -> Split | None:
     """A block in tiles, one for each device; None where it has too few rows or columns."""
     rows, columns = problem.segment(start, stop).rows, problem.turned().segment(start, stop).rows
     down, side = grid_of(devices)
@@ -52,7 +52,7 @@ def redundancy(stage: TimedStage) -> list[float]:
     return percents
 
 
-def early(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
+def early(problem: PricedChain, cluster: Cluster, name: str) -> list[Row]:
     rows = []
     for fused in range(1, problem.cuts + 1):
         block = grid_block(problem, 0, fused, len(cluster.devices))
@@ -62,7 +62,7 @@ def early(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
     return rows
 
 
-def optimal(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
+def optimal(problem: PricedChain, cluster: Cluster, name: str) -> list[Row]:
     rows = []
     for scale in (1.0, 0.5, 0.25, 0.1):
         slower = tuple(replace(device, mac_per_s=device.mac_per_s * scale) for device in cluster.devices)
@@ -75,7 +75,7 @@ def optimal(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
     return rows
 
 
-def least_sum(problem: SplitProblem, cluster: Cluster) -> tuple[Split, ...]:
+def least_sum(problem: PricedChain, cluster: Cluster) -> tuple[Split, ...]:
     """AOFL's dynamic programming with blocks in tiles, or on the leader alone."""
     best: list[tuple[float, tuple[Split, ...]]] = [(0.0, ())]
     for stop in range(1, problem.cuts + 1):
@@ -98,7 +98,7 @@ def average(values: Sequence[float]) -> float:
 def rows(options: Namespace) -> Iterator[Row]:
     for name in ("vgg16",) if options.quick else ("vgg16", "yolov2"):
         model, cluster = network(name), load_cluster("pico_1mac")
-        problem = split_problem(model, block_units(model))
+        problem = PricedChain(split_problem(model, block_units(model)))
         for method, make in (("early_fused", early), ("optimal_fused", optimal)):
             table = {"network": name, "method": method, "quantity": "redundancy"}
             paper = {"paper": PAPER.figure("by_device", **table), "paper_average": PAPER.figure("average", **table)}

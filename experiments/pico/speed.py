@@ -25,10 +25,11 @@ from random import Random
 from downset import load_cluster
 from downset.clusters.model import Cluster, Device, Link
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.network import block_units, pipeline_units, split_problem
 from downset.pipelines.planners import exact as plan_exact
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import SplitProblem, chain_problem
+from downset.pipelines.set_search import PlanRequest, search_by_loads
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.pico.setups import network
 from experiments.rows import Row
@@ -85,10 +86,11 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
         network = replace(network, links=tuple(Link(p, rate, 0.0) for p, rate in zip(pairs, rates, strict=True)))
     cluster = Cluster(devices(members), network)
     begin = time.process_time()
-    least = search_by_loads(problem, cluster, Accounting(), time_limit_s=60.0)
+    chain = PricedChain(problem)
+    least = search_by_loads(PlanRequest(chain, cluster, Accounting()), time_limit_s=60.0)
     assert least.finished
     searched = time.process_time()
-    result = plan_exact(problem, cluster)
+    result = plan_exact(chain, cluster)
     planned = time.process_time()
     assert result.judged is not None
     period = result.judged.period_s

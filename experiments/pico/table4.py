@@ -30,10 +30,9 @@ from operator import itemgetter, or_
 
 from downset.graph.width import width
 from downset.lattice import bits, lists
-from downset.pipelines.pieces.divided import divided_pieces
-from downset.pipelines.pieces.problem import PieceProblem, Ties, piece_problem
-from downset.pipelines.pieces.search import pieces
+from downset.pipelines.pieces import PieceProblem, Ties, piece_problem, pieces
 from experiments.frame import Experiment, beside, fields, printed, run
+from experiments.pico.algorithm_1 import divided_pieces
 from experiments.rows import Row
 from experiments.serenity.swiftnet import part
 from zoo import graph

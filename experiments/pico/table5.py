@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from downset import load_cluster, plan_pipeline
+from downset.pipelines.accounting import COMM
 from downset.pipelines.network import block_units
-from downset.pipelines.paper_timing import COMM
 from experiments.frame import Experiment, fields, printed, ratio, run
 from experiments.pico.setups import loads, network
 from experiments.rows import Row

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from downset import Cluster, Pipeline, plan_pipeline
-from downset.pipelines.paper_timing import COMM, CommName
+from downset.pipelines.accounting import COMM, CommName
 from downset.pipelines.problem import SplitProblem
 from experiments.frame import Experiment, names_of, printed, run
 from experiments.pico.setups import equal_cluster, hetero_cluster, loads, synthetic

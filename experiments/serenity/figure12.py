@@ -16,6 +16,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from downset import Graph, Record, plan_arena, plan_order
+from downset.budget import Budget
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.orders.alternatives import alternatives
 from experiments.frame import Experiment, beside, printed, run
@@ -47,7 +48,7 @@ def series_of(what: str, graph: Graph, steps: tuple[int, ...], memory: str, orde
     if what.startswith("order"):
         arenas = [
             max(arena_over_time(lifetimes(graph, other, ROUNDED[memory]).records, len(steps)))
-            for other in alternatives(problem, steps, max(bare), count=orders, time_limit_s=60.0)
+            for other in alternatives(problem, steps, max(bare), clock=Budget(60.0).start(), count=orders)
         ]
         paper = PAPER.figure(part="with the allocator", what=what)
         hits = sum(round(arena / 1000, 1) == paper for arena in arenas)

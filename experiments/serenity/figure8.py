@@ -15,13 +15,15 @@ from collections.abc import Iterator
 
 from downset import Graph, OrderProblem, order_problem, peak_bytes
 from downset.orders.kahn import kahn
-from downset.orders.optimal import optimal
+from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import explored
 from experiments.frame import Experiment, run
 from experiments.rows import Row
 from experiments.serenity.subjects import CELLS_OF_THE_PAPER, rewritten, without_concats
 from experiments.serenity.swiftnet import MODEL
+
+optimal = ORDERS["optimal"]
 
 
 def curve(problem: OrderProblem, points: int) -> list[Row]:

@@ -24,14 +24,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from downset import Graph, OrderProblem, load, order_problem, peak_bytes
-from downset.orders.optimal import optimal
+from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
-from downset.orders.serenity import divide, serenity
+from downset.orders.serenity import divide
 from downset.rewrites.concat.partition import partition_sites
 from experiments.frame import Experiment, Printed, fields, printed, ratio, run, show_table
 from experiments.rows import Row
 from experiments.serenity.subjects import available, by_nodes, nodes_as_counted, rewritten, without_concats
 from experiments.serenity.swiftnet import CELLS, MODEL, part
+
+optimal = ORDERS["optimal"]
+serenity = ORDERS["serenity"]
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "DP": {"divided": False, "soft_budget": False},

@@ -30,7 +30,7 @@ from zoo import ZOO
 SHIPS = "from downset.__main__ import main; main()"
 ALONE = """
 import importlib
-from downset import isolation
+from downset.process import isolation
 def parsed(module, function, given, **more):
     return getattr(importlib.import_module(module), function)(**given), ""
 isolation.parsed = parsed

@@ -21,10 +21,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from downset import OrderProblem, Storage, peak_bytes, plan_order
 from downset.orders.liu import liu
-from downset.orders.optimal import optimal
+from downset.orders.planners import ORDERS
 from downset.orders.searches import OrderSearches
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+
+optimal = ORDERS["optimal"]
 
 
 class Network:

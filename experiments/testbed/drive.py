@@ -25,14 +25,12 @@ from downset.clusters.model import Cluster
 from downset.distributed.profiling.measure import Effort, Measuring, measure_cluster
 from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
 from downset.distributed.profiling.probes import model_probes
-from downset.distributed.serving.cluster import cluster
-from downset.distributed.serving.deployment import Shards
-from downset.distributed.serving.ray_fleet import RayFleet
+from downset.distributed.serving.deployment import Shards, with_spare_frames
+from downset.distributed.serving.ray_fleet import RayFleet, cluster
 from downset.distributed.serving.serve import RunningPipeline, ServingSettings, run_on
-from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
-from downset.distributed.task_prices import frame_seconds
 from downset.errors import DownsetError
+from downset.results.task_times import device_seconds
 from experiments.testbed.bed import Bed
 from experiments.testbed.faults import faulty_run, place
 
@@ -199,7 +197,7 @@ def _bytes_of(graph: Graph, tensors: Sequence[int]) -> int:
 def _by_device(graph: Graph, plan: Pipeline, report: Any) -> list[dict[str, Any]]:
     """Planned against measured, in seconds a frame; messages of the plan, and what comes from and goes to the driver
     beside it."""
-    planned = frame_seconds(plan)
+    planned = device_seconds(plan)
     macs = [[0, 0] for _ in plan.cluster.devices]
     for stage in plan.stages:
         for block in stage.blocks:

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from downset.distributed.fetching import _LOOKS_S, fetched
-from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.nodes import device_resource
+from downset.distributed.serving.ray_fleet import _LOOKS_S, cluster, fetched
 from experiments.frame import Experiment, fields
 from experiments.rows import Row
 from experiments.testbed.bed import Bed

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from downset.distributed.profiling.measure import Effort, Measuring
-from downset.distributed.serving.cluster import cluster
+from downset.distributed.serving.ray_fleet import cluster
 from experiments.frame import Experiment, fields
 from experiments.rows import Row
 from experiments.testbed.bed import Bed

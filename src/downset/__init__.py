@@ -71,7 +71,7 @@ _HOME = {
     "ort_session": "runtimes.ort_open",
     "peak_bytes": "orders.lawful",
     "plan_arena": "arenas.plan",
-    "plan_by_every_method": "pipelines.every_method",
+    "plan_by_every_method": "pipelines.replan",
     "plan_order": "orders.plan",
     "plan_pipeline": "pipelines.plan",
     "plan_recompute": "rewrites.recompute",

@@ -46,8 +46,8 @@ from downset.methods import Method as Method
 from downset.orders.lawful import lifetimes as lifetimes
 from downset.orders.lawful import peak_bytes as peak_bytes
 from downset.orders.plan import plan_order as plan_order
-from downset.pipelines.every_method import plan_by_every_method as plan_by_every_method
 from downset.pipelines.plan import plan_pipeline as plan_pipeline
+from downset.pipelines.replan import plan_by_every_method as plan_by_every_method
 from downset.reports.inspection import inspect as inspect
 from downset.reports.memory_map import memory_map as memory_map
 from downset.reports.text import Report as Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from downset.supervisor import Ended, supervise
+from downset.process.supervisor import Ended, supervise
 
 __all__ = ["main"]
 

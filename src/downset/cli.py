@@ -7,84 +7,28 @@ an error of downset itself, 128 plus the signal's number where a signal stopped 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-import rich_click as click
-
 from downset import __version__
-from downset.commands.examples import epilog
 from downset.errors import DownsetError
-from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
-from downset.supervisor import Ended, tell
+from downset.process.command import (
+    Stopped,
+    abandon_stdout,
+    answering_signals,
+    in_scratch_folder,
+    settled_streams,
+    write_report,
+)
+from downset.process.supervisor import Ended, tell
 from downset.text import brief, printable, shortened, wrapped
 
 __all__ = ["explain_end", "main"]
-
-_COMMANDS = {
-    "fit": "fit",
-    "inspect": "inspect",
-    "verify": "verify",
-    "order": "order",
-    "arena": "arena",
-    "split": "split",
-    "simulate": "simulate",
-    "serve": "serve",
-    "worker": "worker",
-    "stage": "stage",
-    "run": "run",
-    "profiles": "profiles",
-    "keys": "keys",
-    "profile-cluster": "profile_cluster",
-    "doctor": "doctor",
-}
-"""By command: the module in `downset.commands` that holds it, which is imported when the command is called."""
-
-
-class _PipeClosedError(Exception):
-    """The reader of stdout has closed it. click handles a BrokenPipeError with another exit code, so it is not used."""
-
-
-class _Commands(click.RichGroup):
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise _PipeClosedError from None
-
-    # Click names these parameters; neither list depends on the context.
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        command = getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
-        command.epilog = epilog(cmd_name)
-        for name, one in getattr(command, "commands", {}).items():
-            one.epilog = epilog(f"{cmd_name} {name}")
-        return command
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of that name. For an unknown name, the error suggests a similar one."""
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in _COMMANDS:
-            close = get_close_matches(name, _COMMANDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(_COMMANDS)}"
-            raise click.UsageError(f"No such command {name!r}: {hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=epilog(""))
-@click.version_option(package_name="downset")
-def downset() -> None:
-    """Decide when every operator of a trained network runs and where every tensor lives, and make it so."""
 
 
 def main() -> None:
@@ -93,12 +37,12 @@ def main() -> None:
 
     Where JSON was asked for, a command that fails also prints the envelope of its JSON to stdout."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
+    gc.set_threshold(50_000)  # modules and graphs are made of many objects that all live on
     with settled_streams(), answering_signals():
         problem: BaseException | None = None
         try:
-            with in_scratch_folder():
-                downset.main(prog_name="downset", standalone_mode=False)
-                sys.stdout.flush()
+            _run()
+            sys.stdout.flush()
         except (Exception, KeyboardInterrupt, Stopped) as error:
             problem = error
         status = 0
@@ -107,6 +51,17 @@ def main() -> None:
             status = _explain(problem)
         tell("ended", status)
     sys.exit(status)
+
+
+def _run() -> None:
+    """Run the command that was typed. Click takes longer to import than this takes to answer `--version`."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"downset, version {__version__}")
+        return
+    with in_scratch_folder():
+        from downset.commands.group import run
+
+        run()
 
 
 _CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
@@ -160,20 +115,18 @@ def _explain(error: BaseException) -> int:
     """Print one line about an error, and return the exit code."""
     if isinstance(error, DownsetError):
         return _fail(error.code, error.exit_code, str(error), error.found, error.figures, lines=error.lines)
-    if isinstance(error, click.ClickException):
-        return _fail("usage", 2, f"{error.format_message()} (see {_help_of(error)})")
     if isinstance(error, Stopped):  # it has been said
         _print_failure("stopped", 128 + error.number, "stopped", error.found)
         _print_below(error.lines)
         return 128 + error.number
-    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+    if isinstance(error, KeyboardInterrupt):
         print("downset: stopped", file=sys.stderr)
         return _print_failure("stopped", 128 + signal.SIGINT, "stopped")
     if isinstance(error, MemoryError):
         return _fail("limit", 6, "out of memory; give a smaller model or a shorter --time-limit")
     if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
         return _fail("limit", 6, "out of memory; give a smaller model, batch or shape")
-    if isinstance(error, (BrokenPipeError, _PipeClosedError)):
+    if isinstance(error, BrokenPipeError):
         abandon_stdout()
         return 128 + signal.SIGPIPE
     if isinstance(error, OSError):  # what a command reads or writes it reports itself; this is the output being full
@@ -183,18 +136,6 @@ def _explain(error: BaseException) -> int:
     report = write_report(error, sys.argv[1:], __version__)
     where = f"a report is in {report}; please send it to us" if report else "no report could be written"
     return _fail("internal", 70, f"an error of downset itself ({type(error).__name__}: {brief(error, 200)}); {where}")
-
-
-def _help_of(error: click.ClickException) -> str:
-    """The command that prints the help of the command that was typed, subcommands included."""
-    names: list[str] = []
-    context = getattr(error, "ctx", None)
-    while context is not None and context.parent is not None:
-        names.insert(0, str(context.info_name))
-        context = context.parent
-    if not names and sys.argv[1:2] and sys.argv[1] in _COMMANDS:  # click names no context where a value is missing
-        names = [sys.argv[1]]
-    return " ".join(["downset", *names, "--help"])
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -229,8 +170,9 @@ def _print_failure(
     if "--json" not in options:
         return exit_code
     from downset.commands.envelope import print_failure
+    from downset.commands.group import COMMANDS
 
-    kind = arguments[0] if arguments[0] in _COMMANDS else "downset"
+    kind = arguments[0] if arguments[0] in COMMANDS else "downset"
     error: dict[str, Any] = {"code": code, "exit_code": exit_code, "message": _one_line(message)}
     if figures:
         error["figures"] = dict(figures)

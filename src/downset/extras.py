@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 from downset.errors import UnsupportedError
@@ -50,6 +50,8 @@ def installing(extra: str) -> str:
 def requirements_of(extra: str) -> tuple[str, ...]:
     """The requirements of an extra and of the extras that it names, from the metadata of the installed package; empty
     where there are none, as in a source folder that is only on the path."""
+    from importlib import metadata
+
     try:
         stated = metadata.requires("downset") or []
     except metadata.PackageNotFoundError:

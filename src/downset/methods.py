@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal
 
+from downset.budget import DEFAULT_SECONDS, Budget, Clock, check_time_limit, check_work_limit
 from downset.errors import InvalidPlan, UsageError
 
 __all__ = [
@@ -102,7 +102,11 @@ class Method:
         return {setting: value for setting, value in settings.items() if self.takes(setting)}
 
     def __call__(self, *problem: Any, **options: Any) -> Any:
-        """Call the planner and return its result. Raises UsageError for an option that it does not take."""
+        """Call the planner and return its result. One that takes a `clock` has that of a `time_limit_s` (10 s) and a
+        `work_limit` (none) unless it is given. Raises UsageError for an option that it does not take."""
+        if self.takes("clock") and "clock" not in options:
+            limits = options.pop("time_limit_s", DEFAULT_SECONDS), options.pop("work_limit", None)
+            options["clock"] = Budget(*limits).start()
         _check_options(_name_of(self.plan), self, options, settings=())
         return self.plan(*problem, **options)
 
@@ -117,9 +121,12 @@ class Chosen:
     options: Mapping[str, object]
     listed: bool = True
 
-    def __call__(self, *problem: Any, **settings: Any) -> Any:
-        """Plan with the settings that the method takes. Raises UsageError for a result of another type, InvalidPlan for
-        a callable's result that breaks a law or states a bound above its value."""
+    def __call__(self, *problem: Any, clock: Clock | None = None, **settings: Any) -> Any:
+        """Plan with the settings that the method takes: among them are the clock, and its limits as `time_limit_s` and
+        `work_limit`. Raises UsageError for a result of another type, InvalidPlan for a callable's result that breaks a
+        law or states a bound above its value."""
+        if clock is not None:
+            settings |= {"clock": clock, **clock.budget.limits()}
         result = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
         if not isinstance(result, self.contract.returns):
             raise UsageError(
@@ -181,20 +188,6 @@ def check_choice(what: str, value: object, choices: Collection[str]) -> None:
     """Raise UsageError that lists the choices, unless `value` is one of them."""
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")
-
-
-def check_time_limit(seconds: float, name: str = "time_limit_s") -> None:
-    """Raise UsageError for a time limit that is not a number of seconds from 0."""
-    if not isinstance(seconds, Real) or isinstance(seconds, bool):
-        raise UsageError(f"{name} must be a number of seconds, such as 3.0; given {seconds!r}")
-    if not seconds >= 0:
-        raise UsageError(f"{name} must be 0 s or more; given {float(seconds):g}")
-
-
-def check_work_limit(states: int | None) -> None:
-    """Raise UsageError for a work limit that is not a whole number of states from 0, or None."""
-    if states is not None and not (is_whole(states) and states >= 0):
-        raise UsageError(f"work_limit must be a number of states from 0; given {states!r}")
 
 
 def is_whole(value: object) -> bool:

@@ -7,10 +7,12 @@ import pytest
 
 import downset as ds
 from downset.arenas import exact as exact_search
-from downset.arenas.exact import exact
 from downset.arenas.gaps import height
+from downset.arenas.planners import ARENAS
 from downset.errors import InvalidPlan, UsageError
 from downset.results.plans import Found
+
+exact = ARENAS["exact"]
 
 pytestmark = pytest.mark.native
 

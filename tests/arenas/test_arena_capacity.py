@@ -6,12 +6,14 @@ import pytest
 
 from downset.arenas.best import best
 from downset.arenas.check_records import check_placement
-from downset.arenas.exact import exact
-from downset.arenas.exact_objects import exact_objects
 from downset.arenas.gaps import height
 from downset.arenas.plan import plan_arena, plan_shared
+from downset.arenas.planners import ARENAS, SHARED
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.memory.records import Record
+
+exact = ARENAS["exact"]
+exact_objects = SHARED["exact"]
 
 pytestmark = pytest.mark.native
 

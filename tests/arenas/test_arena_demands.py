@@ -14,7 +14,6 @@ from downset.arenas.constrained.conflicts import any_order_conflicts, check_conf
 from downset.arenas.constrained.largest_block import plan_blocks
 from downset.arenas.constrained.textures import TEXTURES, Texture
 from downset.arenas.constrained.waves import place_wave, plan_waves
-from downset.arenas.exact import exact
 from downset.arenas.gaps import height
 from downset.arenas.plan import plan_arena, plan_shared
 from downset.arenas.planners import ARENAS
@@ -25,6 +24,8 @@ from downset.memory.records import Record
 from tests.effort import cases
 from tests.oracles_arena import least_height, meet, partitions
 from tests.strategies import graphs, orders_of, record_sets
+
+exact = ARENAS["exact"]
 
 pytestmark = pytest.mark.native
 

@@ -7,13 +7,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from downset.arenas.check_records import check_placement
-from downset.arenas.exact import exact
 from downset.arenas.gaps import height
+from downset.arenas.planners import ARENAS
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
 from tests.effort import cases
 from tests.oracles_arena import least_height
 from tests.strategies import record_sets
+
+exact = ARENAS["exact"]
 
 pytestmark = pytest.mark.native
 

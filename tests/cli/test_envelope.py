@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from downset.cli import _COMMANDS
+from downset.commands.group import COMMANDS
 from downset.errors import DownsetError
 from downset.tuning.profiles import Key, Profiles
 from tests.every_command import FAILS, SUCCEEDS, write_files
@@ -40,9 +40,9 @@ def schema(name):
 
 
 def test_every_command_is_here():
-    assert set(SUCCEEDS) == set(_COMMANDS)
-    assert {kind for kind, *_ in FAILS} == {*_COMMANDS, "downset"}
-    assert set(schema("envelope")["properties"]["kind"]["enum"]) == {*_COMMANDS, "downset"}
+    assert set(SUCCEEDS) == set(COMMANDS)
+    assert {kind for kind, *_ in FAILS} == {*COMMANDS, "downset"}
+    assert set(schema("envelope")["properties"]["kind"]["enum"]) == {*COMMANDS, "downset"}
 
 
 @pytest.mark.parametrize("kind", list(SUCCEEDS))

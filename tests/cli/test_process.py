@@ -60,7 +60,7 @@ def test_no_output_takes_the_place_of_what_is_printed_to(tmp_path):
 OPENED = """
 import os, sys
 os.closerange(0, 3)
-from downset.process import settled_streams
+from downset.process.command import settled_streams
 with settled_streams():
     file = open(sys.argv[1], "wb")
     for number in range(3):
@@ -139,9 +139,9 @@ def test_signals_are_answered(tmp_path, program, number, to_all):
 def test_what_stops_in_order_has_time_for_it(tmp_path):
     program = """
 import time
-import downset.supervisor
-from downset.process import stopping_in_order
-downset.supervisor._LEAVES_S = 0.1
+import downset.process.supervisor
+from downset.process.command import stopping_in_order
+downset.process.supervisor._LEAVES_S = 0.1
 
 def busy(**_):
     with stopping_in_order(600.0):
@@ -166,7 +166,7 @@ CRASHES = [
     ("os.kill(os.getpid(), 24)", 6, "limit", "the system ended the command (SIGXCPU)"),
     ("os._exit(1)", 5, "unsupported", "a library ended the command (exit code 1); this input"),
     (
-        "from downset.supervisor import tell; tell('ending', 'Ray ended it'); os._exit(1)",
+        "from downset.process.supervisor import tell; tell('ending', 'Ray ended it'); os._exit(1)",
         5,
         "unsupported",
         "Ray ended it",
@@ -254,5 +254,5 @@ def test_an_error_of_our_own_is_one_line_a_report_and_exit_70(run, monkeypatch, 
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("downset.process.tempfile.NamedTemporaryFile", full)
+    monkeypatch.setattr("downset.process.command.tempfile.NamedTemporaryFile", full)
     assert "no report could be written" in run("inspect", "m.onnx")[2]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from downset.cli import downset as command
+from downset.commands.group import downset as command
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError
 from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan

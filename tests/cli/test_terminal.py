@@ -18,8 +18,8 @@ from rich.table import Table
 
 import downset
 from docs_site.pages import leaves
-from downset.cli import _COMMANDS
 from downset.commands.examples import EXAMPLES
+from downset.commands.group import COMMANDS
 from downset.commands.options import print_table
 from downset.commands.serve import _rate
 from downset.results.serving import Served
@@ -49,7 +49,7 @@ def test_a_command_that_is_close_to_none_gets_the_list(fails):
 
 
 def leaf(command):
-    return getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
+    return getattr(importlib.import_module(f"downset.commands.{command.replace('-', '_')}"), command.replace("-", "_"))
 
 
 def test_the_line_of_frames_keeps_to_its_room_and_cuts_no_figure():
@@ -115,7 +115,7 @@ def test_examples_parse(example):
         pass
 
 
-@pytest.mark.parametrize("command", sorted({*EVERY, *_COMMANDS}))
+@pytest.mark.parametrize("command", sorted({*EVERY, *COMMANDS}))
 def test_every_help_has_its_examples_and_the_units(run, command):
     status, out, _ = run(*command.split(), "--help")
     said = " ".join(out.replace("│", " ").split())

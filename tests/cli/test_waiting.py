@@ -14,7 +14,8 @@ import downset as ds
 from downset.commands.stage import _streams_s as streams_s
 from downset.commands.waiting import Waiting, counting, waiting
 from downset.errors import DownsetError
-from downset.fitting.measuring import DECIDING_S, TIMING_S, runs_s
+from downset.fitting.job import FitOptions
+from downset.fitting.measuring import DECIDING_S, TIMING_S, estimate_runs
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of
 from tests.models import branchy_model
@@ -28,7 +29,7 @@ LONG = (
     "formats.shards.write.export_shards",
     "runtimes.compare.compare",
     "reports.inspection.inspect",
-    "fitting.fit.fit",
+    "fitting.fit.fit_model",
     "executor.stage_engine.run_stages",
 )
 """Functions of the package that take long for large models."""
@@ -189,7 +190,8 @@ def test_runs_that_are_expected_are_added_to_the_estimate(monkeypatch, model):
             told.takes_longer(more_s)
             assert screen.shown.wait(60)
     asked, doing, expected = [], [], []
-    monkeypatch.setattr("downset.fitting.fit.runs_s", lambda job, original_s, others, **_: asked.append(others) or 7.0)
+    for module in ("preparing", "measuring"):
+        monkeypatch.setattr(f"downset.fitting.{module}.estimate_runs", lambda *given: asked.append(given[2]) or 7.0)
     ds.fit(model, time_limit_s=2.0, progress=doing.append, takes_longer=expected.append)
     (counted,) = [int(number) for text in doing for number in re.findall(r"running (\d+) candidate", text)]
     assert asked[-1] == counted and expected == [7.0] * len(asked)
@@ -199,13 +201,13 @@ def test_runs_take_as_long_as_those_of_the_original():
     once, tflm, ort = 5.0, SimpleNamespace(sessions=None), SimpleNamespace(sessions=SimpleNamespace(fitted=[0] * 4))
 
     def estimate(target, others, **options):
-        return runs_s(SimpleNamespace(target=target), once, others, **{"deciding": False} | options)
+        return estimate_runs(SimpleNamespace(target=target, options=FitOptions("m", **options)), once, others)
 
     assert estimate(tflm, 3) - estimate(tflm, 2) == pytest.approx(once)
     assert estimate(tflm, 0) == pytest.approx(3 * once + TIMING_S)
     # The original is measured with two settings of a session, and each other file with all of them.
     assert estimate(ort, 3) - estimate(ort, 2) == pytest.approx(2 * once)
-    assert estimate(ort, 3, deciding=True) - estimate(ort, 3) == pytest.approx(DECIDING_S - TIMING_S)
+    assert estimate(ort, 3, slower=1.1) - estimate(ort, 3) == pytest.approx(DECIDING_S - TIMING_S)
 
 
 def test_a_bar_says_the_time_that_is_left_by_the_rounds_that_are_done():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from downset.errors import LimitReached, UnsupportedError
-from downset.process import Stopped
+from downset.process.command import Stopped
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
 

@@ -17,10 +17,10 @@ import onnx
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.node_guard import session_processes
 from downset.distributed.serving.nodes import LOCAL_ADDRESS
+from downset.distributed.serving.ray_fleet import cluster
 from downset.distributed.serving.serve import ServingSettings, run_on
 from downset.errors import UsageError
 from downset.formats.reading import load

@@ -175,7 +175,7 @@ def test_other_users_read_nothing_and_a_crash_leaves_whole_files(tmp_path, monke
 
 
 def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path):
-    program = "import sys; from pathlib import Path; from downset.whole_files import part_beside; "
+    program = "import sys; from pathlib import Path; from downset.process.whole_files import part_beside; "
     program += "part_beside(Path(sys.argv[1])).write_bytes(b'half')"
     subprocess.run([sys.executable, "-c", program, tmp_path / "a"], check=True)
     assert [path.suffix for path in tmp_path.iterdir()] == [".part"]

@@ -9,7 +9,6 @@ import pytest
 
 from downset.distributed.keys import issue_keys, make_authority
 from downset.distributed.serving import nodes
-from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.nodes import (
     LEAST_STORE_BYTES,
     NodeOptions,
@@ -19,6 +18,7 @@ from downset.distributed.serving.nodes import (
     host_and_port,
     start_node,
 )
+from downset.distributed.serving.ray_fleet import cluster
 from downset.errors import UsageError
 
 LONG = "a" * 64

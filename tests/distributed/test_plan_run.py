@@ -5,13 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.plan_run import run_plan
+from downset.distributed.simulated_run import Conditions, Disturbance
 from downset.errors import InvalidPlan
-from downset.pipelines.scheduling.clocks import lone_latency_s
 from downset.pipelines.scheduling.events import TimedBuffer, TimedTask
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
-from downset.pipelines.scheduling.slots import fewest_slots
+from downset.pipelines.scheduling.slots import fewest_slots, lone_latency_s
 from downset.results.pipelines import Turn
 from tests.distributed.plans_of_tasks import plan_of
 from tests.oracles_schedule import run
@@ -28,7 +27,7 @@ def followed(plan, *, frames, arrival_s=None, jitter=0.0, disturbances=()):
         assert (frame, task) not in ran
         ran[frame, task] = (begin, end)
 
-    record = run_plan(plan, plan.schedule, conditions, frames=frames, arrival_s=arrival_s, observe=observe)
+    record = run_plan(plan, conditions, frames=frames, arrival_s=arrival_s, observe=observe)
     return record, ran
 
 

@@ -29,7 +29,7 @@ def started_under(mark):
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes()
-            if b"downset.isolated_worker" not in words and mark.encode() in (folder / "environ").read_bytes():
+            if b"downset.process.worker" not in words and mark.encode() in (folder / "environ").read_bytes():
                 found.append(words)
     return found
 

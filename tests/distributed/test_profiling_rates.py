@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.clusters.toml_file import parse_cluster
-from downset.distributed.profiling import streams
-from downset.distributed.profiling.measure import Effort, Measuring, check_devices, rounds_of_pairs
-from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
-from downset.distributed.profiling.regression import (
+from downset.distributed.profiling import measure
+from downset.distributed.profiling.costs import (
     ComputeSample,
     DeviceRates,
     LinkRates,
@@ -27,7 +25,8 @@ from downset.distributed.profiling.regression import (
     takes_turns,
     with_occupancy,
 )
-from downset.distributed.profiling.streams import seconds_a_message
+from downset.distributed.profiling.measure import Effort, Measuring, check_devices, rounds_of_pairs, seconds_a_message
+from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
 from downset.errors import UsageError
 
 rates = st.floats(1e6, 1e12)
@@ -202,7 +201,7 @@ def test_messages_that_follow_one_another_show_what_each_occupies(monkeypatch, a
     """A link that a message occupies for 2 s, and on which it is under way for 5 s, on a clock of its own; each group
     has one to itself, of which the second is half as fast."""
     now, free, arrives = [0.0], [0.0, 0.0], {}
-    monkeypatch.setattr(streams.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
 
     def send(pair):
         link = pair[0]

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from downset.distributed import fetching
 from downset.distributed.serving import ray_fleet
 from downset.distributed.serving.fleet import DeviceLost
 from downset.errors import UnsupportedError
@@ -40,7 +39,7 @@ class Store:
 def store(monkeypatch):
     def made(needs_s):
         found = Store(needs_s)
-        monkeypatch.setattr(fetching, "optional_library", lambda *_, **__: found)
+        monkeypatch.setattr(ray_fleet, "optional_library", lambda *_, **__: found)
         return found
 
     return made
@@ -49,14 +48,14 @@ def store(monkeypatch):
 @pytest.mark.parametrize("needs_s", [0.0, 0.3, 0.5, 7.25])
 def test_rows_are_sent_once_however_long_they_take(needs_s, store):
     object_store = store(needs_s)
-    assert fetching.fetched("it", lambda: object_store.now < 100.0) == "the object of it"
+    assert ray_fleet.fetched("it", lambda: object_store.now < 100.0) == "the object of it"
     assert object_store.sent_s == needs_s
 
 
 def test_rows_that_nobody_wants_any_more_are_waited_for_no_longer(store):
     object_store = store(60.0)
-    assert fetching.fetched("it", lambda: object_store.now < 3.0) is None
-    assert object_store.now <= 3.0 + fetching._LOOKS_S
+    assert ray_fleet.fetched("it", lambda: object_store.now < 3.0) is None
+    assert object_store.now <= 3.0 + ray_fleet._LOOKS_S
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from downset.distributed.serving.device_program import TensorForm
-from downset.distributed.serving.row_store import RowStore
+from downset.distributed.serving.device_program import RowStore, TensorForm
 from downset.errors import InvalidPlan
 from downset.results.pipelines import Rows
 

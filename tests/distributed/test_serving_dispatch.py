@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.distributed.serving.dispatch import Dispatch
-from downset.distributed.serving.work import RunTables, joined, work_of
+from downset.distributed.serving.dispatch import Dispatch, RunTables, joined, work_of
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.effort import cases

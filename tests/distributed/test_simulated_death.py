@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.distributed.conditions import Conditions
 from downset.distributed.plan_run import run_plan
+from downset.distributed.simulated_run import Conditions
 from downset.distributed.simulator import Disturbance, simulate
-from downset.distributed.task_prices import ends_of
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import chain_problem
 from downset.reports.pipelines import stage_rows
+from downset.results.task_times import ends_of
 
 LINKS = Network("links", 10.0)
 SHARED = Network("shared", 10.0)
@@ -85,7 +85,7 @@ def test_a_dead_transfer_leaves_the_shared_network_to_others():
         ran[frame, task] = (begin, end)
 
     calm = Conditions(4, jitter=0.0, seed=0, disturbances=())
-    run_plan(plan, plan.schedule, calm, frames=9, observe=observe)
+    run_plan(plan, calm, frames=9, observe=observe)
     (handed,) = [k for k, task in enumerate(plan.tasks) if task.transfer and (task.transfer.target == 2)]
     dies_s = sum(ran[4, handed]) / 2
     needs = [k for k, task in enumerate(plan.tasks) if 1 in ends_of(task)]

@@ -7,12 +7,12 @@ import pytest
 
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.distributed.simulator import Disturbance, simulate
-from downset.distributed.task_prices import resources_of, task_seconds
 from downset.errors import InvalidPlan, UsageError
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from downset.results.pipelines import Block, PipelineStage, Resource, Strip, Task, Transfer
+from downset.results.task_times import plan_seconds, resources_of
 from tests.distributed.plans_of_tasks import plan_of
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
@@ -101,11 +101,11 @@ def hand_plan(network, *, devices=None):
 def test_prices_worked_by_hand():
     """a: (8 * 2 + 4 * 3) / 4 + 6 * 2 / 4; b: (8 + 4) / 8 + 6 / 3; 20 bytes at 5 and 0.5 s, a pair at 10 and 0.25 s."""
     plan = hand_plan(Network("links", 5.0, 0.5))
-    assert [task_seconds(plan, task) for task in plan.tasks] == [7 + 3, 1.5 + 2, 4.5]
+    assert plan_seconds(plan) == [7 + 3, 1.5 + 2, 4.5]
     pair = hand_plan(Network("links", 5.0, 0.5, links=(Link((0, 1), 10.0, 0.25),)))
-    assert task_seconds(pair, pair.tasks[2]) == 2.25
+    assert plan_seconds(pair)[2] == 2.25
     paper = replace(plan, comm="paper")
-    assert [task_seconds(paper, task) for task in paper.tasks] == [6.0, 1.5, 4.5]
+    assert plan_seconds(paper) == [6.0, 1.5, 4.5]
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ def test_what_tasks_occupy(network, duplex, computes, sends):
     plan = hand_plan(network, devices=(Device("a", 1.0), Device("b", 1.0, duplex=duplex)))
 
     def named(task):
-        return {f"{resource.kind} {resource.device}" for resource in resources_of(plan, task)}
+        return {f"{resource.kind} {resource.device}" for resource in resources_of(plan.cluster, task)}
 
     assert named(plan.tasks[0]) == computes
     assert named(plan.tasks[2]) == sends
-    assert isinstance(resources_of(plan, plan.tasks[0])[0], Resource)
+    assert isinstance(resources_of(plan.cluster, plan.tasks[0])[0], Resource)
 
 
 def test_a_cluster_that_is_not_the_planned_one_gives_another_period():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from downset import load_cluster, plan_pipeline
-from downset.distributed.serving.spare_frames import LEAST_SPARE_FRAMES, with_spare_frames
+from downset.distributed.serving.deployment import LEAST_SPARE_FRAMES, with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.results.pipelines import Buffer
 from zoo import graph

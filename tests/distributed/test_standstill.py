@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from downset.distributed.serving import driver, standstill
+from downset.distributed.serving import driver, health
+from downset.distributed.serving.health import STANDSTILL_S, Standstill, Wait
 from downset.distributed.serving.run import PipelineRun
-from downset.distributed.serving.standstill import STANDSTILL_S, Standstill, Wait
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.distributed.test_serving_faults import THREE, wait_for
@@ -121,7 +121,7 @@ def stood_still(method, model, tmp_path, caplog):
 
 @pytest.mark.parametrize("method", ["enter", "receive", "compute", "result"])
 def test_the_log_names_the_step_that_a_pipeline_waits_for(method, model, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(standstill, "STANDSTILL_S", 0.4)
+    monkeypatch.setattr(health, "STANDSTILL_S", 0.4)
     with stood_still(method, model, tmp_path, caplog) as (_, stuck):
         wait_for(lambda: any("it waits for" in line and stuck.said in line for line in lines(caplog)))
         stuck.gate.set()
@@ -155,7 +155,7 @@ def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_
 
 def test_the_log_says_that_a_call_keeps_the_driver(model, tmp_path, caplog, monkeypatch):
     """Frames are handed to Ray on the driver's thread: where that does not return, nothing goes on."""
-    monkeypatch.setattr(standstill, "STANDSTILL_S", 0.4)
+    monkeypatch.setattr(health, "STANDSTILL_S", 0.4)
     monkeypatch.setattr(driver, "_BUSY_S", 0.1)
     graph = load(model)
     plan, given = plan_pipeline(graph, THREE), frames_of(graph, 1)

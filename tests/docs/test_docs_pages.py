@@ -11,8 +11,6 @@ import pytest
 
 from downset.clusters.toml_file import load_cluster
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED
-from experiments.rows import load_rows
-from experiments.testbed.figures import groups, page_table
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model, installed_model
 
@@ -128,22 +126,3 @@ def test_how_to_chain_shards(here, run):
         assert listed["outputs"] == ["flat", "joined"]
         for made, whole in zip(names["results"], expected, strict=True):
             np.testing.assert_allclose(made, whole, rtol=1e-4, atol=1e-5)
-
-
-def test_planned_and_measured_in_the_testbed():
-    page, lines = (ROOT / "docs/cluster.md").read_text(), page_table(load_rows("testbed_periods"))
-    off = [abs(int(percent)) for percent in re.findall(r"\(([+-]\d+) %\)", "".join(lines))]
-    assert len(lines) > 6
-    assert "\n".join(lines) in page
-    assert f"\n{sum(one <= 15 for one in off)} of {len(off)} plans are within 15 %" in page
-    methods = {key: by_method for key, by_method in groups(load_rows("testbed_periods")) if key[1] in "48"}
-    period = {(*key, name): row["measured_s"] for key, rows in methods.items() for name, row in rows.items()}
-    for key in methods:
-        exact, pico, single = (period.get((*key, method)) for method in ("exact", "pico", "single"))
-        if key[0] in ("vgg16", "yolov2"):
-            assert exact < single
-        if key[0] == "yolov2_half":
-            assert exact <= single
-        if pico is not None:
-            cells = (("vgg16", "4", "shared"), ("vgg16", "8", "shared"), ("yolov2_half", "4", "shared"))
-            assert (pico > single) == (key in cells)

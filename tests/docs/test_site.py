@@ -232,4 +232,6 @@ def test_programs_and_clusters_of_guides_run(page, tmp_path, monkeypatch):
 
 
 def test_the_hook_knows_every_command():
-    assert {name.split()[0] for name, _ in pages.leaves()} == set(importlib.import_module("downset.cli")._COMMANDS)
+    assert {name.split()[0] for name, _ in pages.leaves()} == set(
+        importlib.import_module("downset.commands.group").COMMANDS
+    )

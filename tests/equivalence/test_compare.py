@@ -82,7 +82,7 @@ def test_swiftnet_with_weights_overwritten_is_found(tmp_path, fails):
 
 def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path, monkeypatch):
     from downset.errors import InvalidPlan
-    from downset.fitting import candidates
+    from downset.fitting import proving
 
     net = TfliteNet(5, dtype="int8", size=8)
     x = net.input(2)
@@ -93,7 +93,7 @@ def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path,
     path = net.save(tmp_path / "m.tflite", [last])
     found = fit(path, time_limit_s=1)
     assert found.shipped != "original" and found.outputs.proven and not found.outputs.telling
-    monkeypatch.setattr(candidates, "prove", lambda *_, **__: Proof(False, reason="so it is said"))
+    monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof(False, reason="so it is said"))
     with pytest.raises(InvalidPlan, match=r"not proven the same \(so it is said\), and the outputs are the same"):
         fit(path, time_limit_s=1)
 

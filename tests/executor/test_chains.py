@@ -13,8 +13,7 @@ from downset.executor.binder import Binder
 from downset.executor.cuda import CudaEngine
 from downset.executor.lane_program import lower
 from downset.formats.reading import load
-from downset.stages.ios import ios
-from downset.stages.lazy import lazy
+from downset.stages.planners import STAGERS
 from downset.stages.prepared import prepare
 from downset.stages.unit_graph import group_units, search_blocks
 from downset.stages.variants import VARIANTS
@@ -26,6 +25,9 @@ from tests.networks import branchy, modules, random_network
 from tests.spatial import execute, spatial_graphs
 from tests.stages.test_stagers import arbitrary
 from zoo import ZOO
+
+ios = STAGERS["ios"]
+lazy = STAGERS["lazy"]
 
 PLANNERS = {"ios": ios, "lazy": lazy}
 SEEDS = range(12)

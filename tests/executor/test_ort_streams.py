@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import downset as ds
-from downset.cli import downset as command
+from downset.commands.group import downset as command
 from downset.results.sessions import SessionSettings
 from downset.runtimes import ort
 from downset.tuning.ort_streams import OPTION, StreamsTimed, stream_names, time_streams

@@ -8,7 +8,7 @@ import pytest
 
 from downset.errors import UsageError
 from downset.formats.records_csv import read_records
-from downset.whole_files import check_output, copy_whole, write_whole
+from downset.process.whole_files import check_output, copy_whole, write_whole
 from tests.models import branchy_model
 
 RECORDS = "id,lower,upper,size\na,0,2,4\nb,1,3,6\nc,2,4,4\n"

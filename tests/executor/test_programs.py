@@ -12,12 +12,14 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.lattice import bits
 from downset.memory.liveness import lifetimes
 from downset.stages.greedy import greedy
-from downset.stages.ios import ios
-from downset.stages.lazy import lazy
+from downset.stages.planners import STAGERS
 from downset.stages.problem import Stage, StageProblem
 from downset.stages.unit_graph import group_units, unit_predecessors
 from tests.stages.test_stagers import arbitrary
 from tests.strategies import graphs
+
+ios = STAGERS["ios"]
+lazy = STAGERS["lazy"]
 
 
 @st.composite

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from downset.pipelines.paper_timing import COMM
+from downset.pipelines.accounting import COMM
 from downset.pipelines.planners import PIPELINERS
 from experiments import rows as committed
 from experiments.frame import run

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from downset.arenas.plan import plan_arena
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes, profile
-from downset.orders.exhaustive import exhaustive
 from downset.orders.plan import plan_order
+from downset.orders.planners import ORDERS
 from experiments.serenity.figure3 import orders_by_peak, walked_peaks
 from experiments.serenity.figure8 import curve
 from experiments.serenity.figure11 import gain
@@ -22,6 +22,8 @@ from tests.plain_graphs import random_graph
 from tests.strategies import graphs, plain_graphs
 from zoo import graph
 from zoo.randwire_cifar import watts_strogatz
+
+exhaustive = ORDERS["exhaustive"]
 
 
 def is_topological(predecessors, steps):

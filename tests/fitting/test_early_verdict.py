@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting import fit as fitting
+from downset.fitting import planning
 from downset.results.sessions import DEFAULT
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.differences import not_compared
@@ -54,7 +55,7 @@ def events(monkeypatch):
     record(litert, "measure", lambda path: f"measured {path}")
     record(ort, "measure_sessions", lambda path, settings: f"measured {path}" if DEFAULT in settings else "others")
     for name in SEARCHES:
-        record(fitting, name, lambda *arguments: "searched")
+        record(planning, name, lambda *arguments: "searched")
     return recorded
 
 

@@ -11,7 +11,7 @@ import pytest
 from downset.equivalence.prove import prove
 from downset.errors import InvalidPlan, LimitReached, UsageError
 from downset.fitting.fit import fit
-from downset.fitting.summary import check_ram
+from downset.fitting.verdict import check_ram
 from downset.formats.firmware import firmware
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite

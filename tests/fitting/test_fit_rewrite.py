@@ -7,7 +7,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from downset.fitting import candidates
+from downset.fitting import proving
 from downset.fitting.fit import fit
 from downset.memory.traffic import off_chip_traffic
 from downset.results.fit import Comparison
@@ -81,7 +81,7 @@ def test_sums_of_quantised_parts_are_made_only_when_asked_and_the_change_is_meas
 def test_a_rewritten_file_that_differs_is_not_shipped(tmp_path, monkeypatch):
     """A rewritten file that differs by more than rounding is refused, and what is shipped instead is equal."""
     path = tflite_model(tmp_path / "m.tflite")
-    monkeypatch.setattr(candidates, "compare_outputs", off_by_a_little(candidates.compare_outputs))
+    monkeypatch.setattr(proving, "compare_outputs", off_by_a_little(proving.compare_outputs))
     result = fit(path, output=tmp_path / "f.tflite", time_limit_s=1)
     assert result.rewrites == () and result.outputs.equal
     assert any("not rewritten" in note for note in result.notes)
@@ -98,7 +98,7 @@ def test_it_is_said_where_litert_computes_something_else(tmp_path, monkeypatch, 
         worst = elsewhere if runtime == "litert" else 0.0
         return Comparison(worst == 0, worst, runtime, largest=100.0)
 
-    monkeypatch.setattr(candidates, "compare_outputs", compared)
+    monkeypatch.setattr(proving, "compare_outputs", compared)
     result = fit(path, time_limit_s=1, inexact=True)
     assert result.rewrites and result.outputs.equal
     notes = [note for note in result.notes if "LiteRT's optimised kernels" in note]
@@ -112,7 +112,7 @@ def off_by_a_little(compare_outputs):
     def compared(first, second, *, runtime, **options):
         found = compare_outputs(first, second, runtime=runtime, **options)
         if runtime == "tflm":
-            return candidates.replace(found, equal=False, max_abs_error=1e-3 * found.largest)
+            return proving.replace(found, equal=False, max_abs_error=1e-3 * found.largest)
         return found
 
     return compared

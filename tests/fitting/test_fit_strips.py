@@ -15,8 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
-from downset.fitting.candidates import Job, PlannedGraph
+from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.offer import fit_command
 from downset.fitting.strips import arithmetic, files_of, search_strips
 from downset.formats.reading import load
@@ -280,7 +281,7 @@ def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path
     graph = load(path)
     ops = tuple(replace(op, name=";".join([f"{'block/' * 30}{at}"] * 4)) for at, op in enumerate(graph.ops))
     graph = replace(graph, ops=ops)
-    job = Job(path, TARGETS["tflm"], None, 0, tmp_path)
+    job = Job(path, TARGETS["tflm"], FitOptions(path), tmp_path)
     plan = PlannedGraph(graph, plan_together(graph, memory="tflm", time_limit_s=1))
     search = search_strips(job, plan, PartialLimits(work_limit=100))
     (file, *_) = files_of(job, search, search.front.least, "strips")
@@ -321,7 +322,7 @@ def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):
     path, shapes = tmp_path / "m.onnx", {"x": (1, 2, 24, 24)}
     graph = helper.make_graph(nodes, "open", *ends, weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    job = Job(path, TARGETS["ort"], shapes, 0, tmp_path)
+    job = Job(path, TARGETS["ort"], FitOptions(path, shapes=shapes), tmp_path)
     planned = load(path, shapes=shapes)
     plan = PlannedGraph(planned, plan_together(planned, memory="ort", time_limit_s=1))
     search = search_strips(job, plan, PartialLimits(work_limit=100))

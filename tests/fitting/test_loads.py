@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
-from downset.fitting.loads import within_in_some_loads
+from downset.fitting.verdict import within_in_some_loads
 from downset.results.fit import Measured
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
 from downset.runtimes.targets import TARGETS
@@ -76,7 +76,7 @@ def with_settings(monkeypatch, fitted):
     """Let `fit` try these settings alone; of the original also the defaults."""
     row = TARGETS["ort"]
     only = replace(row, sessions=replace(row.sessions, fitted=fitted))
-    monkeypatch.setattr("downset.fitting.request.targets_of", lambda suffix: (only,))
+    monkeypatch.setattr("downset.fitting.job.targets_of", lambda suffix: (only,))
 
 
 def check(path, folder, shapes=None, **options):
@@ -145,7 +145,7 @@ def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeyp
             raise UnsupportedError("no ONNX Runtime there")
         return [*[(1, held_bytes)] * (processes - 1), (1, held_bytes + more)]
 
-    monkeypatch.setattr("downset.fitting.loads.ort.program_bytes", ran)
+    monkeypatch.setattr("downset.fitting.proving.ort.program_bytes", ran)
     output = tmp_path / "f.onnx"
     status, said = fit_json(run, path, "--ram", "1MB", "-o", output)
     assert (status, said["ram"]["state"]) == (6, "not known")

@@ -17,8 +17,10 @@ from onnx import TensorProto, helper
 import downset as ds
 from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.extras import onnxruntime_library
-from downset.fitting.candidates import Candidate, Job, PlannedGraph
-from downset.fitting.measuring import front_of, least, note_growth, without_slower
+from downset.fitting.candidates import Candidate, PlannedGraph
+from downset.fitting.choosing import least, without_slower
+from downset.fitting.job import FitOptions, Job
+from downset.fitting.measuring import front_of, growth
 from downset.formats.onnx.metadata import fitted_metadata, write_metadata
 from downset.results.fit import Rewrite
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
@@ -232,7 +234,7 @@ def test_without_a_measurement_no_session_is_written_and_no_file_either(tmp_path
         lambda *given, **named: (
             missing()
             if given[1] == "measure_here"
-            else __import__("downset.isolation").isolation.isolated(*given, **named)
+            else __import__("downset.process.isolation").process.isolation.isolated(*given, **named)
         ),
     )
     with pytest.raises(UnsupportedError, match="no session is written: not measured: no onnxruntime here"):
@@ -282,7 +284,7 @@ def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
 
     row = TARGETS["ort"]
     sessions = replace(row.sessions, processes=processes)
-    job = Job(Path("m.onnx"), replace(row, sessions=sessions), None, 0, Path())
+    job = Job(Path("m.onnx"), replace(row, sessions=sessions), FitOptions("m.onnx"), Path())
     by_default = replace(timed("original", 100, None, 1.0), settings=DEFAULT)
     given = [by_default, timed("slim", 20, None, 2.0), replace(timed("copies", 10, None, 1.0), settings=FITTED[1])]
     assert least(job, given, narrowed).name == "slim"
@@ -304,7 +306,7 @@ def test_with_more_memory_the_file_is_chosen_by_its_process_among_those_that_fit
     grown = {"large": 20 * mib, "middle": 30 * mib, "small": 60 * mib}
     row = TARGETS["ort"]
     sessions = replace(row.sessions, processes=lambda pairs, **_: [grown[path.name] for path, _ in pairs])
-    job = Job(Path("m.onnx"), replace(row, sessions=sessions), None, 0, Path())
+    job = Job(Path("m.onnx"), replace(row, sessions=sessions), FitOptions("m.onnx"), Path())
     given = [
         replace(timed(name, held, None, 1.0), settings=replace(FILE_ORDER, name=name))
         for name, held in (("large", 90), ("middle", 60), ("small", 40))
@@ -323,8 +325,8 @@ def test_a_process_that_grows_more_is_told(grown, told):
         return SessionTaken(name, FILE_ORDER, 1, 1, None if process is None else process * mib)
 
     rows = (row("original", 60), row("original", 30 if grown != 33 else 32), row("strips", 60), row("strips", grown))
-    assert [note[: len(told[0]) if told else 0] for note in note_growth(rows)] == told
-    assert note_growth(rows[:2]) == []
+    assert [note[: len(told[0]) if told else 0] for note in growth(rows)] == told
+    assert growth(rows[:2]) == []
 
 
 @pytest.mark.parametrize("count", range(1, 14))

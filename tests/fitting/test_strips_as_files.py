@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.fitting.candidates import Job, PlannedGraph, arena_as_placed
+from downset.fitting.candidates import PlannedGraph, arena_as_placed
 from downset.fitting.fit import fit
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.strips import StripSearch, cheapest_within, files_of, search_strips
 from downset.formats.reading import load
 from downset.graph.core import Graph
@@ -42,7 +43,7 @@ def networks(draw) -> Graph:
 
 def searched(graph: Graph, work: int, share: float | None, memory: MemoryName = "tflm") -> tuple[Job, StripSearch]:
     target = replace(TARGETS["tflm"], memory=memory)
-    job = Job(Path("m.tflite"), target, None, 0, Path(), time_limit_s=math.inf, work_limit=work)
+    job = Job(Path("m.tflite"), target, FitOptions("m.tflite", time_limit_s=math.inf, work_limit=work), Path())
     plan = PlannedGraph(graph, plan_together(graph, memory="tflm", work_limit=1000, time_limit_s=math.inf))
     return job, search_strips(job, plan, PartialLimits(share, work_limit=work, time_limit_s=math.inf))
 
@@ -84,7 +85,7 @@ def test_the_cheapest_file_that_fits_is_found_although_its_price_is_higher(tmp_p
     what a file takes is known before it runs, up to alignments."""
     runtime = pytest.importorskip("downset.runtimes.tflm")
     path = VWW if VWW.exists() else network(tmp_path / "m.tflite")
-    job = Job(path, TARGETS["tflm"], None, 0, tmp_path, time_limit_s=math.inf, work_limit=300)
+    job = Job(path, TARGETS["tflm"], FitOptions(path, time_limit_s=math.inf, work_limit=300), tmp_path)
     graph = load(path)
     before = arena_as_placed(graph, range(len(graph.ops)), job.target, 60)
     beside = runtime.measure(path).total_bytes - before.arena_bytes

@@ -12,8 +12,9 @@ from downset.commands.arena import arena as arena_command
 from downset.commands.fit import fit as fit_command
 from downset.commands.verify import verify as verify_command
 from downset.errors import UnsupportedError, UsageError
-from downset.fitting.candidates import Candidate, Job, PlannedGraph
-from downset.fitting.fit import RewriteName, fit
+from downset.fitting.candidates import Candidate, PlannedGraph
+from downset.fitting.fit import fit
+from downset.fitting.job import FitOptions, Job, RewriteName
 from downset.fitting.measuring import measure
 from downset.formats.reading import READERS, FileReader
 from downset.formats.writing import WRITERS, FileWriter
@@ -100,7 +101,7 @@ def job(tmp_path):
             raise UnsupportedError(f"cannot run {path.name}")
         return Taken({"total_bytes": len(path.name)})
 
-    return Job(tmp_path / "m.onnx", replace(TARGETS["ort"], measure=ask, sessions=None), None, 0, tmp_path)
+    return Job(tmp_path / "m.onnx", replace(TARGETS["ort"], measure=ask, sessions=None), FitOptions(tmp_path), tmp_path)
 
 
 def rewritten(name):
@@ -110,26 +111,25 @@ def rewritten(name):
 def test_measure_returns_what_it_measured_and_changes_nothing(job):
     first, second = Candidate("original", Path("four"), 5), Candidate("optimised", Path("eleven"), 5)
     given = [first, second]
-    measured, notes = measure(replace(job, target=replace(job.target)), given)
+    measured = measure(replace(job, target=replace(job.target)), given)
     assert given == [first, second]
     assert first.measured is None
     assert [candidate.measured for candidate in measured] == [{"total_bytes": 4}, {"total_bytes": 6}]
     assert [replace(candidate, measured=None) for candidate in measured] == given
-    assert notes == []
+    assert job.notes.lines == []
     with pytest.raises(FrozenInstanceError):
         first.measured = {}
     with pytest.raises(FrozenInstanceError):
-        job.seed = 1
-    assert measure(replace(job, target=replace(job.target, measure=None)), given) == (given, [])
+        job.path = Path()
+    assert measure(replace(job, target=replace(job.target, measure=None)), given) == given
 
 
 def test_measures_are_all_or_none_and_a_rewritten_file_that_does_not_run_is_left_out(job):
     first = Candidate("original", Path("four"), 5)
-    measured, notes = measure(job, [first, rewritten("broken")])
+    measured = measure(job, [first, rewritten("broken")])
     assert [candidate.name for candidate in measured] == ["original"]
-    assert notes == ["the broken file is left out: cannot run broken"]
+    assert job.notes.lines == ["the broken file is left out: cannot run broken"]
     given = [first, rewritten("broken"), Candidate("order", Path("lost"), 5)]
-    assert measure(job, given) == (
-        given,
-        ["the broken file is left out: cannot run broken", "not measured: cannot run lost"],
-    )
+    assert measure(job, given) == given
+    assert job.notes.lines == ["the broken file is left out: cannot run broken", "not measured: cannot run lost"]
+    assert job.notes.not_measured == "cannot run lost"

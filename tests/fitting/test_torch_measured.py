@@ -9,8 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import downset as ds  # noqa: E402
-from downset.fitting.candidates import Candidate, Job  # noqa: E402
-from downset.fitting.measuring import least  # noqa: E402
+from downset.fitting.candidates import Candidate  # noqa: E402
+from downset.fitting.choosing import least  # noqa: E402
+from downset.fitting.job import FitOptions, Job  # noqa: E402
 from downset.formats.torch import effects  # noqa: E402
 from downset.formats.torch.effects import earlier_calls, written_names  # noqa: E402
 from downset.formats.torch.program import TorchCall, TorchValue  # noqa: E402
@@ -73,7 +74,7 @@ def test_a_plan_counts_what_kernels_hold(tmp_path):
 def test_of_files_that_measure_the_same_the_original_ships(tmp_path):
     original = Candidate("original", tmp_path / "a", 100, measured={"total_bytes": 7})
     order = Candidate("order", tmp_path / "b", 50, measured={"total_bytes": 7})
-    job = Job(tmp_path / "a.pt2", TARGETS["torch"], None, 0, tmp_path)
+    job = Job(tmp_path / "a.pt2", TARGETS["torch"], FitOptions("a.pt2"), tmp_path)
     assert least(job, [original, order], lambda item: item) is original
     less = Candidate("order", tmp_path / "b", 200, measured={"total_bytes": 6})
     assert least(job, [original, less], lambda item: item) is less

@@ -5,7 +5,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from downset.errors import UnsupportedError, UsageError
-from downset.fitting.int8 import as_int8, int8_note
+from downset.fitting.preparing import as_int8, int8_note
 from downset.formats.reading import load
 from downset.formats.tflite.int8_form import fault, thresholds, uses_uint8, write_int8_form
 from tests.tflite_net import TfliteNet
@@ -50,12 +50,12 @@ def test_every_value_is_less_by_128(tmp_path):
     """Outputs and all tensors inside, in LiteRT, on three inputs."""
     path = uint8_network(tmp_path / "m.tflite")
     assert uses_uint8(path)
-    made, (note,) = as_int8(path, tmp_path / "int8")
+    made, note = as_int8(path, tmp_path / "int8")
     assert "bit for bit, on 3 inputs" in note
     before, after = load(path), load(made)
     assert {tensor.dtype for tensor in after.tensors if tensor.role != "constant"} == {"int8"}
     assert [tensor.name for tensor in before.tensors] == [tensor.name for tensor in after.tensors]
-    assert int8_note(made) == (False, [])
+    assert int8_note(made) == (False, "")
     with pytest.raises(UsageError, match="does not compute on uint8"):
         as_int8(made, tmp_path / "again")
 
@@ -96,7 +96,7 @@ def test_what_int8_would_round_otherwise_is_refused(tmp_path, change, reason):
     with pytest.raises(UnsupportedError, match=reason):
         write_int8_form(path, tmp_path / "w.tflite")
     assert not (tmp_path / "w.tflite").exists()
-    assert "has no exact int8 form" in int8_note(path)[1][0]
+    assert "has no exact int8 form" in int8_note(path)[1]
 
 
 @pytest.mark.parametrize("scale", [0.00371, 0.0478, 0.9, 1.7])

@@ -9,7 +9,8 @@ import downset
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.formats.onnx import inference
 from downset.formats.reading import load
-from downset.isolation import limits, parsed, stop_parser
+from downset.process.isolation import parsed
+from downset.process.limits import limits
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,6 @@ def test_each_state_of_a_file_is_read_there_once(tmp_path, first):
 def test_a_crash_there_is_an_error_here(tmp_path, monkeypatch):
     path = branchy_model(tmp_path / "m.onnx")
     inference._tried.cache_clear()
-    stop_parser()  # a new one finds the module of the tests
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(inference, "__name__", "tests.workers")
     for read in (downset.load, downset.fit):

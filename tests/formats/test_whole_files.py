@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from downset import whole_files
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.formats.shards.write import ShardBlock, write_shards
-from downset.whole_files import copy_whole, part_beside, write_whole
+from downset.process import whole_files
+from downset.process.whole_files import copy_whole, part_beside, write_whole
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def test_a_link_is_written_through(tmp_path):
 
 
 def test_what_dead_processes_left_is_removed_and_nothing_else(tmp_path):
-    program = "import sys; from pathlib import Path; from downset.whole_files import part_beside; "
+    program = "import sys; from pathlib import Path; from downset.process.whole_files import part_beside; "
     program += "part_beside(Path(sys.argv[1])).write_bytes(b'')"
     subprocess.run([sys.executable, "-c", program, tmp_path / "a"], check=True)
     (dead,) = tmp_path.iterdir()
@@ -86,7 +86,7 @@ def test_what_dead_processes_left_is_removed_and_nothing_else(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from downset import whole_files
+from downset.process import whole_files
 from tests.formats.test_whole_files import export
 
 left = int(sys.argv[2])

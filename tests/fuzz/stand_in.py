@@ -11,8 +11,8 @@ from typing import Any
 
 from downset.cli import main
 from downset.distributed.profiling import joined, measure
+from downset.distributed.profiling.costs import DeviceRates, LinkRates
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
-from downset.distributed.profiling.regression import DeviceRates, LinkRates
 
 __all__ = ["joined_cluster", "measure_cluster", "without_devices"]
 

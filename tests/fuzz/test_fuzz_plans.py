@@ -10,7 +10,7 @@ import pytest
 
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.clusters.toml_file import parse_cluster
-from downset.distributed.serving.cluster import cluster
+from downset.distributed.serving.ray_fleet import cluster
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError, InvalidPlan, UsageError
 from downset.formats.plan_json import decode_plan, encode_plan

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from downset import isolation
 from downset.distributed.profiling import joined, measure
 from downset.fitting.fit import fit
 from downset.formats.reading import load
+from downset.process import isolation
 from downset.tuning.profiles import Profiles
 from tests import hostile_files
 from tests.effort import LONG

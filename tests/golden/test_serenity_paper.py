@@ -7,14 +7,17 @@ import math
 
 import pytest
 
+from downset.budget import Budget
 from downset.memory.liveness import OrderProblem, Storage, order_problem
 from downset.orders.plan import plan_order
+from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
-from downset.orders.serenity import serenity
 from experiments.serenity.figure3 import orders_by_peak
 from experiments.serenity.swiftnet import part
 from experiments.serenity.table2 import as_problem, divided_nodes, partial_convolutions
 from zoo import graph
+
+serenity = ORDERS["serenity"]
 
 
 def figure_16(nodes):
@@ -90,7 +93,8 @@ def test_the_order_of_least_peak_need_not_be_the_one_of_least_arena():
     network = graph("swiftnet_cell_a", weights=False, fused=True)
     order = plan_order(network, memory="serenity")
     problem = order_problem(network, "serenity")
-    others = alternatives(problem, order.steps, order.peak_bytes, count=40, seed=1, time_limit_s=60.0)
+    clock = Budget(60.0, seed=1).start()
+    others = alternatives(problem, order.steps, order.peak_bytes, clock=clock, count=40)
     arenas = {
         plan_arena(lifetimes(network, steps, "serenity").records, method="greedy_in_order").arena_bytes
         for steps in others

@@ -9,7 +9,7 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.graph.cost import macs, row_form, segment_macs, whole_macs
 from downset.graph.row_form import equal_strips, needed
 from downset.pipelines.network import block_units
-from downset.pipelines.pieces.problem import piece_problem
+from downset.pipelines.pieces import piece_problem
 from tests.intervals import input_interval
 from zoo import ZOO, counts, graph
 

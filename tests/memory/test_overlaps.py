@@ -16,7 +16,6 @@ from downset.errors import InvalidPlan
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.graph.core import Graph, Op, Tensor
-from downset.isolation import reusing
 from downset.memory.liveness import lifetimes, live_bytes, order_problem, peak_bytes, transient_bytes
 from downset.memory.overlaps import KERNELS, TABLE, geometry, lag_bytes, least_lag, walk_of
 from downset.memory.records import align_up
@@ -359,8 +358,7 @@ def test_tflite_micro_runs_the_widest_overlaps(tmp_path):
 
     for less in (0, 16):
         export_tflite(tmp_path / f"{less}.tflite", graph, steps, offsets=offsets(less), kernels="reference")
-    with reusing():
-        plain, wide, wrong = (measure(tmp_path / f"{name}.tflite", steps=1).outputs for name in ("plain", 0, 16))
+    plain, wide, wrong = (measure(tmp_path / f"{name}.tflite", steps=1).outputs for name in ("plain", 0, 16))
     assert all(np.array_equal(one, other) for one, other in zip(plain, wide, strict=True))
     assert any(not np.array_equal(one, other) for one, other in zip(plain, wrong, strict=True))
     assert sum(one.size > 1 and len(np.unique(one)) > 2 for one in plain) > 15

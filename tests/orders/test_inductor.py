@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from torch._inductor import memory
 
 from downset.memory.liveness import order_problem, peak_bytes
-from downset.orders.inductor import HEURISTICS, inductor
+from downset.orders.inductor import HEURISTICS
+from downset.orders.planners import ORDERS
 from tests.effort import cases
 from tests.plain_graphs import random_graph
 from tests.strategies import plain_graphs
+
+inductor = ORDERS["inductor"]
 
 
 class Thing(SimpleNamespace):

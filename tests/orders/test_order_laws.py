@@ -1,5 +1,6 @@
 """Every order planner against the dynamic programme over all downsets, under every memory model."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,26 +8,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset import lattice, native
+from downset.budget import Budget
 from downset.errors import LimitReached, UsageError
 from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.alternatives import alternatives
 from downset.orders.bound import closure_bound, pair_bound
 from downset.orders.check import verify_order, verify_steps
-from downset.orders.exhaustive import exhaustive
-from downset.orders.greedy import greedy, greedy_steps
+from downset.orders.greedy import greedy_steps
 from downset.orders.native_form import native_problem
-from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
 from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
 from downset.orders.searches import MANY, OrderSearches
-from downset.orders.serenity import serenity
 from tests.effort import cases
 from tests.orders.oracles import beam as beam_oracle
 from tests.orders.oracles import bounds as bound_oracle
 from tests.orders.oracles.best_first import BestFirst
 from tests.strategies import graphs, orders_of, wide_problems
+
+exhaustive = ORDERS["exhaustive"]
+greedy = ORDERS["greedy"]
+optimal = ORDERS["optimal"]
+serenity = ORDERS["serenity"]
 
 pytestmark = pytest.mark.native
 
@@ -123,7 +127,7 @@ def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
 def test_the_compiled_greedy_is_that_of_its_oracle(problem, backward):
     steps = native.compiled.greedy(compiled(problem, backward), 10.0, MANY)
     space = SearchSpace(problem, backward=backward)
-    assert tuple(steps) == space.given_order(greedy_steps(space, float("inf")))
+    assert tuple(steps) == space.given_order(greedy_steps(space, Budget(math.inf).start()))
     assert backward or tuple(steps) == greedy(problem).solution
     verify_steps(problem.predecessors, steps)
 
@@ -230,7 +234,8 @@ def test_alternatives_are_other_orders_within_the_budget(data):
     problem = data.draw(wide_problems())
     start = optimal(problem).solution
     budget = SearchSpace(problem).peak(start) + data.draw(st.integers(0, 5))
-    found = alternatives(problem, start, budget, count=5, seed=data.draw(st.integers(0, 3)))
+    clock = Budget(seed=data.draw(st.integers(0, 3))).start()
+    found = alternatives(problem, start, budget, clock=clock, count=5)
     assert len(set(found)) == len(found)
     for steps in found:
         verify_steps(problem.predecessors, steps)

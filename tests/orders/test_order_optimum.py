@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.check import verify_steps
-from downset.orders.exhaustive import exhaustive
-from downset.orders.optimal import optimal
-from downset.orders.serenity import serenity
+from downset.orders.planners import ORDERS
 from tests.effort import cases
 from tests.strategies import graphs
+
+exhaustive = ORDERS["exhaustive"]
+optimal = ORDERS["optimal"]
+serenity = ORDERS["serenity"]
 
 pytestmark = pytest.mark.native
 

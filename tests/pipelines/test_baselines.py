@@ -18,6 +18,7 @@ from downset.pipelines.layerwise import layerwise
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.optimal_fused import optimal_fused
 from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.single import single
 from downset.pipelines.strips import equal_rows, proportional_rows, tiles
@@ -37,7 +38,7 @@ def seconds(problem, drafts, *, comm="paper"):
 
 
 def test_layerwise_splits_every_layer_by_speed_and_gathers_it():
-    problem = chain_problem([(10, 3, 1, 4)] * 3, rows=24, row_bytes=4)
+    problem = PricedChain(chain_problem([(10, 3, 1, 4)] * 3, rows=24, row_bytes=4))
     (stage,) = stages_of(problem, CLUSTER, layerwise(problem, CLUSTER).stages, comm="resources")
     assert [(block.start, block.stop) for block in stage.blocks] == [(0, 1), (1, 2), (2, 3)]
     for block in stage.blocks:
@@ -53,7 +54,7 @@ def test_layerwise_splits_every_layer_by_speed_and_gathers_it():
 def test_early_fused_is_a_grid_of_equal_tiles_then_one_device():
     assert [grid_of(count) for count in (1, 2, 4, 6, 8, 7)] == [(1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (7, 1)]
     network = graph("vgg16", weights=False, classifier=False, image=64)
-    problem = split_problem(network, block_units(network))
+    problem = PricedChain(split_problem(network, block_units(network)))
     cluster = Cluster(tuple(Device(f"d{k}", 1e9) for k in range(8)), Network("links", 1e7))
     first, rest = early_fused(problem, cluster, fused=4).stages[0].splits
     assert (first.start, first.stop, rest.start, rest.stop) == (0, 4, 4, problem.cuts)
@@ -61,8 +62,11 @@ def test_early_fused_is_a_grid_of_equal_tiles_then_one_device():
         (8 * row, 8 * row + 8, (16 * column, 16 * column + 16)) for row in range(4) for column in range(2)
     }
     assert len(rest.tiles) == 1
-    chosen = early_fused(problem, cluster, comm="paper").stages
-    of_all = [early_fused(problem, cluster, comm="paper", fused=count).stages for count in range(1, problem.cuts + 1)]
+    chosen = early_fused(problem, cluster, accounting=Accounting("paper")).stages
+    of_all = [
+        early_fused(problem, cluster, accounting=Accounting("paper"), fused=count).stages
+        for count in range(1, problem.cuts + 1)
+    ]
     periods = [period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))[0] for drafts in of_all]
     assert period_and_latency(cluster, stages_of(problem, cluster, chosen, comm="paper"))[0] == min(periods)
 
@@ -75,13 +79,13 @@ def test_nobody_is_asked_when_there_is_a_plan_and_no_time(monkeypatch):
         return single(problem, cluster)
 
     (problem,) = chains(1)
-    best = Incumbents(PlanRequest(problem, CLUSTER, Accounting(), time_limit_s=100.0))
+    best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), 100.0)
     best.ask([Method(slow), Method(single)])
     assert asked and not best.late
     monkeypatch.setattr(incumbents, "_LEAST_S", 0.0)
     for known in (False, True):
         asked.clear()
-        best = Incumbents(PlanRequest(problem, CLUSTER, Accounting(), time_limit_s=0.0))
+        best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), 0.0)
         best.ask([Method(single), Method(slow)] if known else [Method(slow)])
         assert (bool(asked), best.late) == (not known, known)
         assert best.drafts

@@ -12,19 +12,21 @@ import pytest
 from onnx import TensorProto, helper
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.distributed.conditions import Conditions
 from downset.distributed.plan_run import run_plan
+from downset.distributed.simulated_run import Conditions
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached
 from downset.formats.reading import load
 from downset.pipelines import buffers
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.judging import judged
 from downset.pipelines.memory import MemoryCount
 from downset.pipelines.network import split_problem
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.prices import PricedChain
 from downset.results.pipelines import DeviceMemory
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
@@ -113,7 +115,7 @@ def four_workers(memory=None, **network):
 
 
 def counted(graph, cluster, *, leader, window):
-    problem = split_problem(graph, [range(len(graph.ops))])
+    problem = PricedChain(split_problem(graph, [range(len(graph.ops))]))
     accounting = Accounting(source=4, sink=5, window=window)
     rows = problem.segment(0, 1).rows
     tiles = tuple(Tile(k, rows * k // 4, rows * (k + 1) // 4) for k in range(4))
@@ -232,7 +234,7 @@ def ran(plan, *, frames, jitter):
         times[frame, task] = (begin, end)
 
     conditions = Conditions(len(plan.cluster.devices), jitter=jitter, seed=0, disturbances=())
-    run_plan(plan, plan.schedule, conditions, frames=frames, observe=observe)
+    run_plan(plan, conditions, frames=frames, observe=observe)
     return times
 
 

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from downset.distributed.conditions import Conditions
 from downset.distributed.plan_run import run_plan
+from downset.distributed.simulated_run import Conditions
 from downset.errors import InvalidPlan
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
@@ -98,7 +98,7 @@ def simulated(plan, frames):
     """{(frame, task): (begin, end)} of a run of the simulator."""
     times = {}
     conditions = Conditions(len(plan.cluster.devices), jitter=2.0, seed=0, disturbances=())
-    run_plan(plan, plan.schedule, conditions, frames=frames, observe=lambda *ran: times.__setitem__(ran[:2], ran[2:]))
+    run_plan(plan, conditions, frames=frames, observe=lambda *ran: times.__setitem__(ran[:2], ran[2:]))
     return times
 
 

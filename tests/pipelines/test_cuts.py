@@ -13,8 +13,7 @@ from downset.lattice import bits
 from downset.pipelines import network
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.network import pipeline_chain, priced_chain
-from downset.pipelines.pieces.problem import piece_problem
-from downset.pipelines.pieces.search import pieces
+from downset.pipelines.pieces import piece_problem, pieces
 from tests.effort import cases
 from tests.spatial import Builder, spatial_graphs
 from zoo import graph as zoo

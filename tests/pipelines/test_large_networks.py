@@ -15,7 +15,7 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.graph.cost import row_form
 from downset.joint.check import verify
 from downset.pipelines import buffers, memory
-from downset.pipelines.best_fit import best_fit
+from downset.pipelines.memory import best_fit
 from downset.pipelines.network import UnitChain, block_units, priced_chain, split_problem
 from downset.pipelines.plan import plan_pipeline
 from tests.cluster_toml import cluster_toml

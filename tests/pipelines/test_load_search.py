@@ -6,16 +6,18 @@ from random import Random
 import pytest
 
 from downset.clusters.model import Cluster, Device, Link
-from downset.pipelines import load_search
+from downset.pipelines import set_search
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.load_search import load_s, search_by_loads
+from downset.pipelines.judging import load_s
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import joined
 from tests.effort import cases
 from tests.oracles_loads import Loads
 from tests.pipeline_generators import KINDS, faster, random_setting
 from tests.pipelines.oracles.loads import least_load
+from tests.pipelines.searches import by_loads
 
 pytestmark = pytest.mark.native
 
@@ -35,7 +37,7 @@ def test_the_least_load_of_all_plans(kind):
     plans, met, count = 0, 0, cases(1000)
     for seed, _, problem, cluster, accounting in settings(kind, count, rows=6):
         least, enumerated = Loads(problem, cluster, accounting.source, accounting.sink).least()
-        found = search_by_loads(problem, cluster, accounting)
+        found = by_loads(problem, cluster, accounting)
         plans += enumerated
         assert found.bound_s <= least * ABOUT, seed
         ends = {accounting.source, accounting.sink} - {None}
@@ -57,7 +59,7 @@ def test_the_search_is_its_python_twin(kind):
         banned = (start, random.randint(start + 1, problem.cuts), 0)
         alike = {k for k, device in enumerate(cluster.devices) if device.speed == cluster.devices[0].speed}
         for forbidden in (frozenset(), frozenset((*banned[:2], k) for k in alike)):
-            found = search_by_loads(problem, cluster, accounting, forbidden=forbidden, time_limit_s=60.0)
+            found = by_loads(problem, cluster, accounting, forbidden=forbidden, seconds=60.0)
             least = least_load(problem, cluster, accounting, forbidden)
             assert found.bound_s <= least * ABOUT, seed
             assert found.period_s == pytest.approx(least, rel=1e-7) or not found.finished, seed
@@ -70,7 +72,7 @@ def test_plans_are_scheduled_at_the_bound_of_the_search_and_no_method_is_below_i
         names = [None if end is None else cluster.devices[end].name for end in (accounting.source, accounting.sink)]
         options = {"source": names[0], "sink": names[1]}
         plan = plan_pipeline(problem, cluster, **options)
-        searched = search_by_loads(problem, cluster, accounting)
+        searched = by_loads(problem, cluster, accounting)
         assert plan.period_s <= searched.period_s * ABOUT or not plan.evidence.proven, seed
         if plan.evidence.proven:
             assert plan.evidence.bound == plan.period_s <= searched.period_s * ABOUT, seed
@@ -120,13 +122,15 @@ def better(random, problem, cluster, accounting):
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_of_a_resource_never_lengthens_the_period(kind):
     for seed, random, problem, cluster, accounting in settings(kind, cases(150), devices=4, rows=9, layers=4):
-        found = search_by_loads(problem, cluster, accounting)
+        found = by_loads(problem, cluster, accounting)
         if not found.finished:
             continue
         for what, more, roomy in better(random, problem, cluster, accounting):
-            assert search_by_loads(more, roomy, accounting).bound_s <= found.period_s * (1 + 1e-9), (seed, what)
-        coarse = joined(problem, sorted({0, problem.cuts, *random.sample(range(problem.cuts), problem.cuts // 2)}))
-        assert found.period_s <= search_by_loads(coarse, cluster, accounting).period_s * (1 + 1e-9), seed
+            assert by_loads(more, roomy, accounting).bound_s <= found.period_s * (1 + 1e-9), (seed, what)
+        coarse = PricedChain(
+            joined(problem.problem, sorted({0, problem.cuts, *random.sample(range(problem.cuts), problem.cuts // 2)}))
+        )
+        assert found.period_s <= by_loads(coarse, cluster, accounting).period_s * (1 + 1e-9), seed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,12 +141,12 @@ def test_rounded_speeds_give_plans_and_bounds(monkeypatch, kind):
         if seed % 4:  # devices that differ in more than speed are never taken as alike
             plain = tuple(replace(device, duplex=None, bytes_per_s=None, alpha_of={}) for device in cluster.devices)
             cluster, accounting = Cluster(plain, cluster.network), Accounting()
-        whole = search_by_loads(problem, cluster, accounting)
+        whole = by_loads(problem, cluster, accounting)
         with monkeypatch.context() as few:
-            few.setattr(load_search, "MANY", 5)
-            few.setattr(load_search, "ROUNDED", (3, 5))
-            few.setattr(load_search, "TOO_MANY", 5 if seed % 2 else 1 << 16)
-            found = search_by_loads(problem, cluster, accounting)
+            few.setattr(set_search, "_MANY", 5)
+            few.setattr(set_search, "_ROUNDED", (3, 5))
+            few.setattr(set_search, "_TOO_MANY", 5 if seed % 2 else 1 << 16)
+            found = by_loads(problem, cluster, accounting)
         assert found.bound_s <= whole.period_s * ABOUT, seed
         assert found.period_s >= whole.bound_s * (1 - 1e-7), seed
         if found.stages:

@@ -9,13 +9,12 @@ import pytest
 from downset import load, plan_pipeline, simulate
 from downset.clusters.model import Cluster, Device, Link, MessageCosts, Network, ProcessorCost
 from downset.distributed.serving.planning import slowed
-from downset.distributed.task_prices import plan_seconds
 from downset.errors import InvalidPlan
 from downset.pipelines.check import verify_pipeline, verify_without_graph
-from downset.pipelines.message_guides import message_guides
+from downset.pipelines.exact import message_guides
 from downset.pipelines.tasks import timed_tasks
-from downset.reports.pipelines import plan_seconds as reported_seconds
 from downset.results.pipelines import Block, PipelineStage, Strip, Task, Transfer
+from downset.results.task_times import plan_seconds
 from tests.distributed.plans_of_tasks import plan_of
 from tests.models import branchy_model
 from tests.oracles_loads import Loads
@@ -65,7 +64,6 @@ def test_prices_worked_by_hand(network, a, b):
     wanted = [3 + a * 3 / 4, 1.0, 1 + a / 4, 2.0, 2 + b]
     for found in (
         plan_seconds(plan),
-        reported_seconds(plan),
         [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
     ):
         assert found == pytest.approx(wanted)
@@ -99,7 +97,6 @@ def test_devices_pay_for_the_messages_of_others(network, others):
     wanted = [3 + a, 1.0, 1.0, 2.0, 2 + b, 3 + c * 3 / 4, 1 + c / 4]
     for found in (
         plan_seconds(plan),
-        reported_seconds(plan),
         [task.seconds for task in timed_tasks(plan.cluster, plan)[0]],
     ):
         assert found == pytest.approx(wanted)

@@ -9,12 +9,13 @@ import pytest
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.clusters.toml_file import load_cluster
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Split, StageDraft
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.pico import pico
 from downset.pipelines.plan import plan_pipeline
-from downset.pipelines.problem import price
+from downset.pipelines.prices import PricedChain, price
 from downset.pipelines.strips import equal_rows, tiles
 from tests.pipeline_generators import random_chain, random_graph
 from zoo import graph
@@ -87,11 +88,11 @@ def test_pico_is_the_printed_algorithm(seed):
     problem = random_chain(random, rows=16) if seed % 2 else random_graph(random, units=5, rows=16)
     devices = tuple(Device(f"d{k}", random.choice([10.0, 20.0, 30.0, 50.0])) for k in range(random.randint(1, 5)))
     cluster = Cluster(devices, Network("links", random.choice([1.0, 20.0, 1e6])))
-    stages = stages_of(problem, cluster, pico(problem, cluster, comm="paper").stages, comm="paper")
+    stages = stages_of(problem, cluster, pico(problem, cluster, accounting=Accounting("paper")).stages, comm="paper")
     latency = period_and_latency(cluster, stages)[1]
     for limit in (None, latency * 0.9, latency * 0.6):
         expected = printed(problem, cluster, math.inf if limit is None else limit)
-        found = of(pico(problem, cluster, comm="paper", max_latency_s=limit).stages)
+        found = of(pico(problem, cluster, accounting=Accounting("paper", max_latency_s=limit)).stages)
         for (i, j, devices_), (first, last, wanted) in zip(found, expected, strict=True):
             assert (i, j) == (first, last)
             assert devices_ <= wanted  # a device whose strip has no row is left out
@@ -100,8 +101,8 @@ def test_pico_is_the_printed_algorithm(seed):
 def test_ties_decide_what_vgg16_gets():
     """Average devices have 0.4868 s in many ways; what Algorithm 3 makes of the first depends on the loops' order."""
     network = graph("vgg16", weights=False, classifier=False)
-    problem, cluster = split_problem(network, block_units(network)), load_cluster("pico_4mac")
-    assert of(pico(problem, cluster, comm="paper").stages) == printed(problem, cluster)
+    problem, cluster = PricedChain(split_problem(network, block_units(network))), load_cluster("pico_4mac")
+    assert of(pico(problem, cluster, accounting=Accounting("paper")).stages) == printed(problem, cluster)
     periods = [
         plan_pipeline(problem, cluster, method=partial(pico, ties=ties), comm="paper").period_s
         for ties in ("printed", "last devices first")

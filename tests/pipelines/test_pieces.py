@@ -13,10 +13,8 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.cost import segment_macs
 from downset.graph.row_form import equal_strips
 from downset.lattice import bits
-from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
-from downset.pipelines.pieces.divided import divided_pieces
-from downset.pipelines.pieces.problem import piece_problem
-from downset.pipelines.pieces.search import _native_search, pieces
+from downset.pipelines.pieces import _native_search, piece_problem, pieces
+from experiments.pico.algorithm_1 import divided_pieces, partition_graph_into_pieces
 from tests.effort import cases
 from tests.spatial import spatial_graphs
 from zoo import graph as zoo

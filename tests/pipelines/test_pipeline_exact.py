@@ -7,16 +7,14 @@ from random import Random
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipelines import round_search
+from downset.pipelines import set_search
 from downset.pipelines.device_order import canonical
-from downset.pipelines.drafts import Split
 from downset.pipelines.paper_timing import period_and_latency, stages_of
-from downset.pipelines.problem import quantities
-from downset.pipelines.round_search import search
-from downset.pipelines.strip_prices import needs
+from downset.pipelines.prices import quantities
 from tests.oracles_pipeline import least_period
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 from tests.pipelines.oracles.rounds import least_rounds
+from tests.pipelines.searches import by_rounds
 
 pytestmark = pytest.mark.native
 
@@ -24,9 +22,8 @@ COUNT = 500
 
 
 def searched(problem, cluster, *, comm, limit=None, several=False, forbidden=frozenset()):
-    return search(
-        problem, cluster, comm=comm, max_latency_s=limit, time_limit_s=30.0, several_blocks=several, forbidden=forbidden
-    ).period_s
+    options = {"max_latency_s": limit, "several": several, "forbidden": forbidden}
+    return by_rounds(problem, cluster, comm, seconds=30.0, **options).period_s
 
 
 def instance(kind, seed):
@@ -92,7 +89,7 @@ def test_stages_of_several_blocks(kind):
         random = Random(f"{kind}/{seed}")
         problem = random_chain(random, layers=4, rows=9) if seed % 4 else random_graph(random, units=3, rows=6)
         cluster, comm = random_cluster(random, kind), random.choice(["paper", "resources"])
-        found = search(problem, cluster, comm=comm, time_limit_s=30.0)
+        found = by_rounds(problem, cluster, comm, seconds=30.0)
         least = least_rounds(problem, cluster, comm=comm)
         assert found.finished and found.bound_s <= least * (1 + 1e-7) <= found.period_s * (1 + 2e-7), seed
         stages = stages_of(problem, cluster, found.stages, comm=comm)
@@ -109,9 +106,9 @@ def test_stages_of_several_blocks(kind):
 @pytest.mark.parametrize("whole", [True, False], ids=["then searched whole", "too many for that"])
 def test_rounded_speeds_give_plans_and_bounds(monkeypatch, whole):
     """As if five multisets were many: devices taken as alike, as slow as the slowest and as fast as the fastest."""
-    monkeypatch.setattr(round_search, "MANY", 5)
-    monkeypatch.setattr(round_search, "ROUNDED", (3, 5))
-    monkeypatch.setattr(round_search, "TOO_MANY", 1 << 16 if whole else 5)
+    monkeypatch.setattr(set_search, "_MANY", 5)
+    monkeypatch.setattr(set_search, "_ROUNDED", (3, 5))
+    monkeypatch.setattr(set_search, "_TOO_MANY", 1 << 16 if whole else 5)
     searched_whole = rounded = 0
     for kind in KINDS:
         for seed in range(4000, 4024):
@@ -122,9 +119,9 @@ def test_rounded_speeds_give_plans_and_bounds(monkeypatch, whole):
                 frozenset({(0, 1, 0)} if random.random() < 0.3 else ()),
             )
             with monkeypatch.context() as few:
-                few.setattr(round_search, "MANY", 1 << 16)
+                few.setattr(set_search, "_MANY", 1 << 16)
                 least = searched(problem, cluster, comm=comm, forbidden=banned)
-            found = search(problem, cluster, comm=comm, several_blocks=False, forbidden=banned)
+            found = by_rounds(problem, cluster, comm, several=False, forbidden=banned)
             assert found.bound_s <= least * (1 + 1e-9), seed
             if canonical(cluster).sets() <= 5 or least == math.inf:
                 continue
@@ -146,7 +143,7 @@ def test_more_devices_than_can_be_searched_give_a_plan_and_a_bound():
     random = Random(7)
     problem = random_chain(random, layers=8, rows=40)
     cluster = Cluster(tuple(Device(f"d{k:02}", 10.0 + k) for k in range(40)), Network("links", 50.0))
-    found = search(problem, cluster, time_limit_s=2.0)
+    found = by_rounds(problem, cluster, seconds=2.0)
     assert 0 < found.bound_s <= found.period_s < math.inf
     single = problem.least_macs_before()[-1] / 49.0
     assert found.period_s < single
@@ -163,7 +160,7 @@ def test_prices_are_what_the_rows_need():
         made = {t for unit in problem.units[start:stop] for op in unit for t in problem.ops[op].outputs}
         for lo in range(segment.rows):
             for hi in range(lo + 1, segment.rows + 1):
-                rows = needs(problem, Split(start, stop, ()), lo, hi, segment.rows)
+                rows = problem.needs(start, stop, lo, hi, halo=False)
                 macs = given = moved = 0
                 for op in (problem.ops[op] for unit in problem.units[start:stop] for op in unit):
                     low, high = rows.get(op.outputs[0], (0, 0))

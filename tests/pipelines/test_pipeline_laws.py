@@ -19,15 +19,15 @@ from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stages_of
-from downset.pipelines.pieces.search import pieces
+from downset.pipelines.pieces import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
-from downset.pipelines.round_search import search
 from tests.effort import cases
 from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
 from tests.pipelines.oracles.loads import least_load
 from tests.pipelines.oracles.rounds import least_rounds
+from tests.pipelines.searches import by_rounds
 from zoo import graph
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "pipeline.schema.json"
@@ -365,7 +365,7 @@ def test_several_fused_blocks_in_a_stage_can_be_best():
     """Deep kernels make fusing expensive; on quick links a stage of two devices scatters again instead."""
     problem = chain_problem([(100, 9, 1, 1), (100, 9, 1, 1), (100, 9, 1, 1)], rows=24, row_bytes=1)
     cluster = Cluster((Device("a", 100.0), Device("b", 100.0)), Network("links", 1e6))
-    several, one = (search(problem, cluster, comm="paper", several_blocks=both) for both in (True, False))
+    several, one = (by_rounds(problem, cluster, "paper", several=both) for both in (True, False))
     assert several.period_s < one.period_s * 0.95
     assert max(len(stage.splits) for stage in several.stages) > 1
     assert all(len(stage.splits) == 1 for stage in one.stages)

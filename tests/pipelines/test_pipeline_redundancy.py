@@ -15,6 +15,7 @@ from downset.pipelines.check import verify_pipeline
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.prices import PricedChain
 from tests.models import installed_model
 from tests.pipeline_generators import random_chain, random_cluster, random_graph
 
@@ -84,7 +85,7 @@ def test_weights_that_operators_compute_are_never_cut(tmp_path):
     graph = saved(
         tmp_path / "m.onnx", nodes, [1, 3, 32, 32], [("y", [1, 4, 32, 32])], [shape, weights("v", 4, 4, 3, 3)]
     )
-    problem = split_problem(graph, block_units(graph))
+    problem = PricedChain(split_problem(graph, block_units(graph)))
     assert [problem.segment(unit, unit + 1).rows for unit in range(problem.cuts)] == [32] * problem.cuts
     assert problem.cuts == 2  # weights that wait for a later reader make no block longer
     assert problem.cut_bytes()[1] == 4 * 32 * 32 * 4

@@ -7,10 +7,9 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from downset.pipelines.scheduling.clocks import frames_between
 from downset.pipelines.scheduling.events import Schedule, TimedBuffer, TimedTask, check_live, event_graph, period_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, one_at_a_time, sequence
-from downset.pipelines.scheduling.slots import conflicts, fewest_slots
+from downset.pipelines.scheduling.slots import conflicts, fewest_slots, frames_between
 from tests.effort import cases
 from tests.oracles_schedule import run
 from tests.schedule_cases import random_tasks

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
-from downset.pipelines.upgrades import plan_upgraded, upgrades
+from downset.pipelines.replan import plan_upgraded, upgrades
 from downset.reports.json_forms.pipelines import served_json
 from downset.reports.next_steps import (
     arena_next_steps,
@@ -22,13 +22,14 @@ from downset.reports.next_steps import (
     remedy_lines,
     without_small,
 )
-from downset.reports.pipelines import one_device_line, plan_seconds
+from downset.reports.pipelines import one_device_line
 from downset.reports.serving import SLOWER
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results.fit import Figure, Measured, NextStep, RamVerdict
 from downset.results.plans import Arena, Evidence
 from downset.results.serving import DeviceUse, Served
 from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
+from downset.results.task_times import plan_seconds
 from downset.text import parse_seconds
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph

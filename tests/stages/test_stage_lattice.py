@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from downset.budget import Budget
 from downset.errors import LimitReached, UsageError
 from downset.graph.width import width
 from downset.lattice import bits, count_downsets, lists
@@ -44,7 +45,7 @@ def one_root(predecessors, group):
 @given(precedences(7, 1), st.integers(1, 4), st.integers(1, 4), st.sampled_from(ENDINGS), st.data())
 def test_compiled_written_and_brute_force_agree(predecessors, max_ops, max_groups, endings, data):
     limits = {"max_ops": max_ops, "max_groups": max_groups, "endings": endings}
-    native = stage_lattice(predecessors, **limits)
+    native = stage_lattice(predecessors, clock=Budget().start(), **limits)
     written = StageLattice(predecessors, **limits)
     assert native.complete()
     assert native.states() == written.states() == count_downsets(predecessors)
@@ -89,7 +90,7 @@ def test_independent_paths_reach_the_bound(paths, length):
     predecessors = tuple(0 if unit % length == 0 else 1 << (unit - 1) for unit in range(paths * length))
     assert width(lists(predecessors)) == paths
     for lattice in (
-        stage_lattice(predecessors),
+        stage_lattice(predecessors, clock=Budget().start()),
         StageLattice(predecessors, max_ops=64, max_groups=64, endings="all"),
     ):
         assert lattice.pairs() + lattice.states() == comb(length + 2, 2) ** paths
@@ -98,18 +99,18 @@ def test_independent_paths_reach_the_bound(paths, length):
 def test_the_published_code_misses_an_ending():
     # a and b feed c: {a, b, c} is an ending with one group and two roots
     predecessors = (0, 0, 0b011)
-    assert 0b111 in stage_lattice(predecessors).stages()
-    assert 0b111 not in stage_lattice(predecessors, endings="ios").stages()
+    assert 0b111 in stage_lattice(predecessors, clock=Budget().start()).stages()
+    assert 0b111 not in stage_lattice(predecessors, clock=Budget().start(), endings="ios").stages()
 
 
 def test_limits_of_nonsense_are_refused():
     for wrong in ({"max_ops": 0}, {"max_groups": -1}, {"endings": "some"}):
         with pytest.raises(UsageError):
-            stage_lattice((0, 1), **wrong)
+            stage_lattice((0, 1), clock=Budget().start(), **wrong)
     with pytest.raises(UsageError, match="65 units"):
-        stage_lattice((0,) * 65)
+        stage_lattice((0,) * 65, clock=Budget().start())
 
 
 def test_a_limit_ends_the_enumeration_and_says_so():
     with pytest.raises(LimitReached, match="the endings of 40 units could not be enumerated"):
-        stage_lattice((0,) * 40, time_limit_s=0.05)
+        stage_lattice((0,) * 40, clock=Budget(0.05).start())

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from downset.errors import UsageError
 from downset.lattice import bits
 from downset.stages.endings import ENDINGS
-from downset.stages.ios import ios, nanoseconds, strategies_of
-from downset.stages.lazy import lazy
+from downset.stages.ios import nanoseconds, strategies_of
 from downset.stages.planners import STAGERS
 from downset.stages.price import SimulatedDevice, simulated
 from downset.stages.problem import Stage, StageProblem, groups_of
 from tests.stages.oracles.lattice import StageLattice
 from tests.stages.test_stage_lattice import endings_of, one_root
 from tests.strategies import precedences
+
+ios = STAGERS["ios"]
+lazy = STAGERS["lazy"]
 
 
 @st.composite

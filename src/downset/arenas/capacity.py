@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from downset.arenas.exact import exact
 from downset.arenas.exact_objects import exact_objects
 from downset.arenas.gaps import height
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import TiesName
+from downset.budget import Clock
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.memory.bounds import check_capacity, objects_bound, positional_maxima
 from downset.memory.records import Record
@@ -46,25 +47,12 @@ def _held(
     `check` raises where a bound shows that no plan fits."""
     knows = _knows_capacity(planner)
 
-    def plan(
-        records: Sequence[Record],
-        *,
-        ties: TiesName = "tflite",
-        time_limit_s: float = 10.0,
-        work_limit: int | None = None,
-    ) -> Found:
+    def plan(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
         check(records, capacity_bytes)
-        begin = time.perf_counter()
-        result = planner(
-            records,
-            ties=ties,
-            time_limit_s=time_limit_s,
-            work_limit=work_limit,
-            **({"capacity": capacity_bytes} if knows else {}),
-        )
+        result = planner(records, clock=clock, ties=ties, **({"capacity": capacity_bytes} if knows else {}))
         if measure(records, result.solution) > capacity_bytes and not (result.proven or knows):
-            left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
-            searched = search(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes)
+            again = replace(clock.budget, seconds=max(clock.left_s(), 0.01)).start()
+            searched = search(records, clock=again, capacity=capacity_bytes)
             result = _better(result, searched, records, measure)
         return _judge(result, measure(records, result.solution), capacity_bytes)
 

@@ -17,7 +17,6 @@ Deviations: two modes share one search. With a capacity it stops at the first pl
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,10 +27,11 @@ from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
 from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
+from downset.budget import MANY, Clock
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
 from downset.methods import check_whole
-from downset.results.plans import Found, StoppedBy
+from downset.results.plans import Found
 
 if TYPE_CHECKING:
     from downset import _native
@@ -45,7 +45,6 @@ _CAPACITY_SHARE = 0.75
 found."""
 _BOUND_SHARE = 0.5
 """The most of the time that the bound is tried for before the rest of the portfolio."""
-_MOST_NODES = 1 << 60
 _FIRST_NODES = 8
 """Placements tried for each record at the first targets; four times as many each time the gap has been halved."""
 
@@ -53,26 +52,24 @@ _FIRST_NODES = 8
 def exact(
     records: Sequence[Record],
     *,
+    clock: Clock,
     ties: TiesName = "tflite",
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
     capacity: int | None = None,
 ) -> Found:
     """Offsets of least height, proven if the search ends in time; with `capacity`, the first found that fit it.
 
-    `work_limit`: placements tried. Raises InfeasibleError where it is proven that nothing fits the capacity, naming the
-    best placement known.
-    Otherwise the best found is returned, also where it is above the capacity: then nothing was proven in time.
+    The clock counts placements tried. Raises InfeasibleError where it is proven that nothing fits the capacity, naming
+    the best placement known. Otherwise the best found is returned, also where it is above the capacity: then nothing
+    was proven in time.
     """
     check_ties(ties)
     if capacity is not None:
         check_whole("capacity", capacity)
-    deadline = time.perf_counter() + time_limit_s
-    node_limit = _MOST_NODES if work_limit is None else min(work_limit, _MOST_NODES)
     searched = len(records) <= _MOST_RECORDS
     at_bound, outcome = Found((), 0), native.compiled.Outcome.LIMIT
     if capacity is None and searched:
-        at_bound, outcome = _at_bound(records, time.perf_counter() + _BOUND_SHARE * time_limit_s, node_limit)
+        seconds = _BOUND_SHARE * clock.budget.seconds
+        at_bound, outcome = _at_bound(records, clock.part(seconds=seconds, states=_FIRST_NODES * len(records)))
         if at_bound.proven:
             return at_bound
     result = best(records, ties=ties)
@@ -82,16 +79,16 @@ def exact(
     if height(records, result.solution) <= enough:
         return result
     if not searched:
-        local = local_search(records, time_limit_s=deadline - time.perf_counter(), work_limit=work_limit)
+        local = local_search(records, clock=clock)
         return min(result, local, key=lambda one: height(records, one.solution))
     if capacity is not None:
-        return _fit(records, result, capacity, deadline, node_limit)
+        return _fit(records, result, capacity, clock)
     result = replace(result, bound=at_bound.bound, states=at_bound.states)
     tried = outcome is not native.compiled.Outcome.IMPOSSIBLE
-    return _least(records, result, deadline, node_limit - at_bound.states, bound_tried=tried)
+    return _least(records, result, clock, bound_tried=tried)
 
 
-def _at_bound(records: Sequence[Record], deadline: float, node_limit: int) -> tuple[Found, _native.Outcome]:
+def _at_bound(records: Sequence[Record], clock: Clock) -> tuple[Found, _native.Outcome]:
     """A proven placement at the bound, of a quick strategy or of a short search; else none, with the bound then known
     and the placements tried. Second: how the search ended."""
     quick = quick_offsets(records)
@@ -99,7 +96,7 @@ def _at_bound(records: Sequence[Record], deadline: float, node_limit: int) -> tu
         return quick, native.compiled.Outcome.SOLVED
     grain = _grain(records)
     bound = -(-quick.bound // grain) * grain
-    offsets, outcome, nodes = _within(records, bound, deadline, min(_FIRST_NODES * len(records), node_limit))
+    offsets, outcome, nodes = _within(records, bound, clock)
     if outcome is native.compiled.Outcome.SOLVED:
         return Found(offsets, bound, True, nodes), outcome
     return Found((), bound + grain * (outcome is native.compiled.Outcome.IMPOSSIBLE), False, nodes), outcome
@@ -116,9 +113,11 @@ def _grain(records: Sequence[Record]) -> int:
     return grain
 
 
-def _fit(records: Sequence[Record], result: Found, capacity: int, deadline: float, node_limit: int) -> Found:
-    begin, share = time.perf_counter(), math.ceil(_CAPACITY_SHARE * node_limit)
-    offsets, outcome, nodes = _within(records, capacity, begin + _CAPACITY_SHARE * (deadline - begin), share)
+def _fit(records: Sequence[Record], result: Found, capacity: int, clock: Clock) -> Found:
+    node_limit = clock.left_states()
+    share = math.ceil(_CAPACITY_SHARE * node_limit)
+    part = clock.part(seconds=_CAPACITY_SHARE * clock.left_s(), states=share)
+    offsets, outcome, nodes = _within(records, capacity, part)
     states = result.states + nodes
     if outcome is native.compiled.Outcome.SOLVED:
         return Found(offsets, result.bound, height(records, offsets) == result.bound, states)
@@ -128,7 +127,7 @@ def _fit(records: Sequence[Record], result: Found, capacity: int, deadline: floa
         left = min(
             left, nodes + _FIRST_NODES * len(records)
         )  # the question is answered; what is enough is searched in short
-    least = _least(records, replace(result, states=states), deadline, left)
+    least = _least(records, replace(result, states=states), clock.part(states=left))
     if least.bound > capacity:
         raise _nothing_fits(least, height(records, least.solution), capacity)
     return least
@@ -143,14 +142,12 @@ def _nothing_fits(result: Found, best_bytes: int, capacity: int) -> InfeasibleEr
     return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {message}", figures=figures, result=result)
 
 
-def _least(
-    records: Sequence[Record], result: Found, deadline: float, node_limit: int, *, bound_tried: bool = False
-) -> Found:
+def _least(records: Sequence[Record], result: Found, clock: Clock, *, bound_tried: bool = False) -> Found:
     """The search without a capacity. `bound_tried`: the bound was tried for as many placements as it is at first."""
     grain = _grain(records)
     solution, value, states = result.solution, height(records, result.solution), result.states
     bound = -(-result.bound // grain) * grain  # no height below it is possible
-    share, spent = _FIRST_NODES * len(records), 0
+    share = _FIRST_NODES * len(records)
     while bound < value:
         # The bound itself first; then each target that was out of reach moves the lower end of what is tried.
         out_of_reach, target = bound - grain, bound
@@ -158,11 +155,10 @@ def _least(
             bound_tried, out_of_reach = False, bound
             target = _between(bound, value, bound, grain)
         while out_of_reach < target < value:
-            if spent >= node_limit or time.perf_counter() >= deadline:
-                stopped_by: StoppedBy = "work" if spent >= node_limit else "time"
-                return Found(solution, min(bound, value), False, states, stopped_by)
-            offsets, outcome, nodes = _within(records, target, deadline, min(share, node_limit - spent))
-            spent, states = spent + nodes, states + nodes
+            if clock.over():
+                return Found(solution, min(bound, value), False, states, clock.stopped_by())
+            offsets, outcome, nodes = _within(records, target, clock, share)
+            states += nodes
             if outcome is native.compiled.Outcome.SOLVED:
                 solution, value = offsets, height(records, offsets)
             else:
@@ -182,10 +178,9 @@ def _between(out_of_reach: int, value: int, bound: int, grain: int) -> int:
 
 
 def _within(
-    records: Sequence[Record], capacity: int, deadline: float, node_limit: int
+    records: Sequence[Record], capacity: int, clock: Clock, most: int = MANY
 ) -> tuple[tuple[int, ...], _native.Outcome, int]:
-    """(offsets if it is SOLVED, how the native search ended, nodes)."""
-    offsets, outcome, nodes = native.compiled.arena_within(
-        native_records(records), capacity, max(deadline - time.perf_counter(), 0.0), node_limit
-    )
+    """(offsets if it is SOLVED, how the native search ended, placements tried: `most` at the most)."""
+    offsets, outcome, nodes = native.compiled.arena_within(native_records(records), capacity, *clock.native(most))
+    clock.count(nodes)
     return tuple(offsets), outcome, nodes

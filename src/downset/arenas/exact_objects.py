@@ -19,6 +19,7 @@ from downset.arenas.best import best_objects, quick_objects
 from downset.arenas.native_form import native_records
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import TiesName, check_ties
+from downset.budget import Clock
 from downset.memory.bounds import positional_maxima
 from downset.memory.records import Record
 from downset.methods import check_whole
@@ -33,9 +34,8 @@ _STATES = 5_000_000  # about half a gigabyte of remembered failures
 def exact_objects(
     records: Sequence[Record],
     *,
+    clock: Clock,
     ties: TiesName = "tflite",
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
     capacity: int | None = None,
 ) -> Found:
     """Objects of least total; proven unless a limit ends the search, then with the bound it had reached. With
@@ -49,10 +49,11 @@ def exact_objects(
     if len(records) > _MOST_RECORDS:
         return best_objects(records)
     total = total_bytes(records, start.solution)
-    state_limit = _STATES if work_limit is None else min(work_limit, _STATES)
+    seconds, state_limit = clock.native(_STATES)
     object_of, bound, states = native.compiled.shared_objects(
-        native_records(records), positional_maxima(records), total, time_limit_s, state_limit
+        native_records(records), positional_maxima(records), total, seconds, state_limit
     )
+    clock.count(states)
     solution = tuple(object_of) if object_of else start.solution
     if bound < total_bytes(records, solution):  # a limit ended the search: the rest of the portfolio may do better
         solution = min(solution, best_objects(records).solution, key=lambda objects: total_bytes(records, objects))

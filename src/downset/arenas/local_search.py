@@ -9,7 +9,6 @@ Deviations: starts from the sequences of the greedy strategies, so it is never a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from downset import native
@@ -18,6 +17,7 @@ from downset.arenas.gaps import height as height_of
 from downset.arenas.gaps import place_in_order
 from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
+from downset.budget import Clock
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.methods import check_whole
@@ -34,13 +34,12 @@ _ROUNDS = 2_000_000
 def local_search(
     records: Sequence[Record],
     *,
+    clock: Clock,
     ties: TiesName = "tflite",
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
     rounds: int | None = None,
     seed: int = 0,
 ) -> Found:
-    """Offsets of least height found; proven where the height meets the bound. `work_limit`: rounds."""
+    """Offsets of least height found; proven where the height meets the bound. The clock counts rounds."""
     check_ties(ties)  # one or the other: it starts from both
     if rounds is not None:
         check_whole("rounds", rounds)
@@ -49,23 +48,18 @@ def local_search(
     if not records:
         return Found((), 0, True)
     if len(records) > _MOST_RECORDS:
-        return _first_fits(records, bound, time.perf_counter() + time_limit_s)
+        return _first_fits(records, bound, clock)
     most = min(_ROUNDS, 500 * len(records) ** 2) if rounds is None else rounds
-    allowed = most if work_limit is None else min(most, work_limit)
-    deadline = time.perf_counter() + time_limit_s
+    seconds, allowed = clock.native(most)
     offsets, height, done = native.compiled.arena_local_search(
-        native_records(records),
-        _sequences(records),
-        bound,
-        time_limit_s,
-        allowed,
-        seed,
+        native_records(records), _sequences(records), bound, seconds, allowed, seed
     )
-    stopped_by: StoppedBy = "time" if time.perf_counter() > deadline else "work" if allowed < most else ""
+    clock.count(done)
+    stopped_by: StoppedBy = "time" if clock.left_s() == 0 else "work" if allowed < most else ""
     return Found(tuple(offsets), bound, height == bound, done, "" if height == bound else stopped_by)
 
 
-def _first_fits(records: Sequence[Record], bound: int, deadline: float) -> Found:
+def _first_fits(records: Sequence[Record], bound: int, clock: Clock) -> Found:
     """The best of the sequences the search would start from; of one at least."""
     chosen: tuple[int, ...] = ()
     least, tried = -1, 0
@@ -75,7 +69,7 @@ def _first_fits(records: Sequence[Record], bound: int, deadline: float) -> Found
         tried += 1
         if least < 0 or value < least:
             chosen, least = offsets, value
-        if least <= bound or time.perf_counter() > deadline:
+        if least <= bound or clock.left_s() == 0:
             break
     return Found(chosen, bound, least == bound, tried)
 

@@ -13,10 +13,10 @@ Deviations: a chain of overlaps descends, each result below its input. So a read
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 
 from downset.arenas.gaps import height
+from downset.budget import Clock
 from downset.memory.records import Overlap, Record, align_up
 from downset.results.plans import Found, StoppedBy
 
@@ -36,18 +36,16 @@ def overlapping(
     *,
     bound: int,
     incumbent: Sequence[int],
-    search: bool = True,
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
+    search: bool,
+    clock: Clock,
 ) -> Found:
     """Offsets of least height found, never above those of the `incumbent`; proven where the height meets the `bound`.
 
-    Without `search` a few rounds are tried. `work_limit`: rounds."""
-    deadline = time.perf_counter() + time_limit_s
+    Without `search` a few rounds are tried. The clock counts rounds."""
     excluded = _excluded(records, overlaps)
     pairs = sum(len(listed) for listed in excluded) + len(records)
     most = min(_PAIRS // max(pairs, 1), 200 * len(records)) if search else _FEW_ROUNDS
-    rounds = most if work_limit is None else min(most, work_limit)
+    rounds = min(most, clock.left_states())
     least, value = tuple(incumbent), height(records, incumbent)
     placed = [(sequence, _place(records, excluded, sequence)) for sequence in _sequences(records)]
     kept, at_kept = min(placed, key=lambda pair: height(records, pair[1]))
@@ -58,10 +56,11 @@ def overlapping(
     done = 0
     stopped_by: StoppedBy = ""
     while value > bound and done < rounds and len(records) > 1:
-        if time.perf_counter() > deadline:
+        if clock.left_s() == 0:
             stopped_by = "time"
             break
         done += 1
+        clock.count(1)
         sequence = _moved(records, kept, at_kept, kept_value, draw)
         offsets = _place(records, excluded, sequence)
         height_bytes = height(records, offsets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Unpack, overload
 
 from downset.arenas.capacity import within, within_objects
@@ -14,12 +15,13 @@ from downset.arenas.native_form import check_range
 from downset.arenas.overlapping import overlapping
 from downset.arenas.planners import ARENAS, CONTRACT, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
 from downset.arenas.ties import TiesName, check_ties
+from downset.budget import Budget
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import Lifetimes, lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model, stated_model
 from downset.memory.records import Overlap, Record, check_records
-from downset.methods import Chosen, Method, check_time_limit, check_whole, check_work_limit, choose
+from downset.methods import Chosen, Method, check_whole, choose
 from downset.orders.check import verify_steps
 from downset.results.plans import Arena, Evidence, Found, Order, SharedObjects
 
@@ -85,8 +87,7 @@ def plan_arena(
     together.
     """
     check_ties(ties)
-    check_time_limit(time_limit_s)
-    check_work_limit(work_limit)
+    budget = Budget(time_limit_s, work_limit)
     if capacity_bytes is not None:
         check_whole("capacity_bytes", capacity_bytes)
     chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
@@ -114,20 +115,13 @@ def plan_arena(
     overlaps = () if living is None else living.overlaps
     if overlaps and isinstance(graph, Graph) and model is not None:
         bound = peak_bytes(order_problem(graph, model), steps)
-        result = _overlapping(
-            chosen,
-            records,
-            overlaps,
-            bound,
-            capacity_bytes,
-            ties=ties,
-            time_limit_s=time_limit_s,
-            work_limit=work_limit,
-        )
+        result = _overlapping(chosen, records, overlaps, bound, ties=ties, budget=budget)
+        if capacity_bytes is not None:
+            _check_fits(height(records, result.solution), bound, capacity_bytes)
     else:
         planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
         try:
-            result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+            result = planner(records, ties=ties, clock=budget.start())
         except (InfeasibleError, LimitReached) as error:
             reached, error.result = error.result, None
             if living is None and isinstance(reached, Found):
@@ -156,15 +150,13 @@ def _overlapping(
     records: Sequence[Record],
     overlaps: Sequence[Overlap],
     bound: int,
-    capacity_bytes: int | None,
     *,
     ties: TiesName,
-    time_limit_s: float,
-    work_limit: int | None,
+    budget: Budget,
 ) -> Found:
     """The method's own offsets, where no records overlap; for methods that search, also lower ones where records do as
     `overlaps` allow. The method's own bound is for records that lie apart: `bound` takes its place."""
-    apart = chosen(records, ties=ties, time_limit_s=0.3 * time_limit_s, work_limit=work_limit)
+    apart = chosen(records, ties=ties, clock=replace(budget, seconds=0.3 * budget.seconds).start())
     value = height(records, apart.solution)
     result = Found(apart.solution, min(bound, value), value <= bound, apart.states)
     if chosen.name == "best" or chosen.name in _SEARCHING:
@@ -174,23 +166,26 @@ def _overlapping(
             bound=bound,
             incumbent=apart.solution,
             search=chosen.name in _SEARCHING,
-            time_limit_s=0.7 * time_limit_s,
-            work_limit=work_limit,
-        )
-    value = height(records, result.solution)
-    if capacity_bytes is not None and value > capacity_bytes:
-        figures = {"limit_bytes": capacity_bytes, "least_bytes": bound, "best_bytes": value}
-        if bound > capacity_bytes:
-            raise InfeasibleError(
-                f"{bound} bytes are live at one step, without overlaps: no placement fits into {capacity_bytes}",
-                figures=figures,
-            )
-        raise LimitReached(
-            f"no placement that fits into {capacity_bytes} bytes was found; {value} are enough, and at least "
-            f"{bound} are needed",
-            figures=figures,
+            clock=replace(budget, seconds=0.7 * budget.seconds).start(),
         )
     return result
+
+
+def _check_fits(value: int, bound: int, capacity_bytes: int) -> None:
+    """Raise the error that says what is known where a placement with overlaps is larger than the capacity."""
+    if value <= capacity_bytes:
+        return
+    figures = {"limit_bytes": capacity_bytes, "least_bytes": bound, "best_bytes": value}
+    if bound > capacity_bytes:
+        raise InfeasibleError(
+            f"{bound} bytes are live at one step, without overlaps: no placement fits into {capacity_bytes}",
+            figures=figures,
+        )
+    raise LimitReached(
+        f"no placement that fits into {capacity_bytes} bytes was found; {value} are enough, and at least "
+        f"{bound} are needed",
+        figures=figures,
+    )
 
 
 def plan_shared(
@@ -207,8 +202,7 @@ def plan_shared(
 
     Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
     check_ties(ties)
-    check_time_limit(time_limit_s)
-    check_work_limit(work_limit)
+    budget = Budget(time_limit_s, work_limit)
     if capacity_bytes is not None:
         check_whole("capacity_bytes", capacity_bytes)
     chosen = choose(method, SHARED, SHARED_CONTRACT, options, other=ARENAS)
@@ -220,7 +214,7 @@ def plan_shared(
         raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")
     begin = time.perf_counter()
     try:
-        result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+        result = planner(records, ties=ties, clock=budget.start())
     except (InfeasibleError, LimitReached) as error:
         if isinstance(error.result, Found):
             error.result = _shared(records, error.result, chosen.name, time.perf_counter() - begin)

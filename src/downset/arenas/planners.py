@@ -52,7 +52,7 @@ def _total_and_bound(records: Sequence[Record], result: Found) -> tuple[int, int
 CONTRACT = Contract(
     "offsets",
     problem=("records",),
-    settings=("ties", "time_limit_s", "work_limit"),
+    settings=("ties", "clock", "time_limit_s", "work_limit"),
     returns=Found,
     others=("memory", "capacity_bytes"),
     value_and_bound=_height_and_bound,

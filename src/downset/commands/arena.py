@@ -95,11 +95,11 @@ def arena(
     from downset.errors import InfeasibleError, LimitReached, UsageError
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.memory.records import aligned
+    from downset.process.whole_files import check_output, write_whole
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
     from downset.results.plans import Arena
     from downset.text import printable
-    from downset.whole_files import check_output, write_whole
 
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")

@@ -48,7 +48,7 @@ def doctor(as_json: bool) -> None:
 
 
 def _found() -> dict[str, Any]:
-    from downset.isolation import machine_bytes
+    from downset.process.limits import machine_bytes
 
     return {
         "downset": __version__,

@@ -40,7 +40,7 @@ from downset.text import printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
-    from downset.fitting.fit import RewriteName
+    from downset.fitting.job import RewriteName
     from downset.memory.overlaps import KernelsName
     from downset.runtimes.targets import TargetName
 
@@ -157,8 +157,9 @@ def fit(
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import DownsetError
-    from downset.fitting.fit import fit as run_fit
-    from downset.isolation import RUNNING_S
+    from downset.fitting.fit import fit_model
+    from downset.fitting.job import FitOptions, Listener
+    from downset.process.limits import RUNNING_S
     from downset.reports.fit_document import fit_document
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
@@ -168,7 +169,26 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
-    seconds = search_s(time_limit, work_limit)
+    options = FitOptions(
+        model,
+        output=output,
+        target=target,
+        shapes=parse_shapes(shapes),
+        ram_bytes=ram,
+        time_limit_s=search_s(time_limit, work_limit),
+        work_limit=work_limit,
+        rewrite=rewrite,
+        inexact=inexact,
+        max_recompute=max_recompute,
+        strips=strips,
+        front=front,
+        kernels=kernels,
+        int8=int8,
+        on_chip=on_chip or (),
+        slower=slower,
+        session=session,
+        trust=trust,
+    )
     # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
@@ -183,29 +203,7 @@ def fit(
 
     with reading(talk, model, limit_s=time_limit) as progress:
         try:
-            result = run_fit(
-                model,
-                output=output,
-                target=target,
-                shapes=parse_shapes(shapes),
-                ram_bytes=ram,
-                time_limit_s=seconds,
-                work_limit=work_limit,
-                rewrite=rewrite,
-                inexact=inexact,
-                max_recompute=max_recompute,
-                strips=strips,
-                front=front,
-                kernels=kernels,
-                int8=int8,
-                on_chip=on_chip or (),
-                slower=slower,
-                session=session,
-                trust=trust,
-                progress=progress,
-                notice=notice,
-                takes_longer=progress.takes_longer,
-            )
+            result = fit_model(options, Listener(progress, notice, progress.takes_longer))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
@@ -245,7 +243,7 @@ def _firmware_files(
     """The paths of the header and of the source, if the array is in a separate file; None for a file that was not asked
     for. Raises if they cannot be written, before anything is planned."""
     from downset.errors import UsageError
-    from downset.whole_files import check_output
+    from downset.process.whole_files import check_output
 
     if path is None:
         return None, None

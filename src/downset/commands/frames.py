@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from downset.errors import UsageError
 from downset.graph.core import Graph
+from downset.process.supervisor import tell
+from downset.process.whole_files import check_output, copy_whole, part_beside
 from downset.runtimes.feeds import most_input_bytes, read_array
-from downset.supervisor import tell
 from downset.text import counted, format_bytes
-from downset.whole_files import check_output, copy_whole, part_beside
 
 __all__ = ["Frames", "Results", "check_names", "finish_after", "read_frames"]
 

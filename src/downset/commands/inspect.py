@@ -14,7 +14,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.waiting import reading
-from downset.isolation import PARSING_S
+from downset.process.limits import PARSING_S
 from downset.text import counted
 
 __all__ = ["inspect"]

@@ -10,7 +10,7 @@ import rich_click as click
 
 from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UsageError
-from downset.isolation import PARSING_S, RUNNING_S, limits
+from downset.process.limits import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
 
 __all__ = [

@@ -62,7 +62,7 @@ def check_pictures(
     if all(path is None for path in pictures.values()):
         return
     from downset.errors import UsageError
-    from downset.whole_files import check_output
+    from downset.process.whole_files import check_output
 
     seen = {Path(os.path.realpath(path)): option for option, path in others.items() if path is not None}
     for option, path in pictures.items():
@@ -133,7 +133,7 @@ class Written:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         from downset.commands.options import console
         from downset.errors import DownsetError
-        from downset.process import Stopped
+        from downset.process.command import Stopped
 
         if isinstance(error, DownsetError | Stopped):
             error.add_lines(self.lines)
@@ -215,7 +215,7 @@ def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, s
 
 def write_picture(path: str | Path | None, text: str, *, source: str | Path) -> None:
     """Write a picture's text completely or not at all; nothing without a path."""
-    from downset.whole_files import write_whole
+    from downset.process.whole_files import write_whole
 
     if path is not None:
         write_whole(path, text.encode(), source=Path(source))

@@ -56,7 +56,7 @@ def profile_cluster(
     from downset.distributed.profiling.measured import cluster_text
     from downset.distributed.profiling.probes import model_probes, standard_probes
     from downset.formats.reading import load
-    from downset.whole_files import check_output, write_whole
+    from downset.process.whole_files import check_output, write_whole
 
     names = tuple(name.strip() for name in devices.split(",") if name.strip())
     head, keys, model = options["head"], options["keys"], options["model"]

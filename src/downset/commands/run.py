@@ -67,11 +67,11 @@ def run(
     from downset.executor.stage_engine import run_stages
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
+    from downset.process.whole_files import check_output
     from downset.reports.json_form import json_of
     from downset.reports.stages import run_document
     from downset.reports.terminal import print_document
     from downset.rewrites.rebatch import batch_or_one
-    from downset.whole_files import check_output
 
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
@@ -154,7 +154,7 @@ def _write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
 
     import numpy as np
 
-    from downset.whole_files import write_whole
+    from downset.process.whole_files import write_whole
 
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names as its arguments

@@ -32,7 +32,7 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import reading, waiting
 from downset.errors import DownsetError, UsageError
-from downset.process import Stopped, stopping_in_order
+from downset.process.command import Stopped, stopping_in_order
 from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def serve(
     from downset.distributed.serving.serve import serve as run
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
+    from downset.process.whole_files import check_output
     from downset.reports.json_forms.pipelines import served_json
     from downset.reports.next_steps import step_lines
     from downset.reports.serving import served_lines
     from downset.reports.time_steps import served_next_steps
-    from downset.whole_files import check_output
 
     if options["local"] and options["head"] is not None:
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")

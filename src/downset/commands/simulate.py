@@ -85,11 +85,11 @@ def simulate(
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
+    from downset.process.whole_files import check_output
     from downset.reports.json_forms.pipelines import simulation_json
     from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
     from downset.reports.time_steps import simulation_next_steps
-    from downset.whole_files import check_output
 
     if model is None and (output is not None or shapes):
         raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")

@@ -110,9 +110,8 @@ def split(
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify
-    from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
-    from downset.pipelines.upgrades import plan_upgraded
+    from downset.pipelines.replan import plan_by_every_method, plan_upgraded
     from downset.reports.json_forms.pipelines import pipeline_json
     from downset.reports.next_steps import step_lines
     from downset.reports.pipelines import longest_computing
@@ -165,7 +164,7 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
     """Raise if a file cannot be written, before anything is planned or written."""
     from downset.errors import UsageError
     from downset.formats.shards.write import WRITTEN
-    from downset.whole_files import check_folder, check_output
+    from downset.process.whole_files import check_folder, check_output
 
     if output is not None:
         check_output(output, source=sources)

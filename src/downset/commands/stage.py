@@ -117,13 +117,13 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
+    from downset.process.whole_files import check_output
     from downset.reports.json_form import json_of
     from downset.reports.stages import stage_document
     from downset.reports.terminal import print_document
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import check_candidate, tune_stages
-    from downset.whole_files import check_output
 
     if options["candidate"] is not None:
         check_candidate(options["candidate"])
@@ -196,7 +196,7 @@ def _shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]
 
 def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:
     from downset.errors import UsageError
-    from downset.whole_files import check_output
+    from downset.process.whole_files import check_output
 
     path = options["streams_path"]
     if path is None:
@@ -225,8 +225,8 @@ def _streams_s(result: StageResult, runs: int) -> float:
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> tuple[str, str]:
     """Time ONNX Runtime's streams, and write them only if they were faster; return a line on the result, and why they
     were not written, "" if they were."""
+    from downset.process.whole_files import write_whole
     from downset.tuning.ort_streams import time_streams
-    from downset.whole_files import write_whole
 
     shapes = parse_shapes(options["shapes"])
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)

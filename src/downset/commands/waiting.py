@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from downset.isolation import PARSING_S
+from downset.process.limits import PARSING_S
 from downset.text import format_seconds, printable, shortened, unheard
 
 __all__ = ["Waiting", "counting", "reading", "waiting"]

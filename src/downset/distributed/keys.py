@@ -21,7 +21,7 @@ from typing import Any
 
 from downset.errors import LoadError, UsageError
 from downset.extras import optional_library
-from downset.whole_files import part_beside, write_private
+from downset.process.whole_files import part_beside, write_private
 
 __all__ = [
     "DeviceKeys",

@@ -13,10 +13,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from downset.distributed.conditions import Conditions
-from downset.distributed.run_record import RunRecord
-from downset.distributed.task_prices import ends_of, task_seconds
+from downset.distributed.simulated_run import Conditions, RunRecord
 from downset.results.pipelines import Pipeline
+from downset.results.task_times import ends_of, plan_seconds
 
 __all__ = ["run_paper"]
 
@@ -70,7 +69,7 @@ class _PaperRun:
         self.shared, self.overlap = plan.cluster.network.kind == "shared", plan.cluster.network.overlap
         self.stations: dict[tuple[int, bool], _Station] = {}
         self.rounds = _rounds(plan)
-        self.seconds = [task_seconds(plan, task) for task in plan.tasks]
+        self.seconds = plan_seconds(plan)
         self.now = 0.0
         self.events: list[tuple[float, int, int, _Steps]] = []
         self.count = self.begun = 0

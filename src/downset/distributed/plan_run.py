@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from downset.distributed.conditions import Conditions
-from downset.distributed.run_record import RunRecord
-from downset.distributed.task_prices import ends_of, occupied_seconds, plan_seconds, resources_of
-from downset.distributed.turns import Turns
+from downset.distributed.simulated_run import Conditions, RunRecord
 from downset.errors import InvalidPlan
-from downset.results.pipelines import Pipeline, PipelineSchedule
+from downset.results.pipelines import Pipeline, PipelineSchedule, Turn
+from downset.results.task_times import ends_of, occupied_seconds, plan_seconds, resources_of
 
-__all__ = ["run_plan"]
+__all__ = ["Turns", "run_plan"]
 
 _WAITING, _RUNNING, _DONE = range(3)
 _Instance = tuple[int, int]
@@ -37,7 +35,6 @@ _Instance = tuple[int, int]
 
 def run_plan(
     plan: Pipeline,
-    schedule: PipelineSchedule,
     conditions: Conditions,
     *,
     frames: int,
@@ -45,16 +42,17 @@ def run_plan(
     progress: Callable[[], None] = lambda: None,
     observe: Callable[[int, int, float, float], None] | None = None,
 ) -> RunRecord:
-    """Run `frames` frames that arrive every `arrival_s` seconds, or all at once (None).
+    """Run `frames` frames of a plan with a schedule, which arrive every `arrival_s` seconds, or all at once (None).
 
     `progress` is called when a frame leaves, `observe` with (frame, task, begin, end) when a task ends. Raises
     InvalidPlan for orders that miss a task or deadlock."""
+    assert plan.schedule is not None
     run = _PlanRun(
-        _PlanTables(plan, schedule),
+        _PlanTables(plan, plan.schedule),
         conditions,
         frames,
         arrival_s,
-        RunRecord(len(plan.cluster.devices), schedule.window),
+        RunRecord(len(plan.cluster.devices), plan.schedule.window),
     )
     run.progress, run.observe = progress, observe
     run.go()
@@ -77,7 +75,7 @@ class _PlanTables:
         self.orders = [order.turns for order in schedule.orders]
         self.held: list[list[int]] = []
         for index, task in enumerate(plan.tasks):
-            held = list(dict.fromkeys(resources_of(plan, task)))
+            held = list(dict.fromkeys(resources_of(plan.cluster, task)))
             if any(resource not in place for resource in held):
                 raise InvalidPlan(f"task {index} occupies a resource for which the plan has no order")
             self.held.append([place[resource] for resource in held])
@@ -336,3 +334,49 @@ class _Numbers:
         while self._first in self._behind:
             self._behind.remove(self._first)
             self._first += 1
+
+
+_MOST_BEHIND = 1_000_000
+"""The most rounds by which one task of a resource may be behind another; plans of our planners stay far below."""
+
+
+class Turns:
+    """`front`: the (frame number, task) whose turn it is. Turns of frames before number 0 are passed over."""
+
+    def __init__(self, order: Sequence[Turn]) -> None:
+        behind = [turn.behind for turn in order]
+        if not order or max(behind) - min(behind) > _MOST_BEHIND:
+            raise InvalidPlan("an order has no turns, or one that is more than a million rounds behind another")
+        self._order = [(turn.task, turn.behind) for turn in order]
+        self._place_of = {turn.task: place for place, turn in enumerate(order)}
+        self._place, self._round = 0, min(behind)
+        self.front = self._at(0, self._round)
+        if self.front[0] < 0:
+            self.advance()
+
+    def _at(self, place: int, number: int) -> tuple[int, int]:
+        task, behind = self._order[place]
+        return number - behind, task
+
+    def _following(self, place: int, number: int) -> tuple[int, int]:
+        return (place + 1, number) if place + 1 < len(self._order) else (0, number + 1)
+
+    def advance(self) -> None:
+        """End the turn in front."""
+        while True:
+            self._place, self._round = self._following(self._place, self._round)
+            self.front = self._at(self._place, self._round)
+            if self.front[0] >= 0:
+                return
+
+    def before(self, instance: tuple[int, int], below: int) -> tuple[int, int] | None:
+        """The last turn before this one, which is still to come, of a frame with a number below `below`; None if there
+        is none."""
+        place = self._place_of[instance[1]]
+        number = instance[0] + self._order[place][1]
+        while (number, place) > (self._round, self._place):
+            place, number = (place - 1, number) if place else (len(self._order) - 1, number - 1)
+            turn = self._at(place, number)
+            if 0 <= turn[0] < below:
+                return turn
+        return None

@@ -1,8 +1,8 @@
 """Simulates plans: how often frames leave, how long they take, what devices do, and what is left when one dies.
 
 The simulator reads a plan and its cluster and uses nothing of the planners. Transfers, orders and buffers are the
-plan's; times are priced here (`task_prices`). Plans with orders run in `plan_run`, plans by the paper's equations in
-`paper_run`.
+plan's; times are priced from its MACs, bytes and cluster (`results.task_times`). Plans with orders run in `plan_run`,
+plans by the paper's equations in `paper_run`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.paper_run import run_paper
-from downset.distributed.percentiles import percentiles
 from downset.distributed.plan_run import run_plan
-from downset.distributed.run_record import RunRecord
-from downset.errors import UsageError
+from downset.distributed.simulated_run import Conditions, Disturbance, RunRecord
+from downset.errors import InvalidPlan, UsageError
 from downset.results.pipelines import Pipeline
-from downset.results.serving import Simulation
+from downset.results.serving import Simulation, percentiles
+from downset.results.task_times import plan_seconds
 from downset.text import unheard
 
 __all__ = ["Disturbance", "simulate"]
@@ -66,6 +65,9 @@ def simulate(
 def _check(
     plan: Pipeline, frames: int, arrival_s: float | None, jitter: float, disturbances: Sequence[Disturbance]
 ) -> None:
+    for task, seconds in zip(plan.tasks, plan_seconds(plan), strict=True):
+        if not 0 <= seconds < math.inf:
+            raise InvalidPlan(f"a task of stage {task.stage} takes {seconds} s")
     if not 1 <= frames < math.inf:
         raise UsageError(f"frames must be at least 1; given {frames:g}")
     if not 0 <= jitter <= 100:
@@ -111,7 +113,6 @@ class _Runs:
             )
         return run_plan(
             self.plan,
-            self.plan.schedule,
             conditions,
             frames=frames,
             arrival_s=arrival_s,

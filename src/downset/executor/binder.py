@@ -19,9 +19,9 @@ from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.float_types import FLOATS, OWN
 from downset.graph.halos import channels_last
 from downset.graph.kinds import kind_of
-from downset.isolation import machine_bytes
 from downset.kernels.layout import Shapes
 from downset.kernels.table import check_kernels, compute
+from downset.process.limits import machine_bytes
 from downset.text import format_bytes
 
 __all__ = ["DTYPES", "Binder", "KernelCall"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from downset.errors import DownsetError
-from downset.fitting.candidates import Candidate, Job
+from downset.fitting.candidates import Candidate
+from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.strips import StripSearch, files_of
 from downset.graph.cost import macs
@@ -19,26 +20,22 @@ _ROWS = 8
 """The most plans that are written and measured."""
 
 
-def measured_front(
-    job: Job, search: StripSearch, original: Candidate, chosen: Candidate
-) -> tuple[tuple[FrontRow, ...], list[str]]:
-    """(rows, notes). The plans are spread over the front, with those of the most and the least memory; the shipped file
+def measured_front(job: Job, search: StripSearch, original: Candidate, chosen: Candidate) -> tuple[FrontRow, ...]:
+    """The plans are spread over the front, with those of the most and the least memory; the shipped file
     is added if it computes in strips. Rows that another beats in memory, arithmetic and file size are left out, except
     that of the shipped file."""
     rows: list[FrontRow] = []
-    notes: list[str] = []
     for plan in _spread([plan for plan in search.front.plans if plan.segments]):
         files = files_of(job, search, plan, "front")
         if any(file.rewrites == chosen.rewrites for file in files):
             continue  # it was measured before, and its row follows
-        measured, said = measure(job, files, original=original)
-        notes += [note for note in said if note not in notes]
+        measured = measure(job, files, original=original)
         best = min(measured or files, key=Candidate.cost)
         rows.append(_timed(job, original, best, _row(search, best)))
     if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
         rows.append(replace(_timed(job, original, chosen, _row(search, chosen)), ships=True))
     kept = [row for row in rows if row.ships or not any(_beats(other, row) for other in rows)]
-    return tuple(sorted(kept, key=lambda row: (-row.arena_bytes, row.extra_macs))), notes
+    return tuple(sorted(kept, key=lambda row: (-row.arena_bytes, row.extra_macs)))
 
 
 def _beats(one: FrontRow, other: FrontRow) -> bool:
@@ -79,10 +76,10 @@ def _timed(job: Job, original: Candidate, file: Candidate, row: FrontRow) -> Fro
     """The row with the times of both files in the target's runtime, if it runs them."""
     try:
         if job.target.name == "tflm":
-            _, latency = tflm.time_runs([original.path, file.path], seed=job.seed)
+            _, latency = tflm.time_runs([original.path, file.path], seed=job.options.seed)
         elif job.target.sessions is not None and file.measured is not None:
             pairs = [(item.path, item.settings) for item in (original, file)]
-            _, latency = job.target.sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=1.0)
+            _, latency = job.target.sessions.time(pairs, shapes=job.options.shapes, seed=job.options.seed, budget_s=1.0)
         else:
             return row
     except DownsetError:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, Job, PlannedGraph
+from downset.fitting.candidates import Candidate, PlannedGraph
+from downset.fitting.job import Job
 from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
@@ -65,9 +66,11 @@ def offer_strips(
         return _fewer(job, base, original, result, command, how) if _in_strips(result) else None
     if not WRITERS[job.form].in_strips:
         return None
-    work = _CHOICES if job.work_limit is None else min(_CHOICES, job.work_limit)
+    work = _CHOICES if job.options.work_limit is None else min(_CHOICES, job.options.work_limit)
     try:
-        search = search_strips(job, base, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.time_limit_s))
+        search = search_strips(
+            job, base, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.options.time_limit_s)
+        )
     except UnsupportedError:
         return None
     step = _fewer(job, search, original, result, command, "planned in a short search; the command searches longer")
@@ -99,7 +102,7 @@ def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, comm
     allowed = [one for one in search.front.plans if one.segments and one.price.extra_macs <= macs(search.graph)]
     for more in (False, True):
         group = [one for one in allowed if (one.price.extra_macs > 0) is more]
-        most_s = _PLACED_SHARE * job.time_limit_s
+        most_s = _PLACED_SHARE * job.options.time_limit_s
         best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
         if best is not None:
             taken = search.needed_bytes(best) + beside

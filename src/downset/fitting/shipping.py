@@ -7,23 +7,27 @@ from pathlib import Path
 
 from downset import __version__
 from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, Job
+from downset.fitting.candidates import Candidate
+from downset.fitting.job import Job
 from downset.formats.onnx.data_files import bring_weights
-from downset.formats.onnx.metadata import foreign_operators, write_metadata
+from downset.formats.onnx.metadata import write_metadata
 from downset.formats.writing import WRITERS
-from downset.graph.core import Graph
+from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT, SessionTaken
 from downset.runtimes.ort_script import session_program
-from downset.text import counted, format_bytes, shortened
-from downset.whole_files import copy_whole, write_whole
 
-__all__ = ["note_file_size", "note_operators", "note_workspaces", "program_code", "ship"]
+__all__ = ["program_code", "ship"]
 
 
-def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Path | None) -> Fit:
-    """Write the chosen file to `output`, and with `session` the program that opens it with the measured settings. Each
-    file is written whole or not at all. An original that is opened with default settings is copied unchanged."""
+def ship(job: Job, chosen: Candidate, result: Fit) -> Fit:
+    """The result, with the chosen file written to the output, and to `session` the program that opens it with the
+    measured settings, as far as these are asked for. Each file is written whole or not at all. An original that is
+    opened with default settings is copied unchanged."""
+    if job.options.output is None:
+        return result
+    output = Path(job.options.output)
+    session = None if job.options.session is None else Path(job.options.session)
     program = _program(result, output, session) if session is not None else None
     if WRITERS[job.form].weights_outside:
         bring_weights(chosen.path, source=job.path, output=output)
@@ -52,8 +56,8 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
 
 def _program(result: Fit, output: Path, session: Path) -> str:
     if result.taken is None:
-        why = next((note for note in result.notes if note.startswith("not ")), "nothing was measured")
-        raise UnsupportedError(f"no session is written: {why}")
+        reason = f"not measured: {result.not_measured}" if result.not_measured else "nothing was measured"
+        raise UnsupportedError(f"no session is written: {reason}")
     return program_code(result, result.taken, output, session)
 
 
@@ -65,43 +69,3 @@ def program_code(result: Fit, taken: SessionTaken, model: Path, program: Path) -
         for tensor in graph.inputs
     }
     return session_program(model, taken, inputs, program=program, version=__version__)
-
-
-_LARGER = 1.05
-"""A file that is at least this many times as large as the original is reported."""
-
-
-def note_file_size(job: Job, chosen: Candidate) -> list[str]:
-    """A note where the shipped file is larger than the original."""
-    before, after = job.path.stat().st_size, chosen.path.stat().st_size
-    if after < _LARGER * before:
-        return []
-    return [
-        f"the file is {after / before:.2f} times as large as the original: {format_bytes(after)} B in place of "
-        f"{format_bytes(before)}"
-    ]
-
-
-def note_workspaces(graph: Graph, original: Candidate) -> str:
-    """A note about the bytes that kernels hold while they run, with which the order was planned. `graph`: with
-    workspaces; `original`: as measured."""
-    most, operator = max((nbytes, operator) for operator, nbytes in original.workspaces.items())
-    kernels = counted(len(original.workspaces), "kernel")
-    return (
-        f"planned with what {kernels} held here beyond inputs and results, up to {format_bytes(most)} B "
-        f"({shortened(graph.ops[operator].name, 60)}): other versions, processors and numbers of threads hold other "
-        "bytes"
-    )
-
-
-def note_operators(job: Job, chosen: Candidate) -> list[str]:
-    """A note where the shipped file holds operators of ONNX Runtime that are not standard ONNX and not in the
-    original."""
-    if job.form != ".onnx" or chosen.name == "original":
-        return []
-    had = foreign_operators(job.path)
-    has = {kind: count for kind, count in foreign_operators(chosen.path).items() if kind not in had}
-    if not has:
-        return []
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(has.items()))
-    return [f"the file holds operators of ONNX Runtime's own, which other runtimes do not read: {listed}"]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, Job, PlannedGraph, write_planned
+from downset.fitting.candidates import Candidate, PlannedGraph, write_planned
+from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.placing import OrderPlacing
 from downset.formats.onnx.metadata import fix_sizes
@@ -35,6 +36,7 @@ __all__ = [
     "cheapest_within",
     "files_of",
     "least_in_strips",
+    "note_arithmetic",
     "remedies",
     "search_strips",
     "strips_within",
@@ -127,7 +129,9 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
     )
     left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
-    placing = OrderPlacing(graph, form_of, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
+    placing = OrderPlacing(
+        graph, form_of, job.target.memory, kept, 0.05 * job.options.time_limit_s, job.options.work_limit
+    )
     memory = job.target.memory
     return StripSearch(graph, forms[0], front, limits, memory, persistent, placing, left_s, kept(graph))
 
@@ -160,31 +164,29 @@ def least_in_strips(job: Job, searches: Sequence[StripSearch]) -> list[Candidate
 
 
 def _least(job: Job, search: StripSearch) -> PartialPlan | None:
-    return search.placing.least(search.in_strips, lambda arena, beside: arena + beside, most_s=0.3 * job.time_limit_s)
+    return search.placing.least(
+        search.in_strips, lambda arena, beside: arena + beside, most_s=0.3 * job.options.time_limit_s
+    )
 
 
 def strips_within(
     job: Job,
     searches: Sequence[StripSearch],
     original: Candidate,
-    limit_bytes: int,
-    beside_bytes: int,
-    fits: Callable[[Candidate, int, int], bool],
-) -> tuple[list[Candidate], bool, list[str]]:
-    """(measured files of the cheapest plan that fits, whether one fits, notes). Where none fits, the files are those of
-    the plan that takes least. `beside_bytes`: bytes that the runtime takes outside the arena of the network without
-    strips. `fits(file, limit, beside)`: whether a file is known to fit."""
-    notes: list[str] = []
+    arena_bytes: int,
+    fits: Callable[[Candidate, int], bool],
+) -> tuple[list[Candidate], bool]:
+    """(measured files of the cheapest plan that fits, whether one fits). Where none fits, the files are those of the
+    plan that takes least. `arena_bytes`: the limit of the arena. `fits(file, more_bytes)`: whether a file is known to
+    fit, for which the runtime keeps that many bytes more outside the arena than without strips."""
     least: list[Candidate] = []
-    for search, plan in _promising(job, searches, limit_bytes - beside_bytes):
-        files, said = measure(job, files_of(job, search, plan, "strips"), original=original)
-        notes += [note for note in said if note not in notes]
-        beside = beside_bytes + search.more_kept_bytes(plan)
-        fitting = [file for file in files if fits(file, limit_bytes, beside)]
+    for search, plan in _promising(job, searches, arena_bytes):
+        files = measure(job, files_of(job, search, plan, "strips"), original=original)
+        fitting = [file for file in files if fits(file, search.more_kept_bytes(plan))]
         if fitting:
-            return fitting, True, notes
+            return fitting, True
         least = _less(least, files)
-    return least, False, notes
+    return least, False
 
 
 def cheapest_within(
@@ -196,7 +198,7 @@ def cheapest_within(
     most = limit_bytes + _ALIGNED
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
-        late = time.perf_counter() - begin > 0.5 * job.time_limit_s
+        late = time.perf_counter() - begin > 0.5 * job.options.time_limit_s
         if late and tried >= _TRIED:
             return
         priced = (search.front.bound_bytes, plan.price.peak_bytes)[late]
@@ -264,8 +266,14 @@ def _written(job: Job, planned: PlannedGraph, name: str) -> list[Candidate]:
     files = write_planned(job, planned, name)
     if job.form == ".onnx":
         for file in files:
-            fix_sizes(file.path, job.shapes or {}, batch=False)  # rows are cut at these sizes
+            fix_sizes(file.path, job.options.shapes or {}, batch=False)  # rows are cut at these sizes
     return files
+
+
+def note_arithmetic(job: Job, graph: Graph, files: Sequence[Candidate]) -> None:
+    """Add a note about the MACs of a network in strips, the same in all its files."""
+    if files and files[0].plan is not None:
+        job.notes.add(arithmetic(graph, files[0].plan.graph))
 
 
 def arithmetic(graph: Graph, striped: Graph) -> str:

@@ -12,10 +12,10 @@ import msgspec
 
 from downset.errors import LoadError, UsageError
 from downset.formats.field_docs import field_docs
+from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
-from downset.whole_files import write_whole
 
 __all__ = [
     "PIPELINE_SCHEMA",

@@ -1,4 +1,4 @@
-"""Reads files into graphs. Large libraries are imported only when a file needs them."""
+"""Reads files into graphs. A reader, and the libraries that it needs, are imported for a file that it reads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
-from downset.formats.onnx.read import load_onnx
 from downset.formats.plain import load_plain
-from downset.formats.tflite.read import load_tflite
-from downset.formats.torch.archive import EXPORT
-from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
-from downset.isolation import machine_bytes
+from downset.process.limits import machine_bytes
 from downset.text import format_size
 
 __all__ = ["READERS", "FileReader", "check_readable", "load", "load_stdin", "refused"]
@@ -31,10 +28,28 @@ class FileReader:
     brings_code: bool = False
 
 
+def _load_onnx(path: Path, **options: Any) -> Graph:
+    from downset.formats.onnx.read import load_onnx
+
+    return load_onnx(path, **options)
+
+
+def _load_tflite(path: Path, **options: Any) -> Graph:
+    from downset.formats.tflite.read import load_tflite
+
+    return load_tflite(path, **options)
+
+
+def _load_exported(path: Path, **options: Any) -> Graph:
+    from downset.formats.torch.read import load_exported
+
+    return load_exported(path, **options)
+
+
 READERS: Mapping[str, FileReader] = {
-    ".onnx": FileReader(load_onnx, resized=True),
-    ".tflite": FileReader(load_tflite, resized=True),
-    ".pt2": FileReader(load_exported, brings_code=True),
+    ".onnx": FileReader(_load_onnx, resized=True),
+    ".tflite": FileReader(_load_tflite, resized=True),
+    ".pt2": FileReader(_load_exported, brings_code=True),
     ".json": FileReader(load_plain),
 }
 """The readers, by suffix in small letters."""
@@ -94,6 +109,8 @@ def refused(path: Path, taken: str) -> LoadError | UnsupportedError:
 def _not_read(suffix: str) -> str:
     """Why no command reads files of this suffix, and what to do about it."""
     if suffix in _PICKLED:
+        from downset.formats.torch.archive import EXPORT
+
         return f"a {suffix} file of torch.save holds weights and code, not a graph; write one with {EXPORT}"
     return f"suffix {suffix or '(none)'} is not one of {', '.join(READERS)}"
 

@@ -15,8 +15,8 @@ from downset.formats.tflite.write import export_tflite
 from downset.formats.torch.write import export_torch
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
+from downset.process.whole_files import write_whole
 from downset.results.plans import Arena, Order
-from downset.whole_files import write_whole
 
 __all__ = ["WRITERS", "FileWriter", "export"]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal
 
 from downset.errors import LoadError
 from downset.graph.parts import Part
 from downset.text import abridged
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
 
@@ -191,6 +191,8 @@ class Graph:
 
     def constant(self, tensor: int) -> npt.NDArray[Any] | None:
         """The value of a constant tensor, or None where the tensor is not a constant with a known value."""
+        import numpy as np
+
         read = self.constants.get(tensor)
         return None if read is None else np.asarray(read())
 

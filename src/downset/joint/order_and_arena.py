@@ -1,22 +1,38 @@
-"""Plans order and placement together: the arenas of orders of equal peak differ by up to a quarter."""
+"""Plans order and placement together: the arenas of orders of equal peak differ by up to a quarter.
+
+Source: ours.
+Names: a *round* searches orders, then alternatives of the best, then placements of the best few.
+Complexity: under a limit of states every round begins its searches again with four times as many, so all rounds take a
+    third more than the last.
+Deviations: without a limit of states there is one round, whose searches get shares of the time. Under one, each search
+    of a round visits at most a given number of states, so that a run is the beginning of every run under a larger
+    limit; the least arena of all orders is kept. So a larger limit never gives a worse plan. Shares of the limit would
+    not guarantee that.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from downset.arenas.plan import plan_arena
+from downset.budget import Budget, Clock
 from downset.graph.core import Graph
-from downset.joint.within_work import WithinWork
 from downset.memory.liveness import check_graph, order_problem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import check_time_limit, check_whole, check_work_limit
-from downset.orders.alternatives import alternatives
-from downset.orders.plan import judge_order, plan_order
-from downset.results.plans import Arena, Evidence, StoppedBy, Together
+from downset.methods import check_whole
+from downset.orders.alternatives import TRIES, alternatives
+from downset.orders.optimal import improving
+from downset.orders.plan import judge_order
+from downset.results.plans import Arena, Evidence, Found, Together
 
 __all__ = ["plan_together"]
+
+_FIRST_STATES, _GROWTH, _FEW = 4096, 4, 4
+_ORDERS_SHARE, _SHARE = 0.7, 0.25
+"""The shares of the time left that one search for orders gets, and each search for alternatives and placements."""
+Steps = tuple[int, ...]
 
 
 def plan_together(
@@ -28,9 +44,9 @@ def plan_together(
     count: int = 64,
     seed: int = 0,
 ) -> Together:
-    """The order and placement with the least arena, among the file's order, the optimal order and at most `count`
-    orders whose peak is below the best arena so far. The arena is never larger than that of the file's order with
-    method `best`.
+    """The order and placement with the least arena, among the file's order, the orders that the search for the least
+    peak finds, and at most `count` orders whose peak is below the best arena so far. The arena is never larger than
+    that of the file's order with method `best`.
 
     Stops as soon as the arena equals the bound on the peak of every order: then order and arena are proven optimal.
     Otherwise the exact placement search takes the remaining time for the few best orders. `work_limit`: the sum of
@@ -38,73 +54,102 @@ def plan_together(
     (`time_limit_s=math.inf`), the same limit gives the same plan under any load, and a larger limit never gives a worse
     plan.
     """
-    check_time_limit(time_limit_s)
-    check_work_limit(work_limit)
+    budget = Budget(time_limit_s, work_limit, seed)
     check_whole("count", count)
-    check_whole("seed", seed)
     check_graph(graph)
-    model = memory_model(memory)
-    deadline = time.perf_counter() + time_limit_s
+    search = _JointSearch(graph, memory_model(memory), budget.start(), count)
+    search.run()
+    return search.best()
 
-    def left() -> float:
-        return max(deadline - time.perf_counter(), 0.01)
 
-    if work_limit is not None:
-        return _within_work(graph, model, work_limit, lambda: deadline - time.perf_counter(), count=count, seed=seed)
-    optimal = plan_order(graph, method="optimal", memory=model, time_limit_s=0.7 * time_limit_s)
-    bound = int(optimal.evidence.bound)
-    file_order = plan_order(graph, method="file", memory=model)
-    tried: dict[tuple[int, ...], Arena] = {}
+class _JointSearch:
+    """The rounds for one graph. `tried`: the best placement known of each order that was placed, the file's first."""
 
-    def attempt(candidates: Iterable[tuple[int, ...]], method: str) -> bool:
-        """Place each order until an arena meets the bound; whether one does."""
-        for steps in candidates:
-            arena = plan_arena(graph, steps, method=method, memory=model, time_limit_s=0.25 * left())
-            if steps not in tried or arena.arena_bytes < tried[steps].arena_bytes:
-                tried[steps] = arena
-            if arena.arena_bytes <= bound:
+    def __init__(self, graph: Graph, model: MemoryModel, clock: Clock, count: int) -> None:
+        self._graph, self._model, self._clock, self._count = graph, model, clock, count
+        self._problem = order_problem(graph, model)
+        self._by_states = clock.budget.states is not None
+        self._tried: dict[Steps, Arena] = {}
+        self._orders = Found((), 0)
+        self._order_s = 0.0
+        self._settled: set[Steps] = set()
+
+    def run(self) -> None:
+        """Run rounds until a limit, or until an arena meets the bound or nothing is left to search."""
+        states = _FIRST_STATES
+        while not (self._round(states) or self._is_done(states) or self._clock.over()):
+            states *= _GROWTH
+
+    def best(self) -> Together:
+        """The order and placement of the least arena, with a bound that holds for every order."""
+        steps, orders = self._ranked()[0], self._orders
+        stopped_by = orders.stopped_by
+        evidence = Evidence("optimal", 0, orders.bound, orders.proven, orders.states, self._order_s, stopped_by)
+        order = judge_order(self._graph, steps, memory=self._model, like=evidence)
+        arena = self._tried[steps]
+        value, own = arena.arena_bytes, arena.evidence
+        proven = orders.bound >= value
+        ended_by = self._clock.stopped_by() or ("" if self._by_states else own.stopped_by)
+        evidence = replace(own, bound=min(orders.bound, value), proven=proven, stopped_by="" if proven else ended_by)
+        return Together(order, replace(arena, evidence=evidence))
+
+    def _ranked(self) -> list[Steps]:
+        """The orders by ascending arena; equal ones in the order in which they were tried."""
+        return sorted(self._tried, key=lambda steps: self._tried[steps].arena_bytes)
+
+    def _round(self, states: int) -> bool:
+        """Run one round; whether an arena meets the bound of every order."""
+        if not self._orders.proven:
+            begin = time.perf_counter()
+            self._orders, improved = improving(self._problem, self._part(_ORDERS_SHARE, states))
+            self._order_s += time.perf_counter() - begin
+            if self._place(improved):
                 return True
-            if time.perf_counter() > deadline:
+        if self._clock.over():
+            return False
+        best = self._tried[self._ranked()[0]].arena_bytes
+        # Only an order whose peak is below the best arena so far can have a smaller arena.
+        part = self._part(_SHARE, min(states, TRIES * self._count))
+        others = alternatives(self._problem, self._orders.solution, best - 1, clock=part, count=self._count)
+        return self._place(others) or self._search_placements(states)
+
+    def _place(self, orders: Iterable[Steps]) -> bool:
+        """Place each order by method `best`, until an arena meets the bound; whether one does."""
+        for steps in orders:
+            if steps not in self._tried:
+                self._tried[steps] = plan_arena(self._graph, steps, method="best", memory=self._model)
+            if self._tried[steps].arena_bytes <= self._orders.bound:
+                return True
+            if self._clock.left_s() == 0:
                 return False
         return False
 
-    def ranked() -> list[tuple[int, ...]]:
-        # Of equal arenas the one tried first wins: the file's order stays unless another gains.
-        return sorted(tried, key=lambda steps: tried[steps].arena_bytes)
+    def _search_placements(self, states: int) -> bool:
+        for steps in self._ranked()[:_FEW]:
+            if self._clock.over():
+                return False
+            if steps in self._settled:
+                continue
+            limits = self._part(_SHARE, states).budget.limits()
+            arena = plan_arena(self._graph, steps, method="exact", memory=self._model, **limits)
+            self._clock.count(arena.evidence.states)
+            if arena.evidence.stopped_by != "work":
+                self._settled.add(steps)
+            if arena.arena_bytes < self._tried[steps].arena_bytes:
+                self._tried[steps] = arena
+            if arena.arena_bytes <= self._orders.bound:
+                return True
+        return False
 
-    done = attempt((file_order.steps, optimal.steps), "best")
-    if not done and time.perf_counter() < deadline:
-        best = tried[ranked()[0]].arena_bytes
-        # Only an order whose peak is below the best arena so far can have a smaller arena.
-        problem = order_problem(graph, model)
-        orders = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
-        if not attempt((steps for steps in orders if steps not in tried), "best"):
-            attempt(ranked()[:4] + [steps for steps in (optimal.steps,) if steps not in ranked()[:4]], "exact")
-    steps = ranked()[0]
-    order = optimal if steps == optimal.steps else judge_order(graph, steps, memory=model, like=optimal.evidence)
-    return Together(order, _judged(tried[steps], bound))
+    def _part(self, share: float, states: int) -> Clock:
+        """A part of what is left: so many states where they are limited, else a share of the time."""
+        if self._by_states:
+            return self._clock.part(states=states)
+        return self._clock.part(seconds=share * self._clock.left_s())
 
-
-def _within_work(
-    graph: Graph, model: MemoryModel, work_limit: int, left_s: Callable[[], float], *, count: int, seed: int
-) -> Together:
-    begin = time.perf_counter()
-    search = WithinWork(graph, model, work_limit=work_limit, left_s=left_s, count=count, seed=seed)
-    search.run()
-    steps, orders = search.ranked()[0], search.found
-    evidence = Evidence(
-        "optimal", 0, orders.bound, orders.proven, orders.states, time.perf_counter() - begin, orders.stopped_by
-    )
-    order = judge_order(graph, steps, memory=model, like=evidence)
-    return Together(order, _judged(search.tried[steps], orders.bound, search.stopped_by))
-
-
-def _judged(arena: Arena, bound: int, stopped_by: StoppedBy | None = None) -> Arena:
-    """The arena with a bound that holds for every order, in place of the bound for its order."""
-    value = arena.arena_bytes
-    own = arena.evidence
-    stopped_by = own.stopped_by if stopped_by is None else stopped_by
-    evidence = replace(
-        own, bound=min(bound, value), proven=bound >= value, stopped_by="" if bound >= value else stopped_by
-    )
-    return replace(arena, evidence=evidence)
+    def _is_done(self, states: int) -> bool:
+        """Whether a longer round would only repeat this one. By time there is no longer one."""
+        if not self._by_states:
+            return True
+        ordered = self._orders.stopped_by != "work" and states >= TRIES * self._count
+        return ordered and all(steps in self._settled for steps in self._ranked()[:_FEW])

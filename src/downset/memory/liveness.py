@@ -23,10 +23,10 @@ from dataclasses import dataclass
 
 from downset.errors import LimitReached, UsageError
 from downset.graph.core import Graph
-from downset.isolation import machine_bytes
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Overlap, Record
 from downset.memory.storages import lagged, map_storages, takeover
+from downset.process.limits import machine_bytes
 from downset.text import abridged, format_bytes
 
 __all__ = [

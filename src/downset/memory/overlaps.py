@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
-
-import numpy as np
-import numpy.typing as npt
+from math import prod
+from typing import TYPE_CHECKING, Literal, get_args
 
 from downset.graph.core import ABSENT, Graph, Op
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = [
     "ELEMENTWISE",
@@ -183,7 +185,7 @@ def least_lag(graph: Graph, op: Op, kernels: str, window: WindowGeometry | None 
 def element_bytes(graph: Graph, op: Op) -> int:
     """Bytes of one element of the operator's first output."""
     output = graph.tensors[op.outputs[0]]
-    return output.nbytes // max(1, int(np.prod(output.shape)))
+    return output.nbytes // max(1, prod(output.shape))
 
 
 @lru_cache(maxsize=4096)
@@ -192,6 +194,8 @@ def lag_bytes(window: WindowGeometry, walk: Walk, unit: int) -> int:
 
     A write of output byte j must not change input byte i if i is read later, so the input has to begin more than j - i
     bytes above the output. For each position only the lowest byte matters that it or a later position reads."""
+    import numpy as np
+
     channels, depth = window.written[3], window.read[3]
     lowest = _lowest_read(window)
     ahead = np.minimum.accumulate(lowest[::-1])[::-1]
@@ -218,6 +222,7 @@ def lag_bytes(window: WindowGeometry, walk: Walk, unit: int) -> int:
 
 def _lowest_read(window: WindowGeometry) -> npt.NDArray[np.int64]:
     """By position of the output, in the order of the bytes: the first position of the input that it reads."""
+    import numpy as np
 
     def first(axis: int) -> npt.NDArray[np.int64]:
         size, stride, dilation = window.read[axis + 1], window.strides[axis], window.dilations[axis]

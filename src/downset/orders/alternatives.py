@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 
+from downset.budget import Clock
 from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
@@ -20,30 +20,29 @@ def alternatives(
     start: tuple[int, ...],
     budget_bytes: int,
     *,
+    clock: Clock,
     count: int = 64,
-    seed: int = 0,
-    time_limit_s: float = 1.0,
-    tries: int | None = None,
 ) -> list[tuple[int, ...]]:
     """Up to `count` different orders of peak <= `budget_bytes`, found by random moves from `start`.
 
     A move puts one operator in another place between its last predecessor and its first successor; it is kept if the
     peak stays within the budget. Every fourth kept move adds its order to the result. The list is empty where the peak
-    of `start` exceeds the budget. At most `tries` moves are tried (by default 400 · `count`). The result depends on
-    `seed` alone unless the time limit ends it; with fewer `tries` it is a prefix of the same list.
+    of `start` exceeds the budget. The clock counts moves tried; without a limit of them 400 · `count` are tried. The
+    result depends on the seed of the budget alone unless the time ends it; with fewer moves it is a prefix of the same
+    list.
     """
-    deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
-    random = Random(seed)
+    random = Random(clock.budget.seed)
     after = successor_lists(problem.predecessors)
     if space.peak(start) > budget_bytes or len(start) < 2:
         return []
     order = list(start)
     orders: dict[tuple[int, ...], None] = {}
-    accepted, most = 0, TRIES * count if tries is None else tries
+    accepted, most = 0, clock.left_states() if clock.budget.states is not None else TRIES * count
     for _ in range(most):
-        if len(orders) >= count or time.perf_counter() >= deadline:
+        if len(orders) >= count or clock.over():
             break
+        clock.count(1)
         position = random.randrange(len(order))
         operator = order[position]
         place = {other: position for position, other in enumerate(order)}

@@ -9,41 +9,29 @@ Deviations: where a ready operator fits under a state's peak and does not raise 
 
 from __future__ import annotations
 
-import time
-
+from downset.budget import Clock
 from downset.memory.liveness import OrderProblem
 from downset.methods import check_whole
-from downset.orders.searches import MANY, OrderSearches
-from downset.results.plans import Found, StoppedBy
+from downset.orders.searches import OrderSearches
+from downset.results.plans import Found
 
 __all__ = ["WIDTHS", "beam"]
 
 WIDTHS = (4, 32, 300)
 
 
-def beam(
-    problem: OrderProblem,
-    *,
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
-    width: int = WIDTHS[-1],
-) -> Found:
+def beam(problem: OrderProblem, *, clock: Clock, width: int = WIDTHS[-1]) -> Found:
     """The best order that fronts of up to `width` states find. Narrow fronts come first, so that a short limit also
-    gives an answer; the file's order is the first. `work_limit`: states expanded."""
+    gives an answer; the file's order is the first. The clock counts states expanded."""
     check_whole("width", width, least=1)
-    deadline = time.perf_counter() + time_limit_s
     parts = OrderSearches(problem)
     best = tuple(range(len(problem.predecessors)))
-    value, states = parts.peak(best), 0
-    most = MANY if work_limit is None else min(work_limit, MANY)
+    value = parts.peak(best)
     for tried in sorted({min(narrow, width) for narrow in WIDTHS[:-1]} | {width}):
         for backward in (False, True):
-            left_s = deadline - time.perf_counter()
-            if left_s <= 0 or states >= most:
+            if clock.over():
                 break
-            steps, expanded = parts.beam(tried, 0, value, backward=backward, seconds=left_s, states=most - states)
-            states += expanded
+            steps = parts.beam(tried, 0, value, backward=backward, clock=clock)
             if steps is not None:
                 best, value = steps, parts.peak(steps)
-    stopped_by: StoppedBy = "work" if states >= most else "time" if time.perf_counter() > deadline else ""
-    return Found(best, problem.floor_bytes, False, states, stopped_by)
+    return Found(best, problem.floor_bytes, False, clock.states, clock.stopped_by())

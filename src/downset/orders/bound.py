@@ -13,21 +13,21 @@ Deviations: where v may run in place, the bytes of its largest candidate are sub
 from __future__ import annotations
 
 from downset import native
+from downset.budget import MANY
 from downset.memory.liveness import OrderProblem
 from downset.orders.native_form import native_problem
-from downset.orders.searches import MANY
 
 __all__ = ["closure_bound", "pair_bound"]
 
 
-def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0) -> int:
+def closure_bound(problem: OrderProblem, *, seconds: float = 10.0) -> int:
     """Bytes that every order needs at its peak, by single operators."""
     order = range(len(problem.predecessors))
-    return native.compiled.closure_bound(native_problem(problem), order, time_limit_s, MANY)
+    return native.compiled.closure_bound(native_problem(problem), order, seconds, MANY)
 
 
-def pair_bound(problem: OrderProblem, *, time_limit_s: float = 10.0) -> int:
+def pair_bound(problem: OrderProblem, *, seconds: float = 10.0) -> int:
     """Bytes that every order needs at its peak, by single operators and by pairs: never below `closure_bound`."""
-    bound = closure_bound(problem, time_limit_s=time_limit_s)
+    bound = closure_bound(problem, seconds=seconds)
     order = range(len(problem.predecessors))
-    return native.compiled.pair_bound(native_problem(problem), order, bound, time_limit_s, MANY)
+    return native.compiled.pair_bound(native_problem(problem), order, bound, seconds, MANY)

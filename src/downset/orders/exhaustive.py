@@ -8,8 +8,7 @@ Deviations: past a limit it raises LimitReached instead of returning an order th
 
 from __future__ import annotations
 
-import time
-
+from downset.budget import Clock
 from downset.errors import LimitReached
 from downset.lattice import masks, ready
 from downset.memory.liveness import OrderProblem, transient_bytes
@@ -18,26 +17,24 @@ from downset.results.plans import Found
 __all__ = ["exhaustive"]
 
 
-def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, work_limit: int | None = None) -> Found:
+def exhaustive(problem: OrderProblem, *, clock: Clock) -> Found:
     """An order of least peak, found by visiting every downset. Uses only the definitions in `liveness`; small graphs
     only.
 
-    Raises LimitReached when the time is up, or after `work_limit` downsets.
+    Raises LimitReached at the end of the clock, which counts downsets.
     """
-    deadline = time.perf_counter() + time_limit_s
     predecessors = masks(problem.predecessors)
     level: dict[int, int] = {0: problem.floor_bytes}
     came_by: dict[int, int] = {}
-    states = 0
     for _ in predecessors:
         following: dict[int, int] = {}
         for downset, peak in level.items():
-            states += 1
-            over = work_limit is not None and states > work_limit
+            over = clock.left_states() == 0
+            clock.count(1)
             for operator in ready(predecessors, downset):
                 # One transient takes O(storages): long compared with a look at the clock, and a downset has many.
-                if over or time.perf_counter() > deadline:
-                    raise LimitReached(f"exhaustive search stopped after {states} downsets; use method 'optimal'")
+                if over or clock.left_s() == 0:
+                    raise LimitReached(f"exhaustive search stopped after {clock.states} downsets; use method 'optimal'")
                 reached = max(peak, transient_bytes(problem, downset, operator))
                 larger = downset | 1 << operator
                 if larger not in following or reached < following[larger]:
@@ -50,4 +47,4 @@ def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, work_limit:
     while downset:
         steps.append(came_by[downset])
         downset ^= 1 << came_by[downset]
-    return Found(tuple(reversed(steps)), value, True, states + 1)
+    return Found(tuple(reversed(steps)), value, True, clock.states + 1)

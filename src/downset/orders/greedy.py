@@ -9,8 +9,7 @@ Deviations: none.
 
 from __future__ import annotations
 
-import time
-
+from downset.budget import Clock
 from downset.lattice import bits
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
@@ -19,22 +18,19 @@ from downset.results.plans import Found
 __all__ = ["greedy", "greedy_steps"]
 
 
-def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
+def greedy(problem: OrderProblem, *, clock: Clock) -> Found:
     """The greedy order. Operators that are left when the time is up follow in the file's order."""
     space = SearchSpace(problem)
-    steps = greedy_steps(space, time.perf_counter() + time_limit_s)
+    steps = greedy_steps(space, clock)
     steps += bits(space.full & ~sum(1 << operator for operator in steps))
     return Found(tuple(steps), problem.floor_bytes)
 
 
-def greedy_steps(space: SearchSpace, deadline: float, move_limit: float = float("inf")) -> list[int]:
-    """The steps of greedy, in the space's numbers, until a limit is reached. `move_limit`: ready operators compared."""
-    downset, live, ready, moves = 0, space.start_bytes, space.start_ready, 0
+def greedy_steps(space: SearchSpace, clock: Clock) -> list[int]:
+    """The steps of greedy, in the space's numbers, until the time is up."""
+    downset, live, ready = 0, space.start_bytes, space.start_ready
     steps: list[int] = []
-    while ready:
-        if moves > move_limit or time.perf_counter() > deadline:
-            break
-        moves += ready.bit_count()
+    while ready and clock.left_s() > 0:
         chosen, best = -1, (0, 0)
         for operator in bits(ready):
             transient, left = space.step(downset, live, operator)

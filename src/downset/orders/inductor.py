@@ -12,9 +12,9 @@ Deviations: bytes are counted by the memory model, also for operators that run i
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
 
+from downset.budget import Clock
 from downset.lattice import bits, successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
@@ -23,16 +23,15 @@ from downset.results.plans import Found
 __all__ = ["HEURISTICS", "bfs", "dfs_by_size", "inductor", "lpmf"]
 
 
-def inductor(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
+def inductor(problem: OrderProblem, *, clock: Clock) -> Found:
     """The order of least peak of four: the file's and those of the three heuristics. Of equals the first, as in
     inductor."""
-    deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
-    tried = (heuristic(problem, deadline=deadline) for heuristic in HEURISTICS.values())
+    tried = (lpmf(problem, clock), bfs(problem), dfs_by_size(problem))
     return Found(min((tuple(range(space.count)), *tried), key=space.peak), problem.floor_bytes)
 
 
-def lpmf(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
+def lpmf(problem: OrderProblem, clock: Clock | None = None) -> tuple[int, ...]:
     """Least peak memory first. Of the ready operators that do not exceed the largest transient so far, run the one
     after which the fewest bytes are live; if all exceed it, the one with the smallest transient. Of equals, the lowest
     index."""
@@ -41,7 +40,7 @@ def lpmf(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int,
     largest = max(live, sum(storage.nbytes for storage in problem.storages if storage.kept))
     steps: list[int] = []
     while ready:
-        if time.perf_counter() > deadline:
+        if clock is not None and clock.left_s() == 0:
             return (*steps, *bits(space.full & ~downset))
         ranked = []
         for operator in bits(ready):
@@ -55,9 +54,8 @@ def lpmf(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int,
     return tuple(steps)
 
 
-def bfs(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
+def bfs(problem: OrderProblem) -> tuple[int, ...]:
     """Breadth first: run the ready operator whose predecessors ran earliest, compared as sorted lists of steps."""
-    del deadline
     after = successor_lists(problem.predecessors)
     missing = [len(before) for before in problem.predecessors]
     ran_at = [0] * len(missing)
@@ -75,9 +73,8 @@ def bfs(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, 
     return tuple(steps)
 
 
-def dfs_by_size(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
+def dfs_by_size(problem: OrderProblem) -> tuple[int, ...]:
     """Depth first from operators to their predecessors; those that read and write the fewest bytes come first."""
-    del deadline
     count = len(problem.predecessors)
     touched_bytes = [0] * count
     for storage in problem.storages:

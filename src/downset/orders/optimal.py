@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import time
 
+from downset.budget import MANY, Clock
 from downset.memory.liveness import OrderProblem
 from downset.orders.beam import WIDTHS
 from downset.orders.dfs import dfs
 from downset.orders.kahn import kahn
-from downset.orders.searches import MANY, BestFirst, OrderSearches
+from downset.orders.searches import BestFirst, OrderSearches
 from downset.results.plans import Found, StoppedBy
 
 __all__ = ["improving", "optimal"]
@@ -42,33 +43,23 @@ _MOVES, _MEMBERS, _PAIR_MEMBERS = 2**26, 2**22, 2**19
 """Limits of the greedy orders and of the two bounds under a work limit: seconds of work on the largest graphs."""
 
 
-def optimal(
-    problem: OrderProblem,
-    *,
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
-) -> Found:
+def optimal(problem: OrderProblem, *, clock: Clock) -> Found:
     """An order of least peak, proven if the search ends within its limits; else the best order known and a bound.
 
     Its peak never exceeds those of the file's order, Kahn's and depth-first. Nor does it exceed that of `beam` if
-    `beam` takes at most a twelfth of the time, or of a work limit of 400,000 states or more. `work_limit`: states
-    expanded by searches and beams. A search that the time does not end does the same under a work limit every time, and
-    under a larger one it does this first: the result is then never worse. Raises UnsupportedError where the native
-    module is not built.
+    `beam` takes at most a twelfth of the time, or of a limit of 400,000 states or more. The clock counts states
+    expanded by searches and beams. A search that the time does not end does the same under a limit of states every
+    time, and under a larger one it does this first: the result is then never worse. Raises UnsupportedError where the
+    native module is not built.
     """
-    return improving(problem, time_limit_s=time_limit_s, work_limit=work_limit)[0]
+    return improving(problem, clock)[0]
 
 
-def improving(
-    problem: OrderProblem,
-    *,
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
-) -> tuple[Found, tuple[tuple[int, ...], ...]]:
+def improving(problem: OrderProblem, clock: Clock) -> tuple[Found, tuple[tuple[int, ...], ...]]:
     """The result of `optimal`, and every order that was the incumbent at some time, the file's first. Under a smaller
-    work limit these are a prefix of those under a larger one."""
-    limited = work_limit is not None
-    run = _OptimalSearch(OrderSearches(problem), time.perf_counter() + time_limit_s, work_limit)
+    limit of states these are a prefix of those under a larger one."""
+    limited, time_limit_s = clock.budget.states is not None, clock.budget.seconds
+    run = _OptimalSearch(OrderSearches(problem), clock)
     moves = _MOVES if limited else MANY
     run.try_order(tuple(range(len(problem.predecessors))))
     run.try_order(run.parts.merge(seconds=0.05 * time_limit_s, moves=moves))
@@ -82,7 +73,9 @@ def improving(
             run.try_order(run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=moves))
     run.search(_FIRST, 0.1 * time_limit_s)
     run.beams(WIDTHS[0], 0)
-    incumbent = run.best if run.left() else None  # the same order under every work limit that is not spent here
+    incumbent = (
+        run.best if clock.left_states() else None
+    )  # the same order under every work limit that is not spent here
     run.search(_QUICK - _FIRST, 0.1 * time_limit_s)
     if incumbent and not run.settled():
         run.bound = max(run.bound, run.parts.pair_bound(incumbent, run.bound, 0.1 * run.left_s(), pair_members))
@@ -98,41 +91,32 @@ def improving(
         else:
             run.search(_STATES, 2 * (time.perf_counter() - begin) + _PAUSE_S)
     run.search(_STATES, time_limit_s)
-    states = run.spent() if limited else run.states
+    states = clock.states if limited else run.states
     return Found(run.best, run.bound, run.bound == run.value, states, run.stopped_by()), tuple(run.improved)
 
 
 class _OptimalSearch:
     """The state of `improving`: the best order, the bound, and the two searches that narrow the gap between them."""
 
-    def __init__(self, parts: OrderSearches, deadline: float, work_limit: int | None) -> None:
-        self.parts, self.bound, self.states, self.beamed = parts, 0, 0, 0
+    def __init__(self, parts: OrderSearches, clock: Clock) -> None:
+        self.clock, self.parts, self.bound, self.states, self.beamed = clock, parts, 0, 0, 0
         self.best: tuple[int, ...] = ()
         self.value = -1
         self.improved: list[tuple[int, ...]] = []
-        self._deadline = deadline
-        self._work_limit = None if work_limit is None else min(work_limit, MANY)
         self._searches: list[BestFirst] | None = None
         self._leader: BestFirst | None = None  # the search that raised the bound last
         self._slice = _SLICE
 
     def left_s(self) -> float:
-        return max(self._deadline - time.perf_counter(), 0.001)
+        return max(self.clock.left_s(), 0.001)
 
     def settled(self) -> bool:
-        return self.bound >= self.value or time.perf_counter() > self._deadline
-
-    def spent(self) -> int:
-        return self.states + self.beamed
-
-    def left(self) -> int:
-        """States that the work limit leaves."""
-        return MANY if self._work_limit is None else max(self._work_limit - self.spent(), 0)
+        return self.bound >= self.value or self.clock.left_s() == 0
 
     def stopped_by(self) -> StoppedBy:
         if self.bound >= self.value:
             return ""
-        return "work" if not self.left() else "time" if time.perf_counter() > self._deadline else "memory"
+        return self.clock.stopped_by() or "memory"
 
     def try_order(self, steps: tuple[int, ...] | None) -> None:
         if steps is not None:
@@ -144,26 +128,26 @@ class _OptimalSearch:
     def beams(self, width: int, bound: int) -> None:
         """Beam search of this width, forward and backward, unless a limit is reached or the order is proven."""
         for backward in (False, True):
-            if not self.settled() and self.left():
-                steps, expanded = self.parts.beam(
-                    width, bound, self.value, backward=backward, seconds=self.left_s(), states=self.left()
-                )
-                self.beamed += expanded
+            if not self.settled() and self.clock.left_states():
+                before = self.clock.states
+                steps = self.parts.beam(width, bound, self.value, backward=backward, clock=self.clock)
+                self.beamed += self.clock.states - before
                 self.try_order(steps)
 
     def search(self, states: int, seconds: float) -> None:
         """Let the two searches take turns, for up to so many states or seconds."""
-        until = min(time.perf_counter() + seconds, self._deadline)
-        last = self.states + min(states, self.left())
+        part = self.clock.part(seconds=seconds)
+        last = self.states + min(states, self.clock.left_states())
         if self._searches is None and not self.settled():
             self._searches = [self.parts.best_first(backward=backward) for backward in (False, True)]
-        while self._searches and self.states < last and not self.settled() and time.perf_counter() < until:
+        while self._searches and self.states < last and not self.settled() and part.left_s() > 0:
             for search in list(self._searches):
                 before = search.expanded
                 turn = self._slice if self._leader in (None, search) else self._slice // _LEAD
-                left_s = max(until - time.perf_counter(), 0.001)
+                left_s = max(part.left_s(), 0.001)
                 outcome = search.advance(self.bound, self.value, left_s, min(turn, last - self.states))
                 self.states += search.expanded - before
+                self.clock.count(search.expanded - before)
                 if outcome == "SOLVED":
                     self.try_order(tuple(search.steps))
                 if min(search.bound, self.value) > self.bound:

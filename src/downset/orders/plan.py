@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
+from downset.budget import Budget
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import Method, check_time_limit, check_work_limit, choose
+from downset.methods import Method, choose
 from downset.orders.check import verify_steps
 from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
 from downset.orders.problem import check_problem
@@ -42,14 +43,13 @@ def plan_order(
     where the native module is not built; LimitReached where the graph is too large, or where method "exhaustive"
     reaches a limit.
     """
-    check_time_limit(time_limit_s)
-    check_work_limit(work_limit)
+    budget = Budget(time_limit_s, work_limit)
     planner = choose(method, ORDERS, CONTRACT, options)
-    given, (problem, stated) = problem, _modelled(problem, memory)
-    if given is problem:
+    if not isinstance(problem, Graph):
         check_problem(problem)
+    problem, model = _modelled(problem, memory)
     begin = time.perf_counter()
-    result: Found = planner(problem, time_limit_s=time_limit_s, work_limit=work_limit)
+    result: Found = planner(problem, clock=budget.start())
     seconds = time.perf_counter() - begin
     verify_steps(problem.predecessors, result.solution)
     value = peak_bytes(problem, result.solution)
@@ -57,7 +57,7 @@ def plan_order(
     bound = value if proven else max(result.bound, problem.floor_bytes)
     stopped_by = "" if proven else result.stopped_by
     evidence = Evidence(planner.name, value, bound, proven, result.states, seconds, stopped_by)
-    return Order(tuple(map(int, result.solution)), stated, evidence)
+    return Order(tuple(map(int, result.solution)), model, evidence)
 
 
 def judge_order(
@@ -69,14 +69,14 @@ def judge_order(
 ) -> Order:
     """An Order of steps found elsewhere, with the bound that another search (`like`) has proven. Raises InvalidPlan
     where the steps do not run every operator once and after its predecessors."""
-    problem, stated = _modelled(problem, memory)
+    problem, model = _modelled(problem, memory)
     verify_steps(problem.predecessors, steps)
     value = peak_bytes(problem, steps)
     bound = min(value, int(like.bound))
     evidence = Evidence(
         like.method, value, bound, bound == value, like.states, like.seconds, "" if bound == value else like.stopped_by
     )
-    return Order(tuple(map(int, steps)), stated, evidence)
+    return Order(tuple(map(int, steps)), model, evidence)
 
 
 def _modelled(problem: Graph | OrderProblem, memory: MemoryName | MemoryModel | None) -> tuple[OrderProblem, str]:

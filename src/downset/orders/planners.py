@@ -33,7 +33,7 @@ def _peak_and_floor(problem: OrderProblem, result: Found) -> tuple[int, int]:
 CONTRACT = Contract(
     "orders",
     problem=("problem",),
-    settings=("time_limit_s", "work_limit"),
+    settings=("clock", "time_limit_s", "work_limit"),
     returns=Found,
     others=("memory",),
     value_and_bound=_peak_and_floor,

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from downset import native
+from downset.budget import MANY, Clock
 from downset.memory.liveness import OrderProblem
 from downset.orders.native_form import native_problem
 
 if TYPE_CHECKING:
     from downset import _native
 
-__all__ = ["MANY", "BestFirst", "OrderSearches"]
+__all__ = ["BestFirst", "OrderSearches"]
 
-MANY = 1 << 62
-"""A limit of states that no search reaches."""
 _BYTES = 5 * 2**26
 """Bytes of states that one search may hold, about a third of a GiB; two searches run at a time."""
 
 
 class OrderSearches:
     """The steps on one problem. Each returns None for an order where a limit came before it was complete. The limits
-    `moves`, `states` and `members` count work: ready segments compared, states expanded, segments in a flow.
+    `moves`, `states` and `members` count work: ready segments compared, states expanded, segments in a flow. Clocks
+    count states.
 
     Raises UnsupportedError where the native module is not built."""
 
@@ -51,12 +51,11 @@ class OrderSearches:
     def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
         return self.operators(self._module.greedy(self._space(backward), seconds, moves)) or None
 
-    def beam(
-        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
-    ) -> tuple[tuple[int, ...] | None, int]:
-        """(an order below `incumbent`, states expanded). Peaks below `bound` count as it."""
-        steps, expanded = self._module.beam(self._space(backward), width, bound, incumbent, seconds, states)
-        return self.operators(steps) or None, expanded
+    def beam(self, width: int, bound: int, incumbent: int, *, backward: bool, clock: Clock) -> tuple[int, ...] | None:
+        """An order below `incumbent`. Peaks below `bound` count as it."""
+        steps, expanded = self._module.beam(self._space(backward), width, bound, incumbent, *clock.native(MANY))
+        clock.count(expanded)
+        return self.operators(steps) or None
 
     def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
         """Bytes that no order stays below, by single operators (bound.py). `order`: one that is known."""

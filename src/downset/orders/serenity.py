@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from math import inf
 
+from downset.budget import Budget, Clock, check_time_limit
 from downset.lattice import ancestors, bits, descendants
 from downset.memory.liveness import OrderProblem
-from downset.methods import check_time_limit
 from downset.orders.kahn import kahn
 from downset.orders.search_space import SearchSpace
-from downset.results.plans import Found, StoppedBy
+from downset.results.plans import Found
 
 __all__ = ["divide", "explored", "serenity"]
 
@@ -51,18 +52,15 @@ class _BudgetResult:
 
 
 @dataclass(slots=True)
-class _SerenityLimits:
-    """When the whole search stops, and when a search step stops: by time, or by states under a work limit, so that the
-    search can be repeated exactly. `first_step`: the limits (seconds, states) of the first search steps of a part."""
+class _StepLimits:
+    """The clock of the whole search, and when a search step stops: by time, or by states where they are limited, so
+    that the search can be repeated exactly. `first`: the limits (seconds, states) of the first search steps of a
+    part."""
 
-    deadline: float = float("inf")
-    states: float = float("inf")
-    first_step: tuple[float, float] = (float("inf"), float("inf"))
-    step_s: float = float("inf")
-    step_states: float = float("inf")
-
-    def over(self) -> bool:
-        return self.states <= 0 or time.perf_counter() > self.deadline
+    clock: Clock
+    first: tuple[float, float] = (inf, inf)
+    step_s: float = inf
+    step_states: float = inf
 
     def longer_steps(self) -> None:
         self.step_s, self.step_states = 2 * self.step_s, 2 * self.step_states
@@ -71,36 +69,33 @@ class _SerenityLimits:
 def serenity(
     problem: OrderProblem,
     *,
-    time_limit_s: float = 10.0,
-    work_limit: int | None = None,
+    clock: Clock,
     divided: bool = True,
     soft_budget: bool = True,
     step_limit_s: float = 0.5,
 ) -> Found:
     """The paper's scheduler. `divided=False` and `soft_budget=False` switch its two accelerations off, as in table 2.
-    Under a `work_limit` (entries of the memo) T also counts entries, and `step_limit_s` is ignored."""
+    The clock counts entries of the memo; where they are limited T counts them too, and `step_limit_s` is ignored."""
     check_time_limit(step_limit_s, "step_limit_s")
-    limits = _SerenityLimits(time.perf_counter() + time_limit_s, first_step=(step_limit_s, float("inf")))
-    if work_limit is not None:
-        limits = _SerenityLimits(limits.deadline, work_limit, first_step=(float("inf"), _STEP_STATES))
+    by_time = clock.budget.states is None
+    limits = _StepLimits(clock, (step_limit_s, inf) if by_time else (inf, _STEP_STATES))
     space = SearchSpace(problem)
     ends = divide(space) if divided else [space.full]
     # Each part is searched as a separate graph that starts with the bytes live there. It has a separate budget, and the
     # peak of the whole is the largest of the parts' peaks.
     peak, live, downset = problem.floor_bytes, space.start_bytes, 0
     steps: tuple[int, ...] = ()
-    states, bound = 0, problem.floor_bytes
+    bound = problem.floor_bytes
     for end in ends:
         outcome, refuted = adaptive_soft_budgeting(space, _Entry(live, live, downset, steps), end, soft_budget, limits)
-        states += outcome.states
         bound = max(bound, refuted)
         if outcome.entry is None:
             solution = kahn(problem).solution
-            stopped_by: StoppedBy = "work" if limits.states <= 0 else "time"
-            return Found(solution, min(max(bound, peak), space.peak(solution)), False, states, stopped_by)
+            bound = min(max(bound, peak), space.peak(solution))
+            return Found(solution, bound, False, clock.states, clock.stopped_by())
         peak = max(peak, outcome.entry.peak)
         live, downset, steps = outcome.entry.live, end, outcome.entry.steps
-    return Found(steps, peak, True, states)
+    return Found(steps, peak, True, clock.states)
 
 
 def divide(space: SearchSpace) -> list[int]:
@@ -113,21 +108,20 @@ def divide(space: SearchSpace) -> list[int]:
 
 
 def adaptive_soft_budgeting(
-    space: SearchSpace, start: _Entry, end: int, soft_budget: bool, limits: _SerenityLimits
+    space: SearchSpace, start: _Entry, end: int, soft_budget: bool, limits: _StepLimits
 ) -> tuple[_BudgetResult, int]:
     """Algorithm 2 for one part: (the outcome, the largest budget known to have no solution plus one, or 0 without a
     soft budget)."""
     hard = _kahn_peak(space, start, end)
-    limits.step_s, limits.step_states = limits.first_step if soft_budget else (float("inf"), float("inf"))
+    limits.step_s, limits.step_states = limits.first if soft_budget else (inf, inf)
     if not soft_budget:
         return dynamic_programming_based_scheduling(space, start, end, hard, limits), 0
     too_small, timed_out = start.peak - 1, hard + 1  # no budget below the bytes that are live at the start
-    budget, states = hard, 0
+    budget = hard
     while True:
         outcome = dynamic_programming_based_scheduling(space, start, end, budget, limits)
-        states += outcome.states
-        if outcome.flag == "solution" or limits.over():
-            return _BudgetResult(outcome.flag, outcome.entry, states), too_small + 1
+        if outcome.flag == "solution" or limits.clock.over():
+            return outcome, too_small + 1
         if outcome.flag == "timeout":
             timed_out = budget
         else:
@@ -150,9 +144,16 @@ def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
 
 
 def dynamic_programming_based_scheduling(
-    space: SearchSpace, start: _Entry, end: int, budget: int, limits: _SerenityLimits
+    space: SearchSpace, start: _Entry, end: int, budget: int, limits: _StepLimits
 ) -> _BudgetResult:
     """Algorithm 1 from `start` to the downset `end`, without partial orders whose peak exceeds the budget."""
+    result = _searched(space, start, end, budget, limits)
+    limits.clock.count(result.states)
+    return result
+
+
+def _searched(space: SearchSpace, start: _Entry, end: int, budget: int, limits: _StepLimits) -> _BudgetResult:
+    most, end_s = limits.clock.left_states(), time.perf_counter() + limits.clock.left_s()
     ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
     level = {ready: start}
     states = 0
@@ -160,11 +161,10 @@ def dynamic_programming_based_scheduling(
         begin, first = time.perf_counter(), states
         following: dict[int, _Entry] = {}
         for zero_indegree, entry in level.items():
-            if limits.states <= 0 or states - first >= limits.step_states:
+            if states >= most or states - first >= limits.step_states:
                 return _BudgetResult("timeout", None, states)
             states += 1
-            limits.states -= 1
-            if states % 64 == 0 and time.perf_counter() > min(limits.deadline, begin + limits.step_s):
+            if states % 64 == 0 and time.perf_counter() > min(end_s, begin + limits.step_s):
                 return _BudgetResult("timeout", None, states)
             for operator in bits(zero_indegree & end):
                 transient, live = space.step(entry.downset, entry.live, operator)
@@ -187,7 +187,7 @@ def explored(space: SearchSpace, budget: int) -> tuple[int | None, int]:
     """(peak, states explored) of Algorithm 1 on the whole graph under a budget; the peak is None without a solution."""
     floor = space.problem.floor_bytes
     start = _Entry(max(floor, space.start_bytes), space.start_bytes, 0, ())
-    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, _SerenityLimits())
+    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, _StepLimits(Budget(inf).start()))
     return (None if outcome.entry is None else outcome.entry.peak), outcome.states
 
 

@@ -10,7 +10,6 @@ Deviations: operators outside the options run without strips. The peak of a sequ
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from math import inf
 from operator import le
 from typing import NamedTuple, TypeVar
 
+from downset.budget import Clock
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips
 
@@ -90,12 +90,12 @@ def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
     return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
 
 
-def compose(whole: Sequence[int], options: Iterable[Option], *, deadline: float = inf) -> list[PartialPlan]:
+def compose(whole: Sequence[int], options: Iterable[Option], clock: Clock | None = None) -> list[PartialPlan]:
     """The front of sequences of options, the least work first. The first is the network without strips, unless strips
     need less work because they leave rows out.
 
-    `whole[i]`: the transient of operator i without strips. `deadline`: the moment of `time.perf_counter` from which on
-    plans of lower peaks are left out; the first plan is always found.
+    `whole[i]`: the transient of operator i without strips. When the time of the `clock` is up, plans of lower
+    peaks are left out; the first plan is always found.
     """
     options = list(options)
     alike: dict[tuple[int, int], list[Option]] = {}
@@ -110,7 +110,7 @@ def compose(whole: Sequence[int], options: Iterable[Option], *, deadline: float 
     cuts = sorted({0, len(whole), *(end for ends in alike for end in ends)})
     between = [(stop, max(whole[first:stop])) for first, stop in pairwise(cuts)]
     front: list[PartialPlan] = []
-    while limit >= 0 and (plans := _paths(between, ending, limit, deadline)):
+    while limit >= 0 and (plans := _paths(between, ending, limit, clock)):
         front += plans
         limit = max(plan.price.peak_bytes for plan in plans) - 1
     return front_of_plans(front)
@@ -167,7 +167,7 @@ class _Path(NamedTuple):
 
 
 def _paths(
-    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[_Useful]], limit: int, deadline: float
+    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[_Useful]], limit: int, clock: Clock | None
 ) -> list[PartialPlan]:
     """The cheapest ways to run all operators within `limit` bytes; none when the time is over, except for the network
     without strips. `between`: the cuts where options end, each with the peak without strips since the one before."""
@@ -190,7 +190,7 @@ def _paths(
                 reached = [
                     path._replace(peak=max(path.peak, nbytes), number=number) for number, path in enumerate(last)
                 ]
-            for option in () if time.perf_counter() > deadline else within.get(stop, ()):
+            for option in () if clock is not None and clock.left_s() == 0 else within.get(stop, ()):
                 _extend(reached, paths_of[option.part.first], option)
         last = paths_of[stop] = _cheapest(reached)
     return [path.plan() for path in last]

@@ -14,17 +14,16 @@ segments in this order of operators, also for sets and numbers of strips that we
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, combinations
 
+from downset.budget import Budget, Clock
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import SAME, RowForm
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import check_time_limit, check_work_limit
 from downset.partial.front import Option, PartialPlan, compose, front_of
 from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
@@ -99,17 +98,18 @@ def partial_front(
     are not positive.
     """
     limits = limits or PartialLimits()
-    check_time_limit(limits.time_limit_s)
-    check_work_limit(limits.work_limit)
-    begin = time.perf_counter()
-    deadline = begin + limits.time_limit_s
+    budget = Budget(limits.time_limit_s, limits.work_limit)
+    if budget.states is not None:
+        budget = replace(budget, states=_step(budget.states))
+    clock = budget.start()
     form = form or row_form(graph, halos_required=False)
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
-    search = _PartialSearch(graph, form, pricing, limits, begin + _PRICING_SHARE * limits.time_limit_s)
+    search = _PartialSearch(graph, form, pricing, limits, clock.part(seconds=_PRICING_SHARE * budget.seconds))
+    listing = clock.part(seconds=_LISTING_SHARE * budget.seconds)
     cuts = find_cuts(graph, form)
     segments = []
     for segment in find_segments(graph, form, cuts=cuts):
-        if time.perf_counter() > begin + _LISTING_SHARE * limits.time_limit_s:
+        if listing.left_s() == 0:
             cuts, search.stopped_by = replace(cuts, listed=False), "time"
             break
         segments.append(segment)
@@ -125,15 +125,15 @@ def partial_front(
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
     *before, last = search.steps
-    front = compose(*last, deadline=deadline)
+    front = compose(*last, clock)
     plans, beyond = (
         tuple(plan for plan in front if (plan.price.extra_macs <= most) is allowed) for allowed in (True, False)
     )
     earlier = {plan.segments: plan for plan in plans}
     lying_apart = [step for step in before if step[0] is pricing.around.apart][::-1]
     for step in (*lying_apart, *(step for step in before[::-1] if step[0] is pricing.around.transient)):
-        if (lying_apart and step is lying_apart[0]) or time.perf_counter() <= deadline:
-            allowed = (plan for plan in compose(*step, deadline=deadline) if plan.price.extra_macs <= most)
+        if (lying_apart and step is lying_apart[0]) or clock.left_s() > 0:
+            allowed = (plan for plan in compose(*step, clock) if plan.price.extra_macs <= most)
             earlier |= {plan.segments: plan for plan in allowed if plan.segments not in earlier}
     others = tuple(earlier.values())[len(plans) :]
     whole = computed_whole(graph, form)
@@ -146,7 +146,7 @@ class _PartialSearch:
     form: RowForm
     pricing: Pricing
     limits: PartialLimits
-    deadline: float
+    clock: Clock
     options: dict[Segment, list[Option]] = field(default_factory=dict)
     priced: int = 0
     complete: bool = True
@@ -217,11 +217,9 @@ class _PartialSearch:
                 self._recompute(segment)
 
     def _spent(self) -> bool:
-        worked = self.limits.work_limit is not None and self.priced >= _step(self.limits.work_limit)
-        spent = worked or time.perf_counter() > self.deadline
-        if spent:
-            self.complete, self.refused, self.stopped_by = False, True, "work" if worked else "time"
-        return spent
+        if self.clock.over():
+            self.complete, self.refused, self.stopped_by = False, True, self.clock.stopped_by()
+        return self.refused
 
     def _finest(self, segment: Segment) -> int | None:
         prices = []
@@ -265,6 +263,7 @@ class _PartialSearch:
     def _priced(self, segment: Segment, part: InStrips) -> Price | None:
         """The price of a choice that was not priced before; None where there are no such strips."""
         self.priced += 1
+        self.clock.count(1)
         try:
             price = self.pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
         except UnsupportedError:

@@ -11,26 +11,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, on_cuts
-from downset.pipelines.paper_timing import CommName
 from downset.pipelines.pico import Leader, Ties, pico
-from downset.pipelines.problem import SplitProblem, joined
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.problem import joined
 
 __all__ = ["blocks"]
 
 
 def blocks(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
-    max_latency_s: float | None = None,
+    accounting: Accounting | None = None,
     leader: Leader = "most bytes",
     ties: Ties = "printed",
     deadline: float = float("inf"),
 ) -> FoundPipeline:
     """`pico` on units joined up to the cuts that a single tensor crosses. Raises LimitReached as `pico` does."""
     cuts = [0, *(cut for cut in range(1, problem.cuts) if len(problem.crossing(cut)) <= 1), problem.cuts]
-    coarse = joined(problem, cuts)
-    plan = pico(coarse, cluster, comm=comm, max_latency_s=max_latency_s, leader=leader, ties=ties, deadline=deadline)
+    coarse = PricedChain(joined(problem.problem, cuts))
+    plan = pico(coarse, cluster, accounting=accounting, leader=leader, ties=ties, deadline=deadline)
     return replace(plan, stages=on_cuts(plan.stages, cuts))

@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from downset import clock
-from downset.pipelines.drafts import FrameTasks, Split, Tile
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.drafts import Split, Tile
+from downset.pipelines.prices import PricedChain, hull
 from downset.pipelines.scheduling import events
-from downset.pipelines.scheduling.clocks import frames_between
-from downset.pipelines.scheduling.slots import conflicts
-from downset.pipelines.strip_prices import given_rows, hull, made_rows, nbytes_of
-from downset.results.pipelines import Buffer, PipelineSchedule, Rows, Task
+from downset.pipelines.scheduling.slots import conflicts, frames_between
+from downset.pipelines.strips import given_rows, made_rows, nbytes_of
+from downset.results.pipelines import Buffer, FrameTasks, PipelineSchedule, Rows, Task
 
 __all__ = ["INNER", "as_events", "frame_buffers", "placed"]
 
@@ -39,7 +38,7 @@ class _HeldRows:
 
 
 def frame_buffers(
-    problem: SplitProblem, frame: FrameTasks, inner_bytes: Mapping[tuple[int, int, int], int], *, slots: int
+    problem: PricedChain, frame: FrameTasks, inner_bytes: Mapping[tuple[int, int, int], int], *, slots: int
 ) -> tuple[Buffer, ...]:
     """The buffers of a frame's tasks, each with `slots` slots and without a place. `inner_bytes`: bytes held inside a
     strip, by (stage, block, strip)."""
@@ -76,7 +75,7 @@ def frame_buffers(
 
 
 def _touched(
-    problem: SplitProblem, frame: FrameTasks, task: Task
+    problem: PricedChain, frame: FrameTasks, task: Task
 ) -> tuple[list[tuple[int, Rows]], list[tuple[int, Rows]]]:
     """Two lists of (device, rows): what a task reads, and what it writes."""
     if task.transfer is not None:
@@ -97,7 +96,7 @@ def _hull(held: Rows | None, rows: Rows) -> Rows:
     return Rows(rows.tensor, *hull((held.start, held.stop), (rows.start, rows.stop)), columns)
 
 
-def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
+def _whole(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
     """The buffers of the tensors that cross a cut, extended to all rows."""
     arrays = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
     for part in arrays:
@@ -106,14 +105,14 @@ def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], dev
     return arrays
 
 
-def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
+def _take_frames(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
     given = _whole(problem, held, entry, 0)
     first = dict.fromkeys(task for part in given for task in part.readers)
     for part in given:
         part.writers = list(first)
 
 
-def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
+def _keep_results(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
     results = _whole(problem, held, exit_, problem.cuts)
     last = dict.fromkeys(task for part in results for task in part.writers)
     for part in results:

@@ -16,7 +16,7 @@ from downset.pipelines.check_times import check_times
 from downset.results.pipelines import Block, Pipeline, PipelineStage, Strip
 
 if TYPE_CHECKING:
-    from downset.pipelines.problem import SplitProblem
+    from downset.pipelines.prices import PricedChain
 
 __all__ = ["verify_pipeline", "verify_stages_cover", "verify_without_graph"]
 
@@ -161,7 +161,7 @@ def _check_strips_are_tasks(plan: Pipeline) -> None:
         raise InvalidPlan(f"{wanted - len(seen)} strips have no task")
 
 
-def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) -> None:
+def verify_stages_cover(problem: PricedChain, stages: Sequence[PipelineStage]) -> None:
     """Check the laws that need no graph: units are in order, each device is in one stage, strips cover their frames."""
     cut = 0
     for place, stage in enumerate(stages):

@@ -136,7 +136,7 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
         _check_strip(rows, block, strip, held, own, f"block {task.block} of stage {task.stage}")
         for tensor, part in held.items():
             if tensor not in results:
-                _check_held(rows, plan, shares, number, task, tensor, part)
+                _check_held(rows, plan, shares, number, tensor, part)
         for tensor in own:
             shares.setdefault(tensor, []).append(_HeldArea(task.device, held[tensor], number))
     computed = {tensor for op in rows.form.ops for tensor in op.outputs}
@@ -180,7 +180,7 @@ def _check_transfer(
         if not 0 <= part.rows[0] < part.rows[1] <= extent or not 0 <= part.columns[0] < part.columns[1] <= width:
             raise InvalidPlan(f"task {number} sends rows that {_name(rows, item.tensor)} does not have")
         nbytes += rows.nbytes(item.tensor, part)
-        _check_held(rows, plan, shares, number, task, item.tensor, part)
+        _check_held(rows, plan, shares, number, item.tensor, part)
     if nbytes != transfer.nbytes:
         raise InvalidPlan(f"task {number} states {transfer.nbytes} bytes, but its rows are {nbytes}")
     for item in transfer.rows:
@@ -192,14 +192,14 @@ def _check_held(
     plan: Pipeline,
     shares: dict[int, list[_HeldArea]],
     number: int,
-    task: Task,
     tensor: int,
     part: TensorArea,
 ) -> None:
-    """Check that the device has the area from tasks before this one. Under `paper` a leader has all that the stage
+    """Check that the device of a task has the area from tasks before it. Under `paper` a leader has all that the stage
     before made."""
     if not rows.form.bytes_per_row[tensor]:
         return
+    task = plan.tasks[number]
     tasks = {-1, *task.after}
     stage = plan.stages[task.stage]
     free = plan.comm == "paper" and task.device == stage.leader

@@ -21,14 +21,13 @@ from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.paper_timing import Owners, halo_transfer_s, owned, reads_of
-from downset.pipelines.problem import SplitProblem, price
-from downset.pipelines.strip_prices import needs
+from downset.pipelines.prices import PricedChain, price
 from downset.pipelines.strips import proportional_rows, tiles
 
 __all__ = ["coedge", "least_compute_s"]
 
 
-def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
+def coedge(problem: PricedChain, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange; the number of working devices is chosen for each unit. Raises
     LimitReached after the deadline (a time of `clock.now`)."""
     order = by_speed(cluster)
@@ -44,7 +43,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("
         for count, split in splits[unit].items():
             if clock.now() > deadline:
                 raise LimitReached("coedge found no pipeline within the time limit; allow more time")
-            compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split, rows)
+            compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split)
             for before, (seconds, path) in ways:
                 if count in following and seconds + compute >= following[count][0]:
                     break
@@ -61,7 +60,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("
     return FoundPipeline((StageDraft(leader, chosen),), 0.0)
 
 
-def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
+def least_compute_s(problem: PricedChain, cluster: Cluster) -> float:
     """A lower bound of the period of `coedge`: each unit on the number of devices that computes it fastest."""
     order = by_speed(cluster)
     return sum(
@@ -70,13 +69,13 @@ def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
     )
 
 
-def _compute_s(problem: SplitProblem, cluster: Cluster, split: Split) -> float:
+def _compute_s(problem: PricedChain, cluster: Cluster, split: Split) -> float:
     segment = problem.segment(split.start, split.stop)
     strips = ((price(segment, tile.start, tile.stop)[0], tile.device) for tile in split.tiles)
     return max(macs / cluster.devices[device].speed for macs, device in strips)
 
 
-def _choices(problem: SplitProblem, cluster: Cluster, unit: int, order: list[int]) -> dict[int, Split]:
+def _choices(problem: PricedChain, cluster: Cluster, unit: int, order: list[int]) -> dict[int, Split]:
     rows = problem.segment(unit, unit + 1).rows
     choices = {}
     for count in range(1, min(len(order), rows) + 1):
@@ -87,14 +86,13 @@ def _choices(problem: SplitProblem, cluster: Cluster, unit: int, order: list[int
     return choices
 
 
-def _neighbours_suffice(problem: SplitProblem, before: Split, split: Split) -> bool:
+def _neighbours_suffice(problem: PricedChain, before: Split, split: Split) -> bool:
     """Whether every strip needs only rows of its own device and of its neighbours."""
-    rows = problem.segment(split.start, split.stop).rows
     rows_before = problem.segment(before.start, before.stop).rows
     results = {tensor for op in problem.units[before.start] for tensor in problem.ops[op].outputs}
     for place, tile in enumerate(split.tiles):
         low_tile, high_tile = before.tiles[max(0, place - 1)], before.tiles[min(place + 1, len(before.tiles) - 1)]
-        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items():
+        for tensor, (low, high) in problem.needs(split.start, split.stop, tile.start, tile.stop, halo=True).items():
             if tensor not in results:
                 continue
             extent = problem.tensors[tensor].rows

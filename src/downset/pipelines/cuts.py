@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from downset import clock
 from downset.lattice import bits, successors
-from downset.pipelines.pieces.problem import PieceChain, PieceProblem
+from downset.pipelines.pieces import PieceChain, PieceProblem
 
 __all__ = ["CutChain", "refined_cuts", "thinned"]
 

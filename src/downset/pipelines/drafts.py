@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from downset.results.pipelines import PipelineSchedule, PipelineStage, Task
+from downset.results.pipelines import FrameTasks, PipelineSchedule
 
-__all__ = ["Drafted", "FoundPipeline", "FrameTasks", "Judged", "Split", "StageDraft", "Tile", "on_cuts"]
+__all__ = ["Drafted", "FoundPipeline", "Judged", "Split", "StageDraft", "Tile", "on_cuts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,6 @@ class StageDraft:
 
 
 Drafted = tuple[StageDraft, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FrameTasks:
-    """The tasks of every frame, in an order in which one frame can do them. The frame (`frame_bytes`) appears at
-    `entry`; its result (`result_bytes`) stays at `exit`."""
-
-    stages: tuple[PipelineStage, ...]
-    tasks: tuple[Task, ...]
-    entry: int
-    exit: int
-    frame_bytes: int = 0
-    result_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from downset import clock
 from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.paper_timing import CommName, stage_of
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.paper_timing import stage_of
+from downset.pipelines.prices import PricedChain
 
 __all__ = ["early_fused", "grid_of", "least_compute_s"]
 
@@ -28,10 +29,10 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
+    accounting: Accounting | None = None,
     fused: int | None = None,
     below_s: float = float("inf"),
     deadline: float = float("inf"),
@@ -39,6 +40,7 @@ def early_fused(
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
     not below `below_s` may be passed over; if all are, any plan is returned. After the deadline (a time of `clock.now`)
     the best plan so far is returned."""
+    comm = (accounting or Accounting()).comm
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     candidates = range(1, problem.cuts + 1) if fused is None else (fused,)
@@ -57,18 +59,18 @@ def early_fused(
     return FoundPipeline((best,), 0.0)
 
 
-def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
+def least_compute_s(problem: PricedChain, cluster: Cluster) -> float:
     """A lower bound of the period of `early_fused`: the first units on all devices, the rest on the fastest device."""
     return min(_floor_s(problem, cluster, fused) for fused in range(1, problem.cuts + 1))
 
 
-def _floor_s(problem: SplitProblem, cluster: Cluster, fused: int) -> float:
+def _floor_s(problem: PricedChain, cluster: Cluster, fused: int) -> float:
     speeds = [device.speed for device in cluster.devices]
     macs = problem.least_macs_before()
     return macs[fused] / sum(speeds) + (macs[-1] - macs[fused]) / max(speeds)
 
 
-def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:
+def _draft(problem: PricedChain, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:
     rows = problem.segment(0, fused).rows
     devices = range(len(cluster.devices))
     down, side = grid_of(len(cluster.devices))

@@ -1,7 +1,7 @@
 """Pipelines of least period, with proof: every way to group units into stages and devices into sets.
 
 Source: ours; what PICO's conclusion asks for ("balance the workload across different stages").
-Names: cut, units → the chain of `SplitProblem`; set → a multiset of device types.
+Names: cut, units → the chain of `PricedChain`; set → a multiset of device types.
 Complexity: to try a period P, the search finds for every segment the smallest sets of devices that run it within P.
 States are (cut, set used), at most (units + 1) · Π(devices of a type + 1); a state is kept only if no smaller set
 reaches the same cut. Bisection finds the least P, down to the period of a plan that meets the bound. If links differ
@@ -27,26 +27,22 @@ import math
 from dataclasses import replace
 
 from downset import clock
-from downset.clusters.model import Cluster
+from downset.clusters.model import Cluster, Link, MessageCosts, Network
 from downset.errors import InfeasibleError, LimitReached
-from downset.pipelines.accounting import Accounting, too_slow
-from downset.pipelines.baselines import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, without_relays
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
-from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.direct.search import DirectLimits, direct
 from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
-from downset.pipelines.incumbents import Incumbents, PlanRequest
+from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents
+from downset.pipelines.judging import too_slow
 from downset.pipelines.latency import least_latency, plans_by_latency
-from downset.pipelines.load_search import search_by_loads
-from downset.pipelines.message_guides import message_guides
-from downset.pipelines.paper_timing import CommName
-from downset.pipelines.problem import SplitProblem
-from downset.pipelines.round_search import Searched, search
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.set_search import PlanRequest, Searched, search_by_loads, search_by_rounds
 from downset.text import format_bytes
 
-__all__ = ["exact"]
+__all__ = ["exact", "message_guides"]
 
 _ONE_BLOCK = (
     "stages of consecutive units on disjoint sets of devices, one fused block each, strips from the fastest device "
@@ -61,50 +57,34 @@ _CLOSE = 1e-9
 
 
 def exact(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
     accounting: Accounting | None = None,
-    max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
-    baseline_cuts: tuple[int, ...] | None = None,
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s`, with a bound.
 
-    `accounting`: how plans are priced (default: by `comm`, with source and sink outside). `baseline_cuts`: the cuts
-    that baselines may use, because they do not relay tensors; None: all. Raises InfeasibleError if it is proven that no
-    plan is within the limits, and LimitReached if none was found; both state the least latency known."""
-    asked = PlanRequest(
-        problem,
-        cluster,
-        accounting or Accounting(comm=comm),
-        max_latency_s,
-        time_limit_s,
-        several_blocks,
-        forbidden,
-        baseline_cuts,
-    )
-    if asked.accounting.topology == "direct":
-        return _direct(asked)
-    return _by_resources(asked) if asked.accounting.comm == "resources" else _by_equations(asked)
+    Baselines plan on the problem's `baseline_cuts`. Raises InfeasibleError if it is proven that no plan is within the
+    limits, and LimitReached if none was found; both state the least latency known."""
+    request = PlanRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
+    if request.accounting.topology == "direct":
+        return _direct(request, time_limit_s)
+    plan = _by_resources if request.accounting.comm == "resources" else _by_equations
+    return plan(request, time_limit_s)
 
 
-def _by_resources(asked: PlanRequest) -> FoundPipeline:
+def _by_resources(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
     """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
-    best = Incumbents(asked)
-    searched = search_by_loads(
-        asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s, forbidden=asked.forbidden
-    )
+    best = Incumbents(asked, time_limit_s)
+    searched = search_by_loads(asked, time_limit_s=time_limit_s)
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.stages:  # transfers form a tree, so orders are found at once even after the deadline
-        best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
+        best.offer(searched.stages, late_s=clock.now() + max(time_limit_s, 1.0))
     for guide in message_guides(asked.cluster):  # their plans are priced on the cluster itself
-        result = search_by_loads(
-            asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED, forbidden=asked.forbidden
-        )
+        result = search_by_loads(replace(asked, cluster=guide), time_limit_s=best.left_s() * _GUIDED)
         if result.stages:
             best.offer(result.stages)
     best.ask(QUICK)
@@ -113,7 +93,9 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
         return searched.finished and best.period_s <= bound * (1 + _CLOSE)
 
     best.ask((*(() if met() else INSIDE), *OUTSIDE))
-    for drafts in plans_by_latency(asked, best.left_s) if asked.max_latency_s is not None and not met() else ():
+    for drafts in (
+        plans_by_latency(asked, best.left_s) if asked.accounting.max_latency_s is not None and not met() else ()
+    ):
         best.offer(drafts)
     for devices in best.sets_of_devices(_SHARE):
         if not met():
@@ -121,23 +103,13 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
             best.ask([planner for planner in INSIDE if planner.plan is not exhaustive], devices)
         best.ask(EVERY_DEVICE, devices)
     if not best.drafts:
-        return _none_found(asked, finished=searched.finished)
+        return _none_found(asked, time_limit_s, finished=searched.finished)
     return _concluded(asked, best, searched, bound)
 
 
 def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     """Offer the plan of least load on fewer devices: under a limit on window or latency more devices may be slower."""
-    asked = best.asked
-    place = {device: k for k, device in enumerate(devices)}
-    forbidden = frozenset((start, stop, place[one]) for start, stop, one in asked.forbidden if one in place)
-    result = search_by_loads(
-        asked.problem,
-        sub_cluster(asked.cluster, devices),
-        asked.accounting.on(devices),
-        incumbent_s=best.period_s,
-        time_limit_s=best.left_s(),
-        forbidden=forbidden,
-    )
+    result = search_by_loads(best.asked.on(devices), time_limit_s=best.left_s(), incumbent_s=best.period_s)
     if result.stages:
         best.offer(on_devices(result.stages, devices))
 
@@ -165,29 +137,20 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
 _ROUNDED = "there are many different devices: planning and bound take those of similar speed as equal"
 
 
-def _by_equations(asked: PlanRequest) -> FoundPipeline:
-    best = Incumbents(asked)
+def _by_equations(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
+    best = Incumbents(asked, time_limit_s)
     best.ask(QUICK)
-    searched = search(
-        asked.problem,
-        asked.cluster,
-        comm="paper",
-        max_latency_s=asked.max_latency_s,
-        incumbent_s=best.period_s,
-        time_limit_s=asked.time_limit_s,
-        several_blocks=asked.several_blocks,
-        forbidden=asked.forbidden,
-    )
+    searched = search_by_rounds(asked, time_limit_s=time_limit_s, incumbent_s=best.period_s)
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.period_s < best.period_s:
         best.take(searched.period_s, searched.stages, None)
     # A search that finished covers the planners of its space; of the others only shorter plans matter.
-    covered = searched.finished and not asked.cluster.network.links and asked.max_latency_s is None
+    covered = searched.finished and not asked.cluster.network.links and asked.accounting.max_latency_s is None
     best.ask((*(() if covered else INSIDE), *OUTSIDE))
     for devices in best.sets_of_devices(_SHARE):
         best.ask(EVERY_DEVICE, devices)
     if not best.drafts:
-        return _none_found(asked, finished=searched.finished)
+        return _none_found(asked, time_limit_s, finished=searched.finished)
     everything = total_bound_s(asked.problem, asked.cluster, comm="paper")
     least = min(best.period_s, max(everything, 0.0 if best.outside else bound))
     proven = not best.outside and bound >= best.period_s * (1 - _CLOSE)
@@ -205,48 +168,50 @@ def _by_equations(asked: PlanRequest) -> FoundPipeline:
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged)
 
 
-def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
+def _none_found(asked: PlanRequest, time_limit_s: float, *, finished: bool) -> FoundPipeline:
     """The plan of least latency if it is within the limit. Raises InfeasibleError or LimitReached otherwise."""
-    if asked.max_latency_s is None and finished:
+    if asked.accounting.max_latency_s is None and finished:
         needed = format_bytes(least_weights(asked.problem, len(asked.cluster.devices)))
         raise InfeasibleError(
             "no pipeline fits the devices' memory: in every split some device holds more weights and activations "
             f"than it has; weights alone need {needed} bytes on one of them"
         )
-    if not finished or asked.max_latency_s is None:
-        wanted = "" if asked.max_latency_s is None else f" of latency {asked.max_latency_s:g} s or less"
-        raise LimitReached(f"no pipeline{wanted} was found in {clock.told(asked.time_limit_s)}; allow more")
-    least, plan = least_latency(replace(asked, time_limit_s=max(asked.time_limit_s, 1.0)))
-    if not asked.forbidden and least <= asked.max_latency_s:
+    if not finished or asked.accounting.max_latency_s is None:
+        wanted = (
+            ""
+            if asked.accounting.max_latency_s is None
+            else f" of latency {asked.accounting.max_latency_s:g} s or less"
+        )
+        raise LimitReached(f"no pipeline{wanted} was found in {clock.told(time_limit_s)}; allow more")
+    least, plan = least_latency(asked, max(time_limit_s, 1.0))
+    if not asked.forbidden and least <= asked.accounting.max_latency_s:
         everything = total_bound_s(asked.problem, asked.cluster, comm=asked.accounting.comm)
         return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-    raise too_slow(asked.problem, asked.cluster, asked.accounting, asked.max_latency_s, least)
+    raise too_slow(asked.problem, asked.cluster, asked.accounting, least)
 
 
-def _direct(asked: PlanRequest) -> FoundPipeline:
+def _direct(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
     """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
     are searched first, direct hand-over in the remaining time."""
-    deadline = clock.now() + asked.time_limit_s
+    deadline = clock.now() + time_limit_s
     problem, cluster = asked.problem, asked.cluster
     led, refused = None, None
     try:
-        led = _by_resources(replace(asked, accounting=replace(asked.accounting, topology="leader")))
+        led = _by_resources(replace(asked, accounting=replace(asked.accounting, topology="leader")), time_limit_s)
     except (InfeasibleError, LimitReached) as error:
         refused = error
-    latency_s = math.inf if asked.max_latency_s is None else asked.max_latency_s
+    latency_s = math.inf if asked.accounting.max_latency_s is None else asked.accounting.max_latency_s
     limits = DirectLimits(deadline, latency_s, asked.forbidden)
     guides = [led.stages] if led is not None else []
     if not limits.late():
-        coarse, cuts = without_relays(problem, asked.baseline_cuts)
-        guides += [
-            on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
-        ]
+        coarse, cuts = problem.without_relays()
+        guides += [on_cuts(planner(coarse, cluster).stages, cuts) for planner in QUICK]
         with contextlib.suppress(LimitReached):
             guides.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     best = direct(
         problem,
         cluster,
-        asked.accounting,
+        replace(asked.accounting, max_latency_s=None),
         limits,
         total_bound_s=total_bound_s(problem, cluster, comm="resources"),
         led_drafts=guides,
@@ -255,5 +220,37 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
     if best is not None:
         return best
     raise LimitReached(
-        f"no pipeline found in {clock.told(asked.time_limit_s)} with direct hand-over; with leaders: {refused}"
+        f"no pipeline found in {clock.told(time_limit_s)} with direct hand-over; with leaders: {refused}"
     )
+
+
+_FASTEST = 1e24
+
+
+def message_guides(cluster: Cluster) -> tuple[Cluster, ...]:
+    """Clusters that count the processor time of messages in a way that the search by loads knows. On the cluster itself
+    that search gives a bound, and plans for messages that take no processor time; the plans found under a guide are
+    priced on the cluster like every other plan.
+
+    Two guides: the cluster in which only processors are loaded, and the cluster whose devices do one thing at a
+    time. Empty if messages take no processor time, or if devices do one thing at a time already."""
+    if not cluster.network.overlap or all(device.messages is None for device in cluster.devices):
+        return ()
+    cluster = cluster.occupied
+    return (_by_processors(cluster), replace(cluster, network=replace(cluster.network, overlap=False)))
+
+
+def _by_processors(cluster: Cluster) -> Cluster:
+    """The cluster in which a message takes both devices for the mean of its processor times, and no time on a link."""
+    costs = [device.messages or MessageCosts() for device in cluster.devices]
+    links = []
+    for one in range(len(costs)):
+        for two in range(one + 1, len(costs)):
+            ends = [costs[one].send, costs[two].receive, costs[two].send, costs[one].receive]
+            byte_s = sum(end.byte_s for end in ends) / 4
+            rate = min(1 / byte_s, _FASTEST) if byte_s else _FASTEST
+            links.append(Link((one, two), rate, sum(end.each_s for end in ends) / 4))
+    alike = len({(link.bytes_per_s, link.latency_s) for link in links}) < 2
+    common = links[0] if links else Link((0, 0), _FASTEST, 0.0)
+    network = Network("links", common.bytes_per_s, common.latency_s, links=() if alike else tuple(links))
+    return replace(cluster, network=network)

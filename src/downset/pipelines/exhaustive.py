@@ -18,10 +18,11 @@ from collections.abc import Sequence
 
 from downset import clock
 from downset.clusters.model import Cluster
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
-from downset.pipelines.paper_timing import CommName, period_and_latency, stage_of, stages_of
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.judging import judged
+from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.single import single
 from downset.pipelines.strips import balanced_rows, tiles
 
@@ -33,18 +34,16 @@ class _Stop(Exception):
 
 
 def exhaustive(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
     accounting: Accounting | None = None,
-    max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
 ) -> FoundPipeline:
     """The best of all pipelines with balanced strips. At the time limit the search ends with the best so far, and the
     result says so."""
     deadline = clock.now() + time_limit_s
-    run = _Enumeration(problem, cluster, accounting or Accounting(comm), max_latency_s, deadline)
+    run = _Enumeration(problem, cluster, accounting or Accounting(), deadline)
     stopped = False
     try:
         run.extend(0, (1 << len(cluster.devices)) - 1, ())
@@ -55,17 +54,9 @@ def exhaustive(
 
 
 class _Enumeration:
-    def __init__(
-        self,
-        problem: SplitProblem,
-        cluster: Cluster,
-        accounting: Accounting,
-        max_latency_s: float | None,
-        deadline: float,
-    ) -> None:
-        self.problem, self.cluster, self.accounting = problem, cluster, accounting
-        self.max_latency_s, self.deadline = max_latency_s, deadline
-        self.latency_limit_s = math.inf if max_latency_s is None else max_latency_s
+    def __init__(self, problem: PricedChain, cluster: Cluster, accounting: Accounting, deadline: float) -> None:
+        self.problem, self.cluster, self.accounting, self.deadline = problem, cluster, accounting, deadline
+        self.latency_limit_s = math.inf if accounting.max_latency_s is None else accounting.max_latency_s
         self.least_s, self.stages = math.inf, ()
         self.tried = 0
         self.drafts: dict[tuple[int, int, int], Sequence[StageDraft]] = {}
@@ -98,7 +89,6 @@ class _Enumeration:
                 self.accounting,
                 below_s=self.least_s,
                 deadline=self.deadline,
-                max_latency_s=self.max_latency_s,
             )
             if judgement is None:
                 return

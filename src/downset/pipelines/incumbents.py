@@ -1,54 +1,51 @@
 """Keeps the best pipeline within the limits, of all that searches and other planners offer.
 
-Names: baseline → another planner's plan; outside → of tiles or halo exchange, which the searches of `exact` do not
-cover.
+Names: baseline → another planner's plan, which `exact` compares with its own; outside → of tiles or halo exchange,
+which the searches of `exact` do not cover.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.methods import Method
-from downset.pipelines.accounting import Accounting, judged
-from downset.pipelines.baselines import MOMENT_S, OUTSIDE, fewer_devices, without_relays
+from downset.pipelines.accounting import Accounting, CommName
+from downset.pipelines.blocks import blocks
+from downset.pipelines.coedge import coedge
+from downset.pipelines.coedge import least_compute_s as coedge_bound_s
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.drafts import Drafted, Judged, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
+from downset.pipelines.early_fused import least_compute_s as early_fused_bound_s
+from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import total_bound_s
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.judging import judged
+from downset.pipelines.layerwise import layerwise
+from downset.pipelines.optimal_fused import optimal_fused
+from downset.pipelines.pico import pico
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.set_search import PlanRequest
+from downset.pipelines.single import single, single_draft
 
-__all__ = ["Incumbents", "PlanRequest"]
+__all__ = [
+    "EVERY_DEVICE",
+    "INSIDE",
+    "MOMENT_S",
+    "OUTSIDE",
+    "QUICK",
+    "Incumbents",
+    "baseline_plans",
+    "fewer_devices",
+]
 
 _LEAST_S = 0.5
 """The least seconds for other planners' plans."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """A problem for `exact` with its limits. `forbidden`: (start, stop, device) that no stage may be. `baseline_cuts`:
-    the cuts that baselines may use, because they do not relay tensors; None: all."""
-
-    problem: SplitProblem
-    cluster: Cluster
-    accounting: Accounting
-    max_latency_s: float | None = None
-    time_limit_s: float = 10.0
-    several_blocks: bool = True
-    forbidden: frozenset[tuple[int, int, int]] = frozenset()
-    baseline_cuts: tuple[int, ...] | None = None
-
-    def allows(self, drafts: Drafted) -> bool:
-        """Whether no stage of the drafts is forbidden."""
-        return not any(
-            (stage.splits[0].start, stage.splits[-1].stop, device) in self.forbidden
-            for stage in drafts
-            for device in {stage.leader, *(tile.device for split in stage.splits for tile in split.tiles)}
-        )
 
 
 @dataclass(slots=True)
@@ -57,6 +54,7 @@ class Incumbents:
     planner had too little time."""
 
     asked: PlanRequest
+    time_limit_s: float
     begin: float = field(default_factory=clock.now)
     period_s: float = math.inf
     drafts: Drafted = ()
@@ -64,18 +62,18 @@ class Incumbents:
     outside: bool = False
     late: bool = False
     _seen: set[Drafted] = field(default_factory=set)
-    _coarse: SplitProblem = field(init=False)
+    _coarse: PricedChain = field(init=False)
     _cuts: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._coarse, self._cuts = without_relays(self.asked.problem, self.asked.baseline_cuts)
+        self._coarse, self._cuts = self.asked.problem.without_relays()
 
     @property
     def by_resources(self) -> bool:
         return self.asked.accounting.comm == "resources"
 
     def left_s(self) -> float:
-        return self.asked.time_limit_s - (clock.now() - self.begin)
+        return self.time_limit_s - (clock.now() - self.begin)
 
     def offer(self, drafts: Drafted, *, late_s: float = 0.0, outside: bool = False) -> bool:
         """Offer a plan; whether it is the best so far. Its orders are searched until the time limit, or until `late_s`
@@ -90,12 +88,12 @@ class Incumbents:
             drafts,
             asked.accounting,
             below_s=self.period_s,
-            deadline=max(late_s, self.begin + asked.time_limit_s),
-            max_latency_s=asked.max_latency_s,
+            deadline=max(late_s, self.begin + self.time_limit_s),
         )
         if judgement is None or judgement.period_s >= self.period_s:
             return False
-        if asked.max_latency_s is not None and judgement.latency_s > asked.max_latency_s:
+        limit = asked.accounting.max_latency_s
+        if limit is not None and judgement.latency_s > limit:
             return False
         self.take(judgement.period_s, drafts, judgement, outside=outside)
         return True
@@ -107,7 +105,7 @@ class Incumbents:
     @property
     def deadline(self) -> float:
         """The time of `clock.now` at which planners end."""
-        return self.begin + max(self.asked.time_limit_s, _LEAST_S)
+        return self.begin + max(self.time_limit_s, _LEAST_S)
 
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
         """Offer what planners make of the problem on these devices (default: all, in the order of strips). Once there
@@ -138,10 +136,8 @@ class Incumbents:
             self._coarse,
             some,
             **planner.taken(
-                comm=self.asked.accounting.comm,
                 accounting=self.asked.accounting.on(devices),
                 below_s=below,
-                max_latency_s=self.asked.max_latency_s,
                 time_limit_s=MOMENT_S,
                 deadline=self.deadline,
             ),
@@ -159,9 +155,58 @@ class Incumbents:
         asked, begin = self.asked, clock.now()
         ends = (asked.accounting.source, asked.accounting.sink)
         for devices in fewer_devices(asked.cluster, ends):
-            if clock.now() - begin > asked.time_limit_s * share or self.left_s() <= 0:
+            if clock.now() - begin > self.time_limit_s * share or self.left_s() <= 0:
                 self.late = self.late or self.left_s() <= 0
                 return
             some = sub_cluster(asked.cluster, devices)
             if total_bound_s(asked.problem, some, comm=asked.accounting.comm) < self.period_s:
                 yield devices
+
+
+MOMENT_S = 0.2
+"""The seconds of `exhaustive` as a baseline. It finishes small networks; on large ones it sees few plans in any time.
+"""
+QUICK = (Method(single), Method(layerwise), Method(optimal_fused))
+"""Planners that take milliseconds; they are asked before any search."""
+INSIDE = (Method(pico), Method(blocks), Method(exhaustive))
+"""Planners whose plans are strips in one block for each stage. A search that finished has covered all such plans."""
+OUTSIDE: Mapping[Method, Callable[[PricedChain, Cluster], float]] = {
+    Method(early_fused): early_fused_bound_s,
+    Method(coedge): coedge_bound_s,
+}
+"""Planners of tiles and halo exchange, which the search does not cover, each with a fast lower bound on its period by
+the paper's equations."""
+EVERY_DEVICE = (*(planner for planner in QUICK if planner.plan is not single), *OUTSIDE)
+"""Planners that give every device work. Their plans may be faster on fewer devices."""
+_MANY = 4096
+"""The most sets of devices. If there are more, only the sets of the fastest devices are taken, one for each number of
+devices."""
+
+
+def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iterator[tuple[int, ...]]:
+    """Sets of devices, without the empty set and the whole set, by falling speed of all their devices together. Of sets
+    whose devices are alike one is taken. `ends`: source and sink, which are like no other device."""
+    form = canonical(cluster, ends)
+    kinds = sorted(set(form.type))
+    members = [[place for place, kind in enumerate(form.type) if kind == one] for one in kinds]
+    if form.sets() > _MANY:
+        yield from (form.order[:count] for count in range(len(form.order) - 1, 0, -1))
+        return
+    sets = [
+        tuple(sorted(place for own, count in zip(members, counts, strict=True) for place in own[:count]))
+        for counts in itertools.product(*(range(len(own) + 1) for own in members))
+    ]
+    whole = len(form.order)
+    for places in sorted(sets, key=lambda places: (-sum(form.speed[place] for place in places), places)):
+        if 0 < len(places) < whole:
+            yield tuple(form.order[place] for place in places)
+
+
+def baseline_plans(problem: PricedChain, cluster: Cluster, comm: CommName) -> Iterator[Drafted]:
+    """Each device by itself, then the plans of every other planner; `exhaustive` has little time."""
+    coarse, cuts = problem.without_relays()
+    yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
+    for planner in (*QUICK, *INSIDE, *OUTSIDE):
+        if planner.plan is not single:
+            settings = planner.taken(accounting=Accounting(comm), time_limit_s=MOMENT_S)
+            yield on_cuts(planner(coarse, cluster, **settings).stages, cuts)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from downset import clock
-from downset.pipelines.accounting import latency_s
-from downset.pipelines.baselines import EVERY_DEVICE, baseline_plans, fewer_devices, without_relays
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.drafts import Drafted, on_cuts, on_devices
 from downset.pipelines.floors import total_bound_s
-from downset.pipelines.incumbents import PlanRequest
-from downset.pipelines.round_search import Searched, search
+from downset.pipelines.incumbents import EVERY_DEVICE, baseline_plans, fewer_devices
+from downset.pipelines.judging import latency_s
+from downset.pipelines.set_search import PlanRequest, Searched, search_by_rounds
 
 __all__ = ["least_latency", "plans_by_latency"]
 
@@ -35,22 +36,15 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
     as there are plans, then up from it. `left_s` returns the seconds left.
 
     The latencies do not depend on the limit. So a larger limit has all plans of a smaller one."""
-    limit = asked.max_latency_s
+    limit = asked.accounting.max_latency_s
     assert limit is not None
 
     def searched(latency: float, *, least: bool = False) -> Searched | None:
         seconds = left_s() * _SHARE
         if seconds <= 0:
             return None
-        return search(
-            asked.problem,
-            asked.cluster,
-            max_latency_s=latency,
-            time_limit_s=seconds,
-            several_blocks=asked.several_blocks,
-            forbidden=asked.forbidden,
-            least_latency=least,
-        )
+        accounting = replace(asked.accounting, comm="resources", max_latency_s=latency)
+        return search_by_rounds(replace(asked, accounting=accounting), time_limit_s=seconds, least_latency=least)
 
     top = math.floor(math.log2(limit) * _STEPS)
     down, up = range(top, top - _BELOW * _STEPS, -1), range(top + 1, top + _STEPS * _ABOVE + 1)
@@ -65,7 +59,7 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
                 break
 
 
-def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
+def least_latency(asked: PlanRequest, time_limit_s: float) -> tuple[float, Drafted]:
     """The least latency found in the time, in seconds, of any pipeline of the space or a baseline, also on fewer
     devices, and its stages."""
     problem, cluster, comm = asked.problem, asked.cluster, asked.accounting.comm
@@ -78,19 +72,17 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
             seconds = latency_s(problem, cluster, plan, asked.accounting)
             best = min(best, (seconds, plan), key=lambda one: one[0])
 
-    for plan in baseline_plans(problem, cluster, comm=comm, baseline_cuts=asked.baseline_cuts):
+    for plan in baseline_plans(problem, cluster, comm):
         offer(plan)
-    searched = search(
-        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s, least_latency=True
-    )
-    offer(searched.stages)
-    coarse, cuts = without_relays(problem, asked.baseline_cuts)
+    request = PlanRequest(problem, cluster, replace(asked.accounting, max_latency_s=best[0]))
+    offer(search_by_rounds(request, time_limit_s=time_limit_s, least_latency=True).stages)
+    coarse, cuts = problem.without_relays()
     for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):
         some = sub_cluster(cluster, devices)
-        if clock.now() - begin > asked.time_limit_s:
+        if clock.now() - begin > time_limit_s:
             break
         if total_bound_s(problem, some, comm=comm) < best[0]:
             for planner in EVERY_DEVICE:
-                stages = planner(coarse, some, **planner.taken(comm=comm)).stages
+                stages = planner(coarse, some, **planner.taken(accounting=Accounting(comm))).stages
                 offer(on_devices(on_cuts(stages, cuts), devices))
     return best

@@ -13,13 +13,13 @@ from __future__ import annotations
 from downset.clusters.model import Cluster
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.strips import proportional_rows, tiles
 
 __all__ = ["layerwise"]
 
 
-def layerwise(problem: SplitProblem, cluster: Cluster) -> FoundPipeline:
+def layerwise(problem: PricedChain, cluster: Cluster) -> FoundPipeline:
     """One stage of all devices in which each unit is a block."""
     order = by_speed(cluster)
     speeds = [cluster.devices[device].speed for device in order]

@@ -19,10 +19,11 @@ from downset import clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.judging import judged
 from downset.pipelines.memory import Counted, MemoryCount
-from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.prices import PricedChain, price
 from downset.pipelines.strips import equal_rows, tiles
 from downset.text import format_bytes, printable
 
@@ -45,7 +46,7 @@ class LeanPlan:
 
 
 def check_floors(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
+    problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
 ) -> None:
     """Raise InfeasibleError, with an amount of memory that is enough, if it is certain that no plan fits.
 
@@ -79,9 +80,7 @@ def check_floors(
         )
 
 
-def _advice(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
-) -> str:
+def _advice(problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float) -> str:
     """A text on how much memory would be enough, as far as it is known with source and sink outside."""
     if graph is None or (accounting.source, accounting.sink) != (None, None):
         return ""
@@ -104,7 +103,7 @@ def _room_bytes(cluster: Cluster, device: int) -> float:
     return math.inf if described.memory_bytes is None else described.memory_bytes - described.runtime_bytes
 
 
-def weights_floor(problem: SplitProblem, devices: int) -> int:
+def weights_floor(problem: PricedChain, devices: int) -> int:
     """A lower bound of the weights on the device that holds most: each unit's weights are together, and all weights are
     somewhere. (A stage of several blocks may leave a device out of some, so the units of a device need not be
     consecutive.)"""
@@ -161,7 +160,7 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
 
 
 def _placed(
-    problem: SplitProblem, cluster: Cluster, plan: LeanPlan, room: Sequence[float], *, led: bool
+    problem: PricedChain, cluster: Cluster, plan: LeanPlan, room: Sequence[float], *, led: bool
 ) -> Drafted | None:
     """The plan on the cluster's devices; stages that need most are on the devices that have most. None if it does not
     fit. In a stage the fastest device has the top strip, and leads."""
@@ -176,7 +175,7 @@ def _placed(
 
 
 def _draft(
-    problem: SplitProblem, cluster: Cluster, stage: tuple[int, int, int], devices: Sequence[int], *, led: bool
+    problem: PricedChain, cluster: Cluster, stage: tuple[int, int, int], devices: Sequence[int], *, led: bool
 ) -> StageDraft:
     start, stop, count = stage
     order = sorted(devices, key=lambda device: (-cluster.devices[device].speed, device))
@@ -184,7 +183,7 @@ def _draft(
     return StageDraft(parts[0].device if led else -1, (Split(start, stop, parts, halo=not led),))
 
 
-def _at_least(problem: SplitProblem, devices: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.float64]]:
+def _at_least(problem: PricedChain, devices: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.float64]]:
     """Lower bounds, by (start, stop, devices), on the bytes of some device of the stage."""
     costs = np.full((problem.cuts + 1, problem.cuts + 1, devices + 1), math.inf)
     for start in range(problem.cuts):

@@ -6,26 +6,26 @@ Under `paper`, which has no schedule, the arena is that of the strip that needs 
 
 from __future__ import annotations
 
+import heapq
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from downset import clock
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
-from downset.pipelines.accounting import Accounting, judged
-from downset.pipelines.best_fit import best_fit
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.buffers import as_events, frame_buffers, placed
-from downset.pipelines.drafts import Drafted, Judged, Split
-from downset.pipelines.problem import SplitProblem
-from downset.pipelines.scheduling.clocks import lone_latency_s
+from downset.pipelines.drafts import Drafted, Judged
+from downset.pipelines.judging import judged
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.events import Schedule
-from downset.pipelines.scheduling.slots import fewest_slots
-from downset.pipelines.strip_prices import needs
+from downset.pipelines.scheduling.slots import fewest_slots, lone_latency_s
 from downset.pipelines.tasks import timed_tasks
 from downset.results.pipelines import Block, DeviceMemory, PipelineStage, Strip
 
-__all__ = ["LAST_S", "Counted", "MemoryCount", "strip_bytes"]
+__all__ = ["LAST_S", "Counted", "MemoryCount", "best_fit", "strip_bytes"]
 
 _MANY = 1_000
 """The most operators of a strip whose order is searched; larger strips keep the order of the file."""
@@ -52,7 +52,7 @@ class Counted:
 class MemoryCount:
     """Counts the memory of plans of one problem. Strips that were planned before are remembered."""
 
-    problem: SplitProblem
+    problem: PricedChain
     graph: Graph | None
     cluster: Cluster
     accounting: Accounting
@@ -154,7 +154,7 @@ def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, i
 
 
 def strip_bytes(
-    problem: SplitProblem,
+    problem: PricedChain,
     graph: Graph,
     block: Block,
     strip: Strip,
@@ -187,7 +187,7 @@ def strip_bytes(
     return min(quick, best.arena_bytes)
 
 
-def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:
+def _lives(problem: PricedChain, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:
     """(first step, step behind the last, bytes) of a strip's tensors, by the order of its operators."""
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     sinks = problem.sinks(block.start, block.stop)
@@ -205,26 +205,25 @@ def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> 
             yield begin, (len(ops) if tensor in sinks else last[tensor] + 1), nbytes
 
 
-def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:
+def _parts(problem: PricedChain, block: Block, strip: Strip) -> dict[int, int]:
     """The bytes of a strip's part of each tensor that it reads or makes."""
-    split = Split(block.start, block.stop, ())
-    rows = needs(problem, split, strip.start, strip.stop, block.frame_rows)
+    rows = problem.needs(block.start, block.stop, strip.start, strip.stop, halo=False)
     part = {t: problem.tensors[t].row_bytes * (high - low) for t, (low, high) in rows.items()}
     if strip.columns is None:
         return part
     across = problem.turned()
-    side = needs(across, split, *strip.columns, across.segment(block.start, block.stop).rows)
+    side = across.needs(block.start, block.stop, *strip.columns, halo=False)
     return {t: nbytes * (side[t][1] - side[t][0]) // across.tensors[t].rows for t, nbytes in part.items() if t in side}
 
 
-def _computed(problem: SplitProblem, block: Block, strip: Strip) -> list[int]:
+def _computed(problem: PricedChain, block: Block, strip: Strip) -> list[int]:
     """The operators of a block that make rows for a strip."""
     part = _parts(problem, block, strip)
     ops = sorted(op for unit in problem.units[block.start : block.stop] for op in unit)
     return [op for op in ops if any(tensor in part for tensor in problem.ops[op].outputs)]
 
 
-def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool) -> Graph:
+def _shard(problem: PricedChain, graph: Graph, block: Block, strip: Strip, *, ends: bool) -> Graph:
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     results = {t for op in ops for t in problem.ops[op].outputs}
     sinks = problem.sinks(block.start, block.stop)
@@ -244,3 +243,65 @@ def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, e
     crossing = [t for t in problem.crossing(block.stop) if t in results and t in number]
     inputs = tuple(number[t] for t in sorted(part) if t not in results)
     return Graph(f"{graph.name} shard", tensors, own, inputs, tuple(number[t] for t in crossing)).check()
+
+
+def best_fit(lives: Sequence[tuple[int, int, int]]) -> list[int]:
+    """The offsets, in bytes, of buffers given as (start, stop, bytes), each in the smallest free block that holds it:
+    best fit with immediate coalescing (Knuth, The Art of Computer Programming, volume 1, section 2.5). Each is in use
+    in the half-open range of steps [start, stop). Complexity: O(n log n) for n buffers, plus moving entries in lists of
+    free ranges."""
+    free = _FreeRanges()
+    in_use: list[tuple[int, int, int]] = []
+    offsets = [0] * len(lives)
+    for place in sorted(range(len(lives)), key=lives.__getitem__):
+        start, stop, nbytes = lives[place]
+        while in_use and in_use[0][0] <= start:
+            _, offset, size = heapq.heappop(in_use)
+            free.give(offset, size)
+        if nbytes:
+            offsets[place] = free.take(nbytes)
+            heapq.heappush(in_use, (stop, offsets[place], nbytes))
+    return offsets
+
+
+class _FreeRanges:
+    """The free ranges below `top`, the byte below which all buffers lie."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._by_size: list[tuple[int, int]] = []
+        self._size_at: dict[int, int] = {}
+        self._begin_of: dict[int, int] = {}  # by end of a range: its begin
+
+    def take(self, nbytes: int) -> int:
+        place = bisect_left(self._by_size, (nbytes, 0))
+        if place < len(self._by_size):
+            size, offset = self._by_size[place]
+            self._remove(offset, size)
+            if size > nbytes:
+                self._add(offset + nbytes, size - nbytes)
+            return offset
+        offset = self._begin_of.get(self.top, self.top)  # a range that ends at the top grows
+        if offset < self.top:
+            self._remove(offset, self.top - offset)
+        self.top = offset + nbytes
+        return offset
+
+    def give(self, offset: int, size: int) -> None:
+        before = self._begin_of.get(offset)
+        if before is not None:
+            self._remove(before, offset - before)
+            offset, size = before, size + offset - before
+        after = self._size_at.get(offset + size)
+        if after is not None:
+            self._remove(offset + size, after)
+            size += after
+        self._add(offset, size)
+
+    def _add(self, offset: int, size: int) -> None:
+        insort(self._by_size, (size, offset))
+        self._size_at[offset], self._begin_of[offset + size] = size, offset
+
+    def _remove(self, offset: int, size: int) -> None:
+        del self._by_size[bisect_left(self._by_size, (size, offset))]
+        del self._size_at[offset], self._begin_of[offset + size]

@@ -17,8 +17,7 @@ from downset.graph.halos import extent
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import AxisMap, RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
-from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_problem
-from downset.pipelines.pieces.search import pieces
+from downset.pipelines.pieces import PieceChain, PieceProblem, piece_problem, pieces
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
 
 __all__ = [

@@ -18,13 +18,13 @@ from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.paper_timing import stage_of
-from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.prices import PricedChain, price
 from downset.pipelines.strips import equal_rows, tiles
 
 __all__ = ["optimal_fused"]
 
 
-def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
+def optimal_fused(problem: PricedChain, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
     """One stage of all devices with the fused blocks of least total time. Raises LimitReached after the deadline (a
     time of `clock.now`)."""
     speeds = [device.speed for device in cluster.devices]
@@ -54,7 +54,7 @@ def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = 
 
 
 def _blocks(
-    problem: SplitProblem, speeds: list[float], leader: int, stop: int, best: list[float]
+    problem: PricedChain, speeds: list[float], leader: int, stop: int, best: list[float]
 ) -> Iterator[tuple[float, int, int, Split]]:
     """Every last block as (least seconds up to `stop`, start, 0 for strips or 1 for the leader alone, block)."""
     for start in range(stop):

@@ -21,23 +21,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 from downset.clusters.model import Cluster
-from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.problem import SplitProblem
-from downset.pipelines.strip_prices import needs, rows_of, strips_of
-from downset.pipelines.tasks import compute_s
+from downset.pipelines.prices import PricedChain, rows_of
+from downset.pipelines.strips import strips_of
 from downset.results.pipelines import Strip, Transfer
+from downset.results.task_times import compute_s
 
 __all__ = [
-    "COMM",
-    "CommName",
     "TimedBlock",
     "TimedStage",
     "TimedTransfer",
-    "check_comm",
     "halo_transfer_s",
     "medium_seconds",
     "owned",
@@ -48,8 +43,6 @@ __all__ = [
     "stages_of",
 ]
 
-CommName = Literal["resources", "paper"]
-COMM: tuple[CommName, ...] = get_args(CommName)
 Owners = dict[int, list[tuple[int, int, int]]]
 """By tensor: (device, first row, row behind the last) of each share, in order of rows."""
 Reads = list[tuple[int, int, int, int]]
@@ -100,10 +93,6 @@ class TimedStage:
     memory_bytes: tuple[int, ...] = ()
 
 
-def check_comm(comm: str) -> None:
-    check_choice("communication model", comm, COMM)
-
-
 def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer]) -> float:
     """Seconds of a round of transfers when every device does one at a time and takes part in each for all its time."""
     busy = [0.0] * len(cluster.devices)
@@ -117,7 +106,7 @@ def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer
     return total if cluster.network.kind == "shared" else max(busy)
 
 
-def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
+def stages_of(problem: PricedChain, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
     """The stages with their MACs, bytes and seconds."""
     stages: list[TimedStage] = []
     for draft in drafts:
@@ -125,7 +114,7 @@ def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm:
     return tuple(stages)
 
 
-def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> TimedStage:
+def stage_of(problem: PricedChain, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> TimedStage:
     """One stage with its MACs, bytes and seconds. `sender`: the leader of the previous stage, or -1."""
     owners: Owners = {}
     blocks = [_block(problem, cluster, split, draft.leader, owners, comm) for split in draft.splits]
@@ -168,15 +157,15 @@ def period_and_latency(cluster: Cluster, stages: Sequence[TimedStage]) -> tuple[
     )
 
 
-def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners, comm: str) -> TimedBlock:
+def _block(problem: PricedChain, cluster: Cluster, split: Split, leader: int, owners: Owners, comm: str) -> TimedBlock:
     rows = problem.segment(split.start, split.stop).rows
     strips = strips_of(problem, cluster, split)
     busy = [0.0] * len(cluster.devices)
     for strip in strips:
         device = cluster.devices[strip.device]
-        busy[strip.device] += strip.macs / device.speed if comm == "paper" else compute_s(device, strip)
+        busy[strip.device] += compute_s(device, strip, paper=comm == "paper")
     if split.halo:
-        before = _fetches(problem, reads_of(problem, split, rows), leader, owners)
+        before = _fetches(problem, reads_of(problem, split), leader, owners)
         owners.update(owned(problem, split, rows))
         after: tuple[TimedTransfer, ...] = ()
     else:
@@ -189,18 +178,18 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
     return TimedBlock(split.start, split.stop, ops, rows, strips, before, after, max(busy), seconds)
 
 
-def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
+def reads_of(problem: PricedChain, split: Split) -> Reads:
     """The rows that the strips of a halo block read and the block does not make."""
     results = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
     return [
         (tile.device, tensor, low, high)
         for tile in split.tiles
-        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items()
+        for tensor, (low, high) in problem.needs(split.start, split.stop, tile.start, tile.stop, halo=True).items()
         if tensor not in results
     ]
 
 
-def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
+def _fetches(problem: PricedChain, reads: Reads, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
     """Transfers of the rows that each device reads and does not have, from devices that hold them."""
     moved: dict[tuple[int, int], int] = {}
     for device, tensor, low, high in reads:
@@ -216,7 +205,7 @@ def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -
     return tuple(TimedTransfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
 
 
-def owned(problem: SplitProblem, split: Split, rows: int) -> Owners:
+def owned(problem: PricedChain, split: Split, rows: int) -> Owners:
     """The shares after a halo block: each device holds the rows that it made."""
     owners = {}
     for unit in problem.units[split.start : split.stop]:
@@ -233,7 +222,7 @@ def _end(share: tuple[int, int, int]) -> int:
 
 
 def halo_transfer_s(
-    problem: SplitProblem, cluster: Cluster, owners: Owners, split: Split, reads: Reads, leader: int
+    problem: PricedChain, cluster: Cluster, owners: Owners, split: Split, reads: Reads, leader: int
 ) -> float:
     """Seconds of a halo block's transfers. `owners`: who holds which rows (the leader holds all others). For the last
     block the gathering behind it counts too."""
@@ -245,14 +234,14 @@ def halo_transfer_s(
     return seconds
 
 
-def _gathered(problem: SplitProblem, cluster: Cluster, block: TimedBlock, leader: int, owners: Owners) -> TimedBlock:
+def _gathered(problem: PricedChain, cluster: Cluster, block: TimedBlock, leader: int, owners: Owners) -> TimedBlock:
     """The last halo block of a stage, at whose end the leader gathers every tensor that crosses the cut."""
     after = _gathers(problem, block.stop, leader, owners)
     seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
     return replace(block, after=after, transfer_s=seconds)
 
 
-def _gathers(problem: SplitProblem, cut: int, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
+def _gathers(problem: PricedChain, cut: int, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
     moved: dict[int, int] = {}
     for tensor in problem.crossing(cut):
         for owner, begin, end in owners.get(tensor, []):

@@ -32,10 +32,11 @@ from downset import clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
 from downset.methods import check_choice
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.paper_timing import CommName, stage_of
-from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.paper_timing import stage_of
+from downset.pipelines.prices import PricedChain, price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
 
 __all__ = ["Leader", "Ties", "pico"]
@@ -51,11 +52,10 @@ _Stages = tuple[tuple[int, int, int], ...]
 
 
 def pico(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
-    comm: CommName = "resources",
-    max_latency_s: float | None = None,
+    accounting: Accounting | None = None,
     leader: Leader = "most bytes",
     ties: Ties = "printed",
     deadline: float = float("inf"),
@@ -64,10 +64,11 @@ def pico(
     `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `clock.now`)."""
     check_choice("leader", leader, get_args(Leader))
     check_choice("tie rule", ties, get_args(Ties))
-    limit = float("inf") if max_latency_s is None else max_latency_s
+    asked = accounting or Accounting()
+    comm, limit = asked.comm, float("inf") if asked.max_latency_s is None else asked.max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
-    timed = cluster.occupied if comm == "resources" and max_latency_s is None else cluster
+    timed = cluster.occupied if comm == "resources" and asked.max_latency_s is None else cluster
     network = replace(timed.network, links=())
     equal = Cluster(tuple(Device(f"average {k}", average) for k in range(count)), network)
 
@@ -119,7 +120,7 @@ def dynamic_programming_for_pipeline_inference(
 
 
 def adjust_stage_configuration(
-    problem: SplitProblem, cluster: Cluster, shape: _Stages, leader: Leader
+    problem: PricedChain, cluster: Cluster, shape: _Stages, leader: Leader
 ) -> tuple[StageDraft, ...]:
     """Algorithm 3: the fastest devices go to the stages with the highest requirement for each device; then the strips
     of each stage are balanced."""
@@ -144,7 +145,7 @@ def adjust_stage_configuration(
 
 
 def _stage(
-    problem: SplitProblem, start: int, stop: int, devices: list[int], bounds: list[int], leader: Leader
+    problem: PricedChain, start: int, stop: int, devices: list[int], bounds: list[int], leader: Leader
 ) -> StageDraft:
     segment = problem.segment(start, stop)
     parts: tuple[Tile, ...] = tiles(devices, bounds)

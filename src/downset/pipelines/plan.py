@@ -12,7 +12,7 @@ from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
 from downset.methods import ChainName, Method, check_time_limit, check_work_limit, choose
-from downset.pipelines.accounting import TopologyName, accounting_of
+from downset.pipelines.accounting import CommName, TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import FoundPipeline, Judged
@@ -26,8 +26,8 @@ from downset.pipelines.network import (
     priced_chain,
     split_problem,
 )
-from downset.pipelines.paper_timing import CommName
 from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.within_memory import PlanSearch
 from downset.results.pipelines import Pipeline
@@ -44,7 +44,7 @@ _SPACE = (
 
 
 def plan_pipeline(
-    network: Graph | SplitProblem,
+    network: Graph | SplitProblem | PricedChain,
     cluster: Cluster,
     *,
     method: str | Method | Planner = "exact",
@@ -74,22 +74,28 @@ def plan_pipeline(
     within the latency or memory limit, with the least that is enough; LimitReached if none was found."""
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
-    if max_latency_s is not None and not max_latency_s > 0:
-        raise UsageError(f"max_latency_s must be above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
     cluster = fastest_first(cluster, source, sink)  # plans do not depend on the order of devices in a file
-    accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
+    accounting = accounting_of(
+        cluster,
+        {
+            "comm": comm,
+            "topology": topology,
+            "source": source,
+            "sink": sink,
+            "window": window,
+            "max_latency_s": max_latency_s,
+        },
+    )
     graph = network if isinstance(network, Graph) else None
     with clock.counting(work_limit, time_limit_s) as limit_s:
         began = clock.now()
-        problem, baseline_cuts, notes = _problem(network, units, limit_s, chain=can.chain)
+        problem, notes = _problem(network, units, limit_s, chain=can.chain)
         check_floors(problem, cluster, accounting, graph, limit_s)
         left_s = max(limit_s / 2, limit_s - (clock.now() - began))
         begin, deadline = time.perf_counter(), clock.now() + left_s
-        search = PlanSearch(
-            problem, graph, cluster, accounting, planner, baseline_cuts, max_latency_s, left_s, deadline
-        )
+        search = PlanSearch(problem, graph, cluster, accounting, planner, left_s, deadline)
         plan, counted = search.best()
         stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if plan.stopped else []
         stopped_by, states = clock.stopped_by(), clock.counted()
@@ -148,13 +154,18 @@ def _check_bytes(problem: SplitProblem) -> None:
 
 
 def _problem(
-    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
-) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
-    """The chain of cuts, the cuts that planners without relays may use (None: all), and notes. The chain takes at most
-    half of `seconds`, the time limit, and at most `_MOST_CHAIN_S`."""
-    if isinstance(network, SplitProblem):
-        _check_bytes(network)
-        return network, None, []
+    network: Graph | SplitProblem | PricedChain,
+    units: Sequence[Iterable[int]] | None,
+    seconds: float,
+    *,
+    chain: ChainName,
+) -> tuple[PricedChain, list[str]]:
+    """The chain of cuts with its prices, and notes. The chain takes at most half of `seconds`, the time limit, and at
+    most `_MOST_CHAIN_S`."""
+    if not isinstance(network, Graph):
+        priced = PricedChain(network) if isinstance(network, SplitProblem) else network
+        _check_bytes(priced.problem)
+        return priced, []
     notes = []
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
@@ -166,10 +177,12 @@ def _problem(
         else:
             blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
             blocks_chain = UnitChain(blocks, tuple(range(len(blocks) + 1)))
-        priced = priced_chain(network, blocks_chain)
-        if priced is not blocks_chain:
-            notes.append(f"{len(blocks_chain.units):,} units are planned as {len(priced.units)}, some of them together")
-        units, baseline_cuts = priced.units, priced.baseline_cuts if chain == "relays" else None
+        shorter = priced_chain(network, blocks_chain)
+        if shorter is not blocks_chain:
+            notes.append(
+                f"{len(blocks_chain.units):,} units are planned as {len(shorter.units)}, some of them together"
+            )
+        units, baseline_cuts = shorter.units, shorter.baseline_cuts if chain == "relays" else None
     try:
         problem = split_problem(network, units)
     except UnsupportedError as error:
@@ -177,4 +190,4 @@ def _problem(
         problem = split_problem(network, units, halos_required=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: only whole operators are divided")
-    return problem, baseline_cuts, notes
+    return PricedChain(replace(problem, baseline_cuts=baseline_cuts)), notes

@@ -1,4 +1,4 @@
-"""Planners of pipelines: functions of a `SplitProblem` and a cluster that decide which device computes which operators
+"""Planners of pipelines: functions of a `PricedChain` and a cluster that decide which device computes which operators
 on which rows. A new one takes a file, a line here and a row in the README. Its `Method` on that line says what it can
 do; its signature gives its options."""
 
@@ -24,11 +24,11 @@ __all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 CONTRACT = Contract(
     "pipelines",
     problem=("problem", "cluster"),
-    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "forbidden", "baseline_cuts"),
+    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "forbidden"),
     returns=FoundPipeline,
 )
 """`forbidden`: (start, stop, device) that no stage may be, because the device has too little memory; a planner without
-this parameter is not asked again. `baseline_cuts`: the cuts of a refined chain that planners without relays may use."""
+this parameter is not asked again."""
 
 
 class PipelineOptions(TypedDict, total=False):

@@ -6,14 +6,14 @@ from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.load_search import load_s
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.judging import load_s
+from downset.pipelines.prices import PricedChain
 
 __all__ = ["single", "single_draft"]
 
 
 def single(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     *,
     accounting: Accounting | None = None,
@@ -35,6 +35,6 @@ def single(
     return FoundPipeline((single_draft(problem, min(able, key=load)),), 0.0)
 
 
-def single_draft(problem: SplitProblem, device: int) -> StageDraft:
+def single_draft(problem: PricedChain, device: int) -> StageDraft:
     rows = problem.segment(0, problem.cuts).rows
     return StageDraft(device, (Split(0, problem.cuts, (Tile(device, 0, rows),)),))

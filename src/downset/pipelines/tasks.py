@@ -1,111 +1,296 @@
-"""Computes which resources a frame's tasks occupy, and for how many seconds.
+"""Turns stages into the tasks of a frame: the rows that each moves, the tasks that it waits for, how long it takes.
 
-A computation takes alpha · MACs / mac_per_s, with the alpha of each kind if the device has one, plus the bytes that
-operators without MACs move at their rate. A transfer takes the latency of a message plus its bytes at the pair's rate.
-It occupies the medium, or the ports of both ends, for the part of that time which the cluster states. docs/pipelines.md
-has the table of resources.
-
-If a cluster states costs of messages, messages also take processor time of their ends, and of all other devices.
-Meanwhile the processor goes on computing more slowly: the computations of a frame on a device together take longer by
-the processor time of the frame's messages, each in proportion to its length. Without overlap a message occupies its
-ends until it arrives, and nothing is added.
+Names: rule → how the strips of a block get their inputs; share → rows of a tensor that a device holds.
+Rules: leader: the leader sends every other device its input rows and gathers all rows made. halo: a device fetches the
+rows that it neither made nor fetched before from devices that hold them; at the end the stage's leader gathers. direct:
+as halo, also across stages and without a leader. Between two leaders, the next one fetches all that crosses the cut.
+If several devices hold a row, the one least loaded so far sends it, of equals the first; one holder sends a run of
+rows. All rows that one device sends another before one block (or for a gathering or a hand-over) are one message.
+Under comm="paper" the transfers are those of eq. 10: none between leaders; a row that a device fetched as a halo is not
+kept; and a row that is computed twice belongs to its own strip alone.
+Complexity: O(strips · shares of a tensor) for each tensor that a block reads.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
-from downset.clusters.model import Cluster, Device, MessageCosts
-from downset.pipelines.drafts import FrameTasks
+from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting
+from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.events import TimedTask
-from downset.results.pipelines import Pipeline, Resource, Strip, Task, Transfer
+from downset.pipelines.strips import given_rows, made_rows, nbytes_of, strips_of
+from downset.results.pipelines import Block, FrameTasks, Pipeline, PipelineStage, Resource, Rows, Strip, Task, Transfer
+from downset.results.task_times import compute_s, occupied_parts, resources_of, task_seconds, transfer_s
 
-__all__ = ["compute_s", "timed_tasks", "transfer_s"]
+__all__ = ["HaloBlocks", "frame_tasks", "timed_tasks"]
 
-_NO_COSTS = MessageCosts()
 _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 
 
-def compute_s(device: Device, strip: Strip) -> float:
-    """Seconds of a strip on a device, without messages."""
-    named = sum(strip.macs_of.values())
-    weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
-    return (device.alpha * (strip.macs - named) + weighed) / device.mac_per_s + strip.moved_bytes / device.moved_per_s
+def frame_tasks(
+    problem: PricedChain,
+    cluster: Cluster,
+    drafts: Drafted,
+    accounting: Accounting,
+    halo_blocks: HaloBlocks | None = None,
+) -> FrameTasks:
+    """The tasks of stages. Frames appear at the source and results stay at the sink; if these are outside, at the first
+    and the last leader, or without leaders at the drafts' entry and exit. `halo_blocks`: blocks of halo exchange that
+    were listed before for the same problem, cluster and accounting; this call adds its own."""
+    first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
+    listing = _Listing(problem, cluster, {} if halo_blocks is None else halo_blocks, paper=accounting.comm == "paper")
+    entry, exit_ = (
+        first if accounting.source is None else accounting.source,
+        last if accounting.sink is None else accounting.sink,
+    )
+    given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
+    listing.hold(entry, given, -1)
+    stages, sender = [], entry
+    for number, draft in enumerate(drafts):
+        stages.append(listing.stage(number, draft, sender))
+        sender = draft.leader
+    if sender < 0:
+        listing.fetch({exit_: _crossing(problem, problem.cuts)})
+    elif exit_ != sender:
+        listing.send([(sender, exit_, _crossing(problem, problem.cuts))])
+    frame_bytes, result_bytes = (
+        sum(nbytes_of(problem, rows) for rows in _crossing(problem, cut)) for cut in (0, problem.cuts)
+    )
+    return FrameTasks(tuple(stages), tuple(listing.tasks), entry, exit_, frame_bytes, result_bytes)
 
 
-def transfer_s(cluster: Cluster, transfer: Transfer) -> float:
-    """Seconds of a message from its sending to its arrival, with its latency."""
-    rate, latency = cluster.link(transfer.source, transfer.target)
-    return latency + transfer.nbytes / rate
+def _end(draft: StageDraft, chosen: int) -> int:
+    """The device where a stage's input appears or its output stays, by default."""
+    if draft.leader >= 0:
+        return draft.leader
+    return chosen if chosen >= 0 else draft.splits[0].tiles[0].device
 
 
-def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
-    """Seconds of each task until it is done. The processor time of a device's messages is spread over its computations
-    in proportion to their lengths."""
-    seconds, own = [], [0.0] * len(cluster.devices)
-    count = [0] * len(cluster.devices)
-    for task in frame.tasks:
-        if task.transfer is not None:
-            seconds.append(transfer_s(cluster, task.transfer))
-            continue
-        strip = frame.stages[task.stage].blocks[task.block].strips[task.strip]
-        seconds.append(compute_s(cluster.devices[strip.device], strip))
-        own[strip.device] += seconds[-1]
-        count[strip.device] += 1
-    beside = _message_s(cluster, frame)
-    for place, task in enumerate(frame.tasks):
-        if task.transfer is None and beside[task.device]:
-            share = seconds[place] / own[task.device] if own[task.device] else 1 / count[task.device]
-            seconds[place] += share * beside[task.device]
-    return seconds
+def _crossing(problem: PricedChain, cut: int) -> list[Rows]:
+    whole = (Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(cut))
+    return [rows for rows in whole if problem.tensors[rows.tensor].row_bytes]
 
 
-def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
-    """Seconds of each device's processor that a frame's messages take in addition to their time on the link."""
-    costs = [device.messages or _NO_COSTS for device in cluster.devices]
-    messages = [task.transfer for task in frame.tasks if task.transfer is not None and cluster.network.overlap]
-    charges = [
-        (frame.entry, costs[frame.entry].frame.of(frame.frame_bytes)),
-        (frame.exit, costs[frame.exit].result.of(frame.result_bytes)),
-    ]
-    charges += [(message.source, costs[message.source].send.of(message.nbytes)) for message in messages]
-    charges += [(message.target, costs[message.target].receive.of(message.nbytes)) for message in messages]
-    own = Counter(device for device, _ in charges)
-    seconds = [cost.others_s * (2 + len(messages) - own[device]) for device, cost in enumerate(costs)]
-    for device, spent in charges:
-        seconds[device] += spent
-    return seconds
+class BlockRows(NamedTuple):
+    """The strips of a block with the rows that each tile reads and makes."""
+
+    strips: tuple[Strip, ...]
+    given: tuple[tuple[Rows, ...], ...]
+    made: tuple[tuple[Rows, ...], ...]
+
+
+HaloBlocks = dict[Split, BlockRows]
+
+
+class _Share(NamedTuple):
+    device: int
+    rows: Rows
+    task: int
+
+
+class _Listing:
+    """Lists the tasks so far and the rows that each device holds."""
+
+    def __init__(self, problem: PricedChain, cluster: Cluster, halo_blocks: HaloBlocks, *, paper: bool) -> None:
+        self.problem, self.cluster, self.halo_blocks, self.paper = problem, cluster, halo_blocks, paper
+        self.tasks: list[Task] = []
+        self.shares: dict[int, list[_Share]] = {}
+        self.load_s = [0.0] * len(cluster.devices)
+        self.place = (0, 0)
+
+    def hold(self, device: int, held: Iterable[Rows], task: int) -> None:
+        for rows in held:
+            self.shares.setdefault(rows.tensor, []).append(_Share(device, rows, task))
+
+    def stage(self, number: int, draft: StageDraft, sender: int) -> PipelineStage:
+        start, stop = draft.splits[0].start, draft.splits[-1].stop
+        self.place = (number, 0)
+        if draft.leader >= 0:
+            self.hand_over(draft.leader, sender, start)
+        blocks = []
+        for place, split in enumerate(draft.splits):
+            self.place = (number, place)
+            blocks.append(self.block(split, draft.leader))
+            scatters_next = place + 1 == len(draft.splits) or not draft.splits[place + 1].halo
+            if split.halo and draft.leader >= 0 and scatters_next:
+                self.fetch({draft.leader: _crossing(self.problem, split.stop)})
+        strips = [strip for block in blocks for strip in block.strips]
+        members = {strip.device for strip in strips} | ({draft.leader} if draft.leader >= 0 else set())
+        return PipelineStage(
+            self.problem.covered(start, stop),
+            draft.leader,
+            tuple(sorted(members)),
+            tuple(blocks),
+            sum(strip.macs for strip in strips),
+            sum(strip.redundant_macs for strip in strips),
+        )
+
+    def hand_over(self, leader: int, sender: int, cut: int) -> None:
+        if leader == sender:
+            return
+        crossing = _crossing(self.problem, cut)
+        if self.paper:
+            self.hold(leader, crossing, -1)
+        else:
+            self.send([(sender, leader, crossing)])
+
+    def block(self, split: Split, leader: int) -> Block:
+        rule: Literal["leader", "halo", "direct"] = "leader"
+        if split.halo:
+            rule = "halo" if leader >= 0 else "direct"
+            strips = self.halo_block(split)
+        else:
+            strips = strips_of(self.problem, self.cluster, split)
+            self.leader_block(split, strips, leader)
+        ops = self.problem.covered(split.start, split.stop)
+        rows = self.problem.segment(split.start, split.stop).rows
+        return Block(split.start, split.stop, ops, self.problem.axis, rows, rule, strips)
+
+    def leader_block(self, split: Split, strips: Sequence[Strip], leader: int) -> None:
+        given = [given_rows(self.problem, split, tile) for tile in split.tiles]
+        sent = self.send(
+            [
+                (leader, tile.device, rows)
+                for tile, rows in zip(split.tiles, given, strict=True)
+                if tile.device != leader
+            ],
+            kept=False,
+        )
+        after = [
+            self.holding(leader, rows) if tile.device == leader else sent.get((leader, tile.device), ())
+            for tile, rows in zip(split.tiles, given, strict=True)
+        ]
+        computed = self.compute(strips, after)
+        gathered = []
+        for tile, task in zip(split.tiles, computed, strict=True):
+            rows = made_rows(self.problem, split, tile, halos=False)
+            self.hold(tile.device, rows, task)
+            if tile.device != leader:
+                gathered.append((tile.device, leader, rows))
+        self.send(gathered)
+        if self.paper:  # the leader holds all rows, all other devices none
+            for tensor in self.problem.sinks(split.start, split.stop):
+                self.shares[tensor] = [share for share in self.shares.get(tensor, []) if share.device == leader]
+
+    def halo_block(self, split: Split) -> tuple[Strip, ...]:
+        rows = self.halo_blocks.get(split)
+        if rows is None:
+            rows = self.halo_blocks[split] = BlockRows(
+                strips_of(self.problem, self.cluster, split),
+                tuple(given_rows(self.problem, split, tile) for tile in split.tiles),
+                tuple(made_rows(self.problem, split, tile, halos=not self.paper) for tile in split.tiles),
+            )
+        wanted: dict[int, list[Rows]] = {}
+        for tile, given in zip(split.tiles, rows.given, strict=True):
+            wanted.setdefault(tile.device, []).extend(given)
+        fetched = self.fetch(wanted, kept=not self.paper)
+        after = [
+            (*self.holding(tile.device, given), *fetched.get(tile.device, ()))
+            for tile, given in zip(split.tiles, rows.given, strict=True)
+        ]
+        computed = self.compute(rows.strips, [tuple(sorted(set(tasks))) for tasks in after])
+        for tile, rows_of_tile, task in zip(split.tiles, rows.made, computed, strict=True):
+            self.hold(tile.device, rows_of_tile, task)
+        return rows.strips
+
+    def compute(self, strips: Sequence[Strip], after: Sequence[tuple[int, ...]]) -> list[int]:
+        first = len(self.tasks)
+        for number, (strip, waits) in enumerate(zip(strips, after, strict=True)):
+            self.tasks.append(Task(*self.place, strip.device, strip=number, after=waits))
+            self.load_s[strip.device] += compute_s(self.cluster.devices[strip.device], strip)
+        return list(range(first, len(self.tasks)))
+
+    def fetch(self, wanted: dict[int, list[Rows]], *, kept: bool = True) -> dict[int, tuple[int, ...]]:
+        """Send the devices the rows that they do not hold. Returns, by device, the tasks that send them."""
+        messages: dict[tuple[int, int], list[Rows]] = {}
+        for device, rows in wanted.items():
+            for source, part in (piece for one in rows for piece in self.lacking(device, one)):
+                parts = messages.setdefault((source, device), [])
+                if parts and parts[-1].tensor == part.tensor and parts[-1].stop == part.start:
+                    part = Rows(part.tensor, parts.pop().start, part.stop)
+                parts.append(part)
+        sent = self.send([(*ends, parts) for ends, parts in sorted(messages.items())], kept=kept)
+        return {
+            device: tuple(task for (_, target), tasks in sent.items() if target == device for task in tasks)
+            for device in wanted
+        }
+
+    def send(
+        self, messages: Iterable[tuple[int, int, Sequence[Rows]]], *, kept: bool = True
+    ) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Add one round of messages (source, target, rows); messages without rows are left out. Returns their tasks.
+        `kept`: the target holds the rows from then on."""
+        joined: dict[tuple[int, int], list[Rows]] = {}
+        for source, target, rows in messages:
+            if rows:
+                joined.setdefault((source, target), []).extend(rows)
+        sent: dict[tuple[int, int], tuple[int, ...]] = {}
+        for (source, target), rows in joined.items():
+            nbytes = sum(nbytes_of(self.problem, part) for part in rows)
+            transfer = Transfer(source, target, tuple(rows), nbytes)
+            task = Task(*self.place, source, transfer=transfer, after=self.holding(source, rows))
+            seconds = transfer_s(self.cluster, transfer)
+            self.load_s[source] += seconds
+            self.load_s[target] += seconds
+            sent[source, target] = (len(self.tasks),)
+            self.tasks.append(task)
+        for ends, rows in joined.items() if kept else ():
+            self.hold(ends[1], rows, *sent[ends])
+        return sent
+
+    def holding(self, device: int, wanted: Sequence[Rows]) -> tuple[int, ...]:
+        """The tasks that gave the device any of these rows."""
+        holders = {
+            share.task
+            for rows in wanted
+            for share in self.shares.get(rows.tensor, ())
+            if share.device == device and share.task >= 0 and _meet(share.rows, rows)
+        }
+        return tuple(sorted(holders))
+
+    def lacking(self, device: int, wanted: Rows) -> list[tuple[int, Rows]]:
+        """(holder, rows) for the rows that the device does not hold, in order of rows."""
+        shares = self.shares.get(wanted.tensor, [])
+        missing, row = [], wanted.start
+        while row < wanted.stop:
+            here = [share for share in shares if share.rows.start <= row < share.rows.stop]
+            own = [share.rows.stop for share in here if share.device == device]
+            if own:
+                row = max(own)
+                continue
+            later = [share.rows.start for share in shares if share.device == device and share.rows.start > row]
+            holder = min(here, key=lambda share: (self.load_s[share.device], share.device, -share.rows.stop))
+            stop = min([holder.rows.stop, wanted.stop, *later])
+            missing.append((holder.device, Rows(wanted.tensor, row, stop)))
+            row = stop
+        return missing
+
+
+def _meet(one: Rows, two: Rows) -> bool:
+    if max(one.start, two.start) >= min(one.stop, two.stop):
+        return False
+    if one.columns is None or two.columns is None:
+        return True
+    return max(one.columns[0], two.columns[0]) < min(one.columns[1], two.columns[1])
 
 
 def timed_tasks(cluster: Cluster, frame: FrameTasks | Pipeline) -> tuple[list[TimedTask], tuple[Resource, ...]]:
-    """The tasks with their seconds and the numbers of their resources, and all resources that any task holds: sorted by
-    device, the medium last."""
-    tasks = frame.tasks
-    held = [_resources(cluster, task) for task in tasks]
+    """The tasks with their seconds and the numbers of their resources, and all resources that any task occupies: sorted
+    by device, the medium last."""
+    resources = [resources_of(cluster, task) for task in frame.tasks]
     used = sorted(
-        {resource for resources in held for resource in resources},
+        {one for own in resources for one in own},
         key=lambda resource: (resource.kind == "medium", resource.device, _KINDS.index(resource.kind)),
     )
     number = {resource: place for place, resource in enumerate(used)}
-    holding = cluster.occupied
-    timed = []
-    for task, seconds, resources in zip(tasks, _seconds(cluster, frame), held, strict=True):
-        occupied = seconds if task.transfer is None else min(seconds, transfer_s(holding, task.transfer))
-        numbers = tuple(sorted(number[one] for one in resources))
-        timed.append(TimedTask(occupied, numbers, task.after, seconds - occupied))
+    seconds = task_seconds(cluster, frame)
+    timed = [
+        TimedTask(occupied, tuple(sorted(number[one] for one in own)), task.after, whole - occupied)
+        for task, own, whole, occupied in zip(
+            frame.tasks, resources, seconds, occupied_parts(cluster, frame.tasks, seconds), strict=True
+        )
+    ]
     return timed, tuple(used)
-
-
-def _resources(cluster: Cluster, task: Task) -> tuple[Resource, ...]:
-    overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
-    if task.transfer is None:
-        return (Resource("processor" if overlap else "device", task.device),)
-    source, target = task.transfer.source, task.transfer.target
-    if not overlap:
-        both = (Resource("device", source), Resource("device", target))
-        return (*both, Resource("medium")) if shared else both
-    if shared:
-        return (Resource("medium"),)
-    sends = Resource("send" if cluster.duplex(source) == "full" else "radio", source)
-    receives = Resource("receive" if cluster.duplex(target) == "full" else "radio", target)
-    return (sends, receives)

@@ -17,14 +17,15 @@ from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.methods import Chosen
-from downset.pipelines.accounting import Accounting, judged, too_slow
-from downset.pipelines.baselines import baseline_plans
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
-from downset.pipelines.incumbents import PlanRequest
+from downset.pipelines.incumbents import baseline_plans
+from downset.pipelines.judging import judged, too_slow
 from downset.pipelines.latency import least_latency
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import LAST_S, Counted, MemoryCount
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.set_search import PlanRequest
 from downset.results.pipelines import DeviceMemory
 from downset.text import format_bytes
 
@@ -39,13 +40,11 @@ Forbidden = set[tuple[int, int, int]]
 class PlanSearch:
     """A method with its arguments, and the best plan so far."""
 
-    problem: SplitProblem
+    problem: PricedChain
     graph: Graph | None
     cluster: Cluster
     accounting: Accounting
     planner: Chosen
-    baseline_cuts: tuple[int, ...] | None
-    max_latency_s: float | None
     time_limit_s: float
     deadline: float
     count: MemoryCount = field(init=False)
@@ -54,7 +53,9 @@ class PlanSearch:
     """Whether the time ended the search for plans that fit."""
 
     def __post_init__(self) -> None:
-        self.count = MemoryCount(self.problem, self.graph, self.cluster, self.accounting, self.deadline)
+        self.count = MemoryCount(
+            self.problem, self.graph, self.cluster, replace(self.accounting, max_latency_s=None), self.deadline
+        )
 
     def best(self) -> tuple[FoundPipeline, Counted]:
         """The method's result and a plan that fits. Raises InfeasibleError or LimitReached if none was found."""
@@ -98,10 +99,9 @@ class PlanSearch:
             self.cluster,
             comm=self.accounting.comm,
             accounting=self.accounting,
-            max_latency_s=self.max_latency_s,
+            max_latency_s=self.accounting.max_latency_s,
             time_limit_s=self.time_limit_s,
             forbidden=frozenset(forbidden),
-            baseline_cuts=self.baseline_cuts,
         )
         return answer
 
@@ -113,13 +113,12 @@ class PlanSearch:
             drafts,
             self.accounting,
             deadline=max(self.deadline, clock.now() + LAST_S),
-            max_latency_s=self.max_latency_s,
         )
         assert judgement is not None  # a plan without limits always has a price
         return judgement
 
     def _in_time(self, counted: Counted) -> bool:
-        limit = math.inf if self.max_latency_s is None else self.max_latency_s
+        limit = math.inf if self.accounting.max_latency_s is None else self.accounting.max_latency_s
         return counted.judged.latency_s <= limit * (1 + 1e-12)
 
     def _at_smaller_windows(self, drafts: Drafted, plan: Judged) -> None:
@@ -149,18 +148,12 @@ class PlanSearch:
         note, stopped = "faster plans that were found do not fit", first.stopped or self.late
         missed = replace(first, proven=False, judged=None, note=note, stopped=stopped)
         if self.planner.method.proves and self.graph is not None:
-            self._try_all(
-                baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
-            )
+            self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm))
             if self.fits is None:
                 self._lean()
         if self.fits is None:
             raise self._too_large(first)
         return missed, self.fits
-
-    def _baselines(self) -> Iterator[Drafted]:
-        comm = self.accounting.comm
-        return baseline_plans(self.problem, self.cluster, comm=comm, baseline_cuts=self.baseline_cuts)
 
     def _try_all(self, plans: Iterator[Drafted]) -> None:
         """Keep the fastest of these plans that fits, if it is faster than the best so far."""
@@ -173,7 +166,6 @@ class PlanSearch:
                 self.accounting,
                 below_s=below,
                 deadline=self.deadline,
-                max_latency_s=self.max_latency_s,
             )
             if other is None or other.period_s >= below:
                 continue
@@ -189,8 +181,8 @@ class PlanSearch:
         counted = lean_pipeline(self.count, self.graph, seconds=self.time_limit_s)
         if not self._in_time(counted):
             raise LimitReached(
-                f"no pipeline was found that fits the devices' memory within {self.max_latency_s:g} s; one that fits "
-                f"has a latency of {counted.judged.latency_s:.6g} s"
+                f"no pipeline was found that fits the devices' memory within {self.accounting.max_latency_s:g} s; one "
+                f"that fits has a latency of {counted.judged.latency_s:.6g} s"
             )
         self.fits = counted
 
@@ -199,9 +191,9 @@ class PlanSearch:
         it forbids more than memory does and, on shared networks, tries only a sample."""
         if not heavy and isinstance(error, InfeasibleError):
             raise error
-        if self.max_latency_s is not None:
+        if self.accounting.max_latency_s is not None:
             least, drafts = self._least_latency()
-            if least > self.max_latency_s:
+            if least > self.accounting.max_latency_s:
                 raise error
             counted = self.count.counted(self._judged(drafts))
             if not counted.broken(self.cluster) and self._in_time(counted):
@@ -210,9 +202,7 @@ class PlanSearch:
                 return FoundPipeline(drafts, 0.0, note=note), counted
         if self.graph is None or not heavy:
             raise LimitReached(str(error)) if heavy else error
-        self._try_all(
-            baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
-        )
+        self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm))
         note = "planned by other methods: the search found no plan that fits"
         if self.fits is None:
             self._lean()
@@ -221,24 +211,17 @@ class PlanSearch:
         return FoundPipeline((), 0.0, note=note), self.fits
 
     def _least_latency(self) -> tuple[float, Drafted]:
-        return least_latency(
-            PlanRequest(
-                self.problem,
-                self.cluster,
-                self.accounting,
-                time_limit_s=max(self.time_limit_s, 1.0),
-                baseline_cuts=self.baseline_cuts,
-            )
-        )
+        request = PlanRequest(self.problem, self.cluster, self.accounting)
+        return least_latency(request, max(self.time_limit_s, 1.0))
 
     def _too_large(self, answer: FoundPipeline) -> DownsetError:
         counted = self.count.counted(answer.judged or self._judged(answer.stages))
         broken = counted.broken(self.cluster)
         if not broken:
-            assert self.max_latency_s is not None
+            assert self.accounting.max_latency_s is not None
             least = self._least_latency()[0]
-            said = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
-            return too_slow(self.problem, self.cluster, self.accounting, self.max_latency_s, least, said=said)
+            prefix = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
+            return too_slow(self.problem, self.cluster, self.accounting, least, prefix=prefix)
         held, described = broken[0], self.cluster.devices[broken[0].device]
         return LimitReached(
             f"{self.planner.name}: device {described.name!r} would need {format_bytes(held.total_bytes)} bytes, more "
@@ -247,7 +230,7 @@ class PlanSearch:
         )
 
 
-def _too_heavy(problem: SplitProblem, cluster: Cluster) -> Forbidden:
+def _too_heavy(problem: PricedChain, cluster: Cluster) -> Forbidden:
     """(start, stop, device) of segments whose weights alone exceed the device's memory, whatever its strip."""
     too_heavy = set()
     for device, described in enumerate(cluster.devices):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from downset.reports.gaps import bound_text, gap_of
-from downset.results.pipelines import Pipeline, PipelineStage, Task
+from downset.results.pipelines import Pipeline, PipelineStage
+from downset.results.task_times import occupied_seconds
 from downset.text import counted, printable
 
 __all__ = [
@@ -18,10 +19,8 @@ __all__ = [
     "hand_over_line",
     "longest_computing",
     "message_bytes",
-    "occupied_seconds",
     "one_device_line",
     "period_line",
-    "plan_seconds",
     "space_line",
     "stage_rows",
     "utilisation",
@@ -69,53 +68,6 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
     else:
         parts = [load.compute_s, load.send_s + load.receive_s]
     return max(parts) / plan.period_s
-
-
-def plan_seconds(plan: Pipeline) -> list[float]:
-    """Seconds of each task until it is done; analytic, from its MACs or bytes and the plan's cluster. The computations
-    of a device last longer by the processor time of a frame's messages, those of other devices included."""
-    seconds = [_task_seconds(plan, task) for task in plan.tasks]
-    if plan.comm == "paper":
-        return seconds
-    for number, device in enumerate(plan.cluster.devices):
-        costs, own = device.messages, [place for place, task in enumerate(plan.tasks) if _computes(task, number)]
-        if costs is None or not own:
-            continue
-        spent = costs.frame.of(plan.frame_bytes) if plan.entry == number else 0.0
-        spent += costs.result.of(plan.result_bytes) if plan.exit == number else 0.0
-        messages = [task.transfer for task in plan.tasks if task.transfer and plan.cluster.network.overlap]
-        for message in messages:
-            spent += costs.send.of(message.nbytes) if message.source == number else 0.0
-            spent += costs.receive.of(message.nbytes) if message.target == number else 0.0
-        ends = [{plan.entry}, {plan.exit}, *({message.source, message.target} for message in messages)]
-        spent += costs.others_s * sum(number not in both for both in ends)
-        whole = sum(seconds[place] for place in own)
-        for place in own:
-            seconds[place] += spent * (seconds[place] / whole if whole else 1 / len(own))
-    return seconds
-
-
-def occupied_seconds(plan: Pipeline) -> list[float]:
-    """Seconds for which each task occupies its resources: a message may occupy the network for a part of its time."""
-    held = replace(plan, cluster=plan.cluster.occupied)
-    return plan_seconds(plan if plan.comm == "paper" else held)
-
-
-def _computes(task: Task, device: int) -> bool:
-    return task.transfer is None and task.device == device
-
-
-def _task_seconds(plan: Pipeline, task: Task) -> float:
-    if task.transfer is not None:
-        rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
-        return latency + task.transfer.nbytes / rate
-    device = plan.cluster.devices[task.device]
-    strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
-    if plan.comm == "paper":
-        return strip.macs / device.speed
-    plain = strip.macs - sum(strip.macs_of.values())
-    weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
-    return (device.alpha * plain + weighed) / device.mac_per_s + strip.moved_bytes / device.moved_per_s
 
 
 def utilisation(plan: Pipeline) -> list[float]:

@@ -11,6 +11,7 @@ from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem
 from downset.memory.models import MemoryModel, MemoryName
+from downset.process.whole_files import write_whole
 from downset.reports.document import PAGE_SUFFIXES, Document
 from downset.reports.documents import document_of
 from downset.reports.terminal import text_of
@@ -19,7 +20,6 @@ from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.results.stages import StageResult
 from downset.text import shortened
-from downset.whole_files import write_whole
 
 __all__ = ["Report", "report"]
 

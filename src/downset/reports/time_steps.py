@@ -10,13 +10,13 @@ from statistics import median
 
 from downset.reports.more_search import search_option, time_option
 from downset.reports.next_steps import ranked
-from downset.reports.pipelines import occupied_seconds
 from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results.fit import NextStep
 from downset.results.pipelines import Pipeline, PipelineSchedule, Resource
 from downset.results.serving import Served, Simulation
 from downset.results.stages import StageCandidate, StageResult, is_steady, peer_times
+from downset.results.task_times import occupied_seconds
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]

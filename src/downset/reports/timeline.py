@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from downset.reports.pipelines import occupied_seconds, plan_seconds
 from downset.results.pipelines import Pipeline, PipelineSchedule, Resource, Task
 from downset.results.plans import StagePlan
 from downset.results.serving import RanTask
+from downset.results.task_times import occupied_seconds, plan_seconds
 from downset.text import format_bytes, printable
 
 __all__ = [

@@ -14,6 +14,7 @@ __all__ = [
     "Block",
     "Buffer",
     "DeviceMemory",
+    "FrameTasks",
     "Pipeline",
     "PipelineSchedule",
     "PipelineStage",
@@ -149,6 +150,19 @@ class Task:
     """The places in the plan's `tasks` of those tasks of the same frame that give the device what this task reads."""
 
     __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTasks:
+    """The tasks of every frame, in an order in which one frame can do them. The frame (`frame_bytes`) appears at
+    `entry`; its result (`result_bytes`) stays at `exit`."""
+
+    stages: tuple[PipelineStage, ...]
+    tasks: tuple[Task, ...]
+    entry: int
+    exit: int
+    frame_bytes: int = 0
+    result_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DeviceUse", "RanTask", "ServeEvent", "Served", "Simulation"]
+import numpy as np
+
+__all__ = ["PERCENTILES", "DeviceUse", "RanTask", "ServeEvent", "Served", "Simulation", "percentiles"]
 
 RanTask = tuple[int, int, float, float]
 """A task that ran: its frame, its place in the plan, and when it began and ended, in seconds since the start."""
@@ -114,3 +117,15 @@ class Served:
     def __repr__(self) -> str:
         period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
         return f"<Served {self.completed} of {self.frames} frames: period {period}, {self.replans} plans more>"
+
+
+PERCENTILES = (0.5, 0.9, 0.99, 1.0)
+"""The shares of frames: half, nine in ten, 99 in a hundred, and all."""
+
+
+def percentiles(latencies_s: Sequence[float]) -> tuple[float, float, float, float] | None:
+    """The least latencies that the shares of `PERCENTILES` do not exceed, in seconds; None for an empty list."""
+    if not latencies_s:
+        return None
+    half, most, nearly_all, longest = np.quantile(latencies_s, PERCENTILES, method="inverted_cdf")
+    return float(half), float(most), float(nearly_all), float(longest)

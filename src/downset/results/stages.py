@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from downset.results.plans import Stage, StagePlan
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["StageCandidate", "StageResult", "StageRun", "is_steady", "percentile"]
 
@@ -24,6 +24,8 @@ def is_steady(seconds: Sequence[float]) -> bool:
 
 def percentile(seconds: Sequence[float], share: float) -> float:
     """The time that this share of the runs did not exceed, in seconds: 0.5 gives the median."""
+    import numpy as np
+
     return float(np.quantile(seconds, share))
 
 

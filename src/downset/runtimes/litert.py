@@ -17,8 +17,8 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.formats.reading import load
 from downset.formats.tflite.interpreter import open_interpreter
-from downset.isolation import isolated
 from downset.memory.liveness import lifetimes
+from downset.process.isolation import isolated
 from downset.runtimes.inputs import random_array
 
 __all__ = ["measure", "run"]

@@ -23,7 +23,7 @@ from downset.errors import UnsupportedError
 from downset.formats.onnx.bodies import overridable
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies
@@ -92,7 +92,7 @@ def optimise_offline(
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
         try:
-            isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)}, reuse=True)
+            isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)})
         except UnsupportedError as error:
             if shapes and _loads(path, Path(folder) / "as_it_is.onnx"):
                 sizes = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
@@ -109,7 +109,7 @@ def optimise_offline(
 def _loads(path: Named, output: Path) -> bool:
     """Whether ONNX Runtime loads a file without fixed sizes. It writes the optimised file to `output`."""
     try:
-        isolated(_WORKER, "optimise_here", {"path": os.fspath(path), "output": str(output)}, reuse=True)
+        isolated(_WORKER, "optimise_here", {"path": os.fspath(path), "output": str(output)})
     except UnsupportedError:
         return False
     return True
@@ -119,7 +119,7 @@ def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
     """Write the file as a session with these settings optimises it for this processor, weights included. Raises
     UnsupportedError where ONNX Runtime refuses the file."""
     arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
-    isolated(_WORKER, "optimise_here", arguments, reuse=True)
+    isolated(_WORKER, "optimise_here", arguments)
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
 
@@ -156,7 +156,7 @@ def run(
     """Outputs on inputs drawn from the seed, on one thread. With `file_order` the nodes run in the file's order without
     optimisation; otherwise ONNX Runtime optimises (EXTENDED) and orders them."""
     arguments = _arguments(path, shapes, seed) | {"file_order": file_order}
-    arrays, _ = isolated(_WORKER, "run_here", arguments, reuse=True)
+    arrays, _ = isolated(_WORKER, "run_here", arguments)
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 
@@ -191,7 +191,7 @@ def measure_sessions(
     needs no more than its first region are the last that are measured."""
     asked = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
     arguments = _arguments(path, shapes, seed) | asked
-    arrays, _ = isolated(_WORKER, "measure_here", arguments, reuse=True)
+    arrays, _ = isolated(_WORKER, "measure_here", arguments)
     measured = []
     for index in range(len(arrays) // 2):
         peak, persistent, live, held = (int(value) for value in arrays[f"bytes_{index}"])
@@ -223,7 +223,7 @@ def process_growth(
 ) -> list[int | None]:
     """The largest growth of a process's resident memory, in bytes, while each session is opened and run three times,
     each in a new process. None where the system does not report it or the run failed."""
-    grown = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed))[0]["bytes"]
+    grown = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed), fresh=True)[0]["bytes"]
     return [None if growth < 0 else int(growth) for growth in grown]
 
 
@@ -258,9 +258,7 @@ def session_seconds(
     `rounds`: the least and the most rounds; between these, rounds go on until `budget_s` is spent."""
     arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
     timeout_s = max(_TIMING_S, 4 * budget_s)
-    seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s, reuse=True)[0][
-        "seconds"
-    ]
+    seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s)[0]["seconds"]
     return seconds
 
 
@@ -270,7 +268,7 @@ def outputs_apart(
     """The largest difference between the outputs of each session and those of the first, as a share of the largest
     value (`agreement.difference`)."""
     arguments = _plain([(path, of) for of in settings], shapes, seed)
-    return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments, reuse=True)[0]["apart"]]
+    return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments)[0]["apart"]]
 
 
 def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from downset.errors import LoadError, UsageError
 from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
-from downset.isolation import machine_bytes
+from downset.process.limits import machine_bytes
 from downset.results.sessions import DEFAULT, FITTED, SessionSettings
 from downset.runtimes.ort_settings import open_session
 

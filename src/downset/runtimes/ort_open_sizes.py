@@ -16,7 +16,7 @@ from typing import Any
 from downset.errors import DownsetError
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import link_weights
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 
 __all__ = ["keep_open_sizes"]
 
@@ -44,7 +44,6 @@ def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
                 "downset.runtimes.ort_session",
                 "optimise_here",
                 {"path": str(path), "output": str(candidate)},
-                reuse=True,
             )
             same = _same_network(onnx, optimised, candidate)
         except DownsetError:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
-from downset.isolation import isolated, reusing
+from downset.process.isolation import Worker
 from downset.results.sessions import SessionSettings
 from downset.runtimes.feeds import saved, unpacked
 from downset.runtimes.ort_settings import open_session
@@ -34,10 +34,10 @@ def timed_session(
     threads, and returns the seconds of that run alone. One run was done before. This and each call raise
     UnsupportedError where ONNX Runtime is missing, refuses the file or these inputs, or crashes, and LimitReached where
     a run takes too long."""
-    with reusing():
+    with Worker(_WORKER) as worker:
         with saved([feeds]) as where:
-            isolated(_WORKER, "open_here", {"path": os.fspath(path), "threads": threads, **where}, reuse=True)
-        yield lambda: float(isolated(_WORKER, "seconds_here", {}, reuse=True)[0]["seconds"])
+            worker.ask("open_here", {"path": os.fspath(path), "threads": threads, **where})
+        yield lambda: float(worker.ask("seconds_here", {})[0]["seconds"])
 
 
 def open_here(path: str, feeds: str, names: Sequence[Sequence[str]], threads: int) -> dict[str, npt.NDArray[Any]]:

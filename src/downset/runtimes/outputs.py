@@ -23,7 +23,7 @@ from downset.extras import onnxruntime_library, optional_library, torch_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.formats.torch.read import trusted_program
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_settings import open_session
@@ -80,13 +80,11 @@ def asked(
     timeout_s: float | None = None,
 ) -> Computed:
     """Run one of the functions below, with its further `options`, in a worker process. With `failing` runs may fail one
-    by one, and calls share a process where one is shared (`isolation.reusing`)."""
+    by one."""
     chosen = options or {}
     with saved(feeds) as where:
         arguments = {"path": os.fspath(path), **where, "inside": list(inside), **chosen}
-        arrays, _ = isolated(
-            "downset.runtimes.outputs", function, arguments, timeout_s=timeout_s, reuse="failing" in chosen
-        )
+        arrays, _ = isolated("downset.runtimes.outputs", function, arguments, timeout_s=timeout_s)
     count = int(arrays.pop("count"))
     outputs = [
         [arrays[f"output_{run}_{index}"] for index in range(count) if f"output_{run}_{index}" in arrays]

@@ -24,7 +24,6 @@ from downset.clock import now
 from downset.equivalence.unshown import OtherConstant, Unshown
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.formats.reading import load
-from downset.isolation import reusing
 from downset.results.fit import ROUNDING, Comparison
 from downset.runtimes.bodies import ways, with_output
 from downset.runtimes.differences import compare_arrays
@@ -64,7 +63,7 @@ def reach(
     are the same but for rounding are not told apart."""
     search = _Search(now() + time_limit_s, seed, "litert_here" if _is_tflite(first) else "ort_here")
     try:
-        with reusing(), tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             difference = _searched(search, (first, second), differences, shapes, Path(folder))
     except LimitReached:
         difference = ""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies

@@ -19,7 +19,7 @@ import numpy as np
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.formats.torch.runnable import RunnableProgram, runnable_program, torch_dtype
-from downset.isolation import isolated
+from downset.process.isolation import isolated
 from downset.runtimes.inputs import random_array
 from downset.text import brief
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-from downset import clock, native
+from downset import native
+from downset.budget import Clock
 from downset.errors import LimitReached, UsageError
 from downset.methods import check_choice
 
@@ -29,15 +30,15 @@ million."""
 def stage_lattice(
     predecessors: Sequence[int],
     *,
+    clock: Clock,
     max_ops: int = 64,
     max_groups: int = 64,
     endings: EndingsName = "all",
-    time_limit_s: float = 60.0,
 ) -> _native.StageLattice:
     """All downsets and endings of at most 64 units (native/stages/lattice.hpp).
 
     `predecessors[u]`: mask of the units that unit u waits for. `max_ops`, `max_groups`: the most units in a group and
-    groups in an ending. Raises LimitReached where the time or _MOST_PAIRS ends the enumeration, UsageError for more
+    groups in an ending. Raises LimitReached where the clock or _MOST_PAIRS ends the enumeration, UsageError for more
     than 64 units, a limit below one, or an unknown choice of endings.
     """
     if max_ops < 1 or max_groups < 1:
@@ -47,14 +48,14 @@ def stage_lattice(
     check_choice("endings", endings, ENDINGS)
     if len(predecessors) > 64:
         raise UsageError(f"{len(predecessors)} units in one block; at most 64 can be searched: split it")
-    seconds, pairs = clock.compiled_limits(time_limit_s, _MOST_PAIRS)
+    seconds, pairs = clock.native(_MOST_PAIRS)
     lattice = native.compiled.StageLattice(
         predecessors, min(max_ops, 64), min(max_groups, 64), endings == "ios", seconds, pairs
     )
-    clock.spent(lattice.pairs())
+    clock.count(lattice.pairs())
     if not lattice.complete():
         raise LimitReached(
-            f"the endings of {len(predecessors)} units could not be enumerated within {clock.told(time_limit_s)} and "
+            f"the endings of {len(predecessors)} units could not be enumerated within {clock.budget} and "
             f"{_MOST_PAIRS:,} pairs"
         )
     return lattice

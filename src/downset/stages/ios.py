@@ -14,6 +14,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Literal, get_args
 
+from downset.budget import Clock
 from downset.methods import check_choice
 from downset.stages.endings import EndingsName, stage_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
@@ -44,18 +45,16 @@ def ios(
     problem: StageProblem,
     price: Price,
     *,
+    clock: Clock,
     max_ops: int = 3,
     max_groups: int = 8,
     endings: EndingsName = "all",
     strategy: StrategyName = "both",
-    time_limit_s: float = 60.0,
 ) -> FoundStages:
     """The cheapest stages by the given prices, with at most `max_ops` units in a group and `max_groups` groups in a
     stage. Raises LimitReached if the endings cannot be enumerated in time; then split the units into blocks."""
     check_choice("strategy", strategy, STRATEGIES)
-    lattice = stage_lattice(
-        problem.predecessors, max_ops=max_ops, max_groups=max_groups, endings=endings, time_limit_s=time_limit_s
-    )
+    lattice = stage_lattice(problem.predecessors, clock=clock, max_ops=max_ops, max_groups=max_groups, endings=endings)
     ways = [strategies_of(problem, units, strategy) for units in lattice.stages()]
     priced = [[(nanoseconds(price(stage)), stage) for stage in stages] for stages in ways]
     cheapest = [min(options, key=itemgetter(0), default=None) for options in priced]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock
+from downset.budget import Clock
 from downset.methods import check_choice
 from downset.stages.endings import EndingsName, stage_lattice
 from downset.stages.ios import STRATEGIES, StrategyName, nanoseconds
@@ -115,6 +115,7 @@ def lazy(
     problem: StageProblem,
     price: Price,
     *,
+    clock: Clock,
     max_ops: int = 3,
     max_groups: int = 8,
     endings: EndingsName = "all",
@@ -122,7 +123,6 @@ def lazy(
     budget: int = 200,
     bound_share: float = 0.9,
     free: Callable[[Stage], bool] = _nothing_free,
-    time_limit_s: float = 60.0,
 ) -> FoundStages:
     """The cheapest chain of priced stages, with the optimistic bound. If `proven`, no chain within the limits costs
     less, provided that every stage costs at least `bound_share` of its longest group.
@@ -131,15 +131,12 @@ def lazy(
     prices are known already). The search ends when the best chain is priced, or when the budget or the time is spent.
     Raises LimitReached if the endings cannot be enumerated in time.
     """
-    deadline = clock.now() + time_limit_s
     check_choice("strategy", strategy, STRATEGIES)
-    lattice = stage_lattice(
-        problem.predecessors, max_ops=max_ops, max_groups=max_groups, endings=endings, time_limit_s=time_limit_s
-    )
+    lattice = stage_lattice(problem.predecessors, clock=clock, max_ops=max_ops, max_groups=max_groups, endings=endings)
     prices = _Prices(problem, lattice, price, strategy, bound_share)
     left, late = budget, False
     for assumed in (prices.estimates, prices.bounds):
-        while clock.now() < deadline:
+        while not clock.late():
             chain, _ = prices.solve(lattice, assumed())
             unknown = [way for way in chain if way not in prices.nanoseconds_of]
             asked = False

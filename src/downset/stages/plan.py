@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
-from downset import clock
+from downset.budget import Budget
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.lattice import bits
-from downset.methods import Method, check_time_limit, check_work_limit, choose
+from downset.methods import Method, choose
 from downset.results.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
@@ -46,8 +46,7 @@ def plan_stages(
     unknown method, option or choice and for a family whose units wait for each other, and LimitReached if no plan was
     found in time.
     """
-    check_time_limit(time_limit_s)
-    check_work_limit(work_limit)
+    budget = Budget(time_limit_s, work_limit)
     planner = choose(method, STAGERS, CONTRACT, options)
     graph = problem if isinstance(problem, Graph) else None
     if isinstance(problem, Graph):
@@ -57,8 +56,7 @@ def plan_stages(
         units = tuple((unit,) for unit in range(len(problem.predecessors)))
     _check_families(problem)
     begin = time.perf_counter()
-    with clock.counting(work_limit, time_limit_s) as limit_s:
-        stages: FoundStages = planner(problem, price, time_limit_s=limit_s)
+    stages: FoundStages = planner(problem, price, clock=budget.start())
     seconds = time.perf_counter() - begin
     verify_schedule(problem, stages.stages)
     proven = stages.proven or stages.bound_s >= stages.cost_s

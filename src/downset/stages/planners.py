@@ -25,7 +25,7 @@ def _cost_and_bound(problem: StageProblem, price: Price, result: FoundStages) ->
 CONTRACT = Contract(
     "stages",
     problem=("problem", "price"),
-    settings=("time_limit_s",),
+    settings=("clock", "time_limit_s", "work_limit"),
     returns=FoundStages,
     value_and_bound=_cost_and_bound,
     bound="bound_s",

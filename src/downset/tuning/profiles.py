@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import optional_library
-from downset.whole_files import make_private_folder
+from downset.process.whole_files import make_private_folder
 
 __all__ = ["Key", "Profiles", "cache_folder", "default_path", "row_checksum"]
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from downset import clock
+from downset.budget import Budget, Clock, check_work_limit
 from downset.errors import LimitReached, UsageError
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
-from downset.methods import check_choice, check_work_limit
+from downset.methods import check_choice
 from downset.reports.more_search import longer_s, more_work
 from downset.results.plans import Stage
 from downset.stages.endings import ENDINGS, EndingsName
@@ -77,7 +76,8 @@ class StageSearch:
     timer: StageTimer
     limits: StageLimits
     progress: Progress
-    deadline: float = math.inf
+    clock: Clock = field(default_factory=Budget(math.inf).start)
+    """Of all blocks and strategies."""
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     at: int = 0
@@ -100,7 +100,7 @@ class StageSearch:
                 chain = self._block(problem, block, strategy, left if wide <= 1 else -(-left // wide))
             except LimitReached as error:
                 pieces = search_blocks(problem.predecessors, largest=-(-len(block) // 2))
-                if len(pieces) > 1 and time.monotonic() < self.deadline:
+                if len(pieces) > 1 and self.clock.left_s() > 0:
                     self._cut(position, pieces, str(error))
                     continue
                 chain = self._unsearched(problem, strategy, str(error))
@@ -131,8 +131,8 @@ class StageSearch:
         def free(stage: Stage) -> bool:
             return self.timer.is_free(renamed([stage], block)[0])
 
-        left_s = self.deadline - time.monotonic()
-        if left_s <= 0:
+        left_s = self.clock.left_s()
+        if left_s == 0:
             if len(block) > 1:
                 self.ended_by.add("all_seconds")
             raise LimitReached("no time was left")
@@ -140,24 +140,23 @@ class StageSearch:
             raise LimitReached(f"a block of {len(block)} units is too large to be searched")
         shorter = "seconds" if self.limits.seconds <= left_s else "all_seconds"
         of_limit = {"timings": "timings", "time": shorter, "work": "work"}
-        with clock.counting(self.limits.work, min(self.limits.seconds, left_s)) as limit_s:
-            begin = clock.now()
-            try:
-                stages = lazy(
-                    problem,
-                    price,
-                    max_ops=self.limits.max_ops,
-                    max_groups=self.limits.max_groups,
-                    endings=self.limits.endings,
-                    strategy=strategy,
-                    budget=share,
-                    free=free,
-                    time_limit_s=limit_s,
-                )
-            except LimitReached:
-                if clock.now() - begin >= limit_s:
-                    self.ended_by.add(of_limit[clock.stopped_by()])
-                raise
+        clock = Budget(min(self.limits.seconds, left_s), self.limits.work).start()
+        try:
+            stages = lazy(
+                problem,
+                price,
+                clock=clock,
+                max_ops=self.limits.max_ops,
+                max_groups=self.limits.max_groups,
+                endings=self.limits.endings,
+                strategy=strategy,
+                budget=share,
+                free=free,
+            )
+        except LimitReached:
+            if clock.late():
+                self.ended_by.add(of_limit[clock.stopped_by()])
+            raise
         if stages.ended_by:
             self.ended_by.add(of_limit[stages.ended_by])
         return stages
@@ -169,26 +168,25 @@ class StageSearch:
         tried: dict[str, Any] = {"endings": "all"} if limits.endings != "all" else {}
         tried |= {"max_ops": limits.max_ops + 1, "max_groups": limits.max_groups + 1}
         least = {"endings": 2, "max_ops": limits.max_ops + 1, "max_groups": limits.max_groups + 1}
-        end = time.monotonic() + _LOOK_S
+        clock = Budget(_LOOK_S).start()
         return {
             name: value
             for name, value in tried.items()
             if any(
-                self._leaves_some(block, replace(limits, **{name: value}), end - time.monotonic())
+                self._leaves_some(block, replace(limits, **{name: value}), clock)
                 for block in self.parts
                 if len(block) >= least[name]
             )
         }
 
-    def _leaves_some(self, block: Sequence[int], limits: StageLimits, seconds: float) -> bool:
+    def _leaves_some(self, block: Sequence[int], limits: StageLimits, clock: Clock) -> bool:
         """Whether a search of the block within these limits asks for a stage that is not timed yet."""
-        asked = StageSearch(self.units, self.families, self.timer, replace(limits, work=_LOOKED_AT), unheard)
-        asked.deadline = time.monotonic() + seconds
+        search = StageSearch(self.units, self.families, self.timer, replace(limits, work=_LOOKED_AT), unheard, clock)
         try:
-            asked._block(block_problem(self.units, self.families, block), block, "both", 0)
+            search._block(block_problem(self.units, self.families, block), block, "both", 0)
         except LimitReached:
             return False
-        return "timings" in asked.ended_by
+        return "timings" in search.ended_by
 
     def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"

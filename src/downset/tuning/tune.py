@@ -6,10 +6,10 @@ beyond the measured spread. So the chosen plan is not slower than sequential exe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from downset.budget import Budget
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
 from downset.graph.core import Graph
@@ -96,7 +96,7 @@ def tune_stages(
     for unit in range(len(plain.units.units)):
         progress("timing units", unit, len(plain.units.units))
         alone.append(plain.timer(Stage(((unit,),))))
-    deadline = plain.search.deadline = time.monotonic() + limits.all_seconds
+    clock = plain.search.clock = Budget(limits.all_seconds).start()
     both, parallel = plain.search.stages("both"), plain.search.stages("parallel")
     merge = plain.search.stages("merge") if plain.search.families else plain.sequence
     variants = {"": plain}
@@ -114,7 +114,7 @@ def tune_stages(
         if changed is graph:
             continue
         other = variants[name] = Variant(name, changed, device, None, limits, progress, shared=plain.timer)
-        other.search.deadline = deadline
+        other.search.clock = clock
         offered += [
             StageCandidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
             StageCandidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from downset import clock
-from downset.pipelines.load_prices import LoadAsked
-from downset.pipelines.load_search import load_asked
+from downset.pipelines.set_problem import SetProblem
+from downset.pipelines.set_search import PlanRequest, load_problem
 
 __all__ = ["least_load"]
 
@@ -53,13 +53,13 @@ Trade = TypeVar("Trade", _Row, _LoadLabel)
 
 def least_load(problem, cluster, accounting, forbidden=frozenset()) -> float:
     """The least load of a pipeline, in seconds; infinity: there is none."""
-    asked = load_asked(problem, cluster, accounting, forbidden)
+    asked = load_problem(PlanRequest(problem, cluster, accounting, forbidden=forbidden))
     path = _LoadSearch(asked, clock.now() + 60.0).best()
     return math.inf if path is None else path[0]
 
 
 class _LoadSearch:
-    def __init__(self, asked: LoadAsked, deadline: float) -> None:
+    def __init__(self, asked: SetProblem, deadline: float) -> None:
         self.asked, self.deadline, self.states = asked, deadline, 0
         self.cuts = len(asked.macs_before) - 1
         types = [device.type for device in asked.devices]

@@ -13,7 +13,8 @@ from typing import Any
 
 from downset import clock
 from downset.pipelines.device_order import Canonical, canonical
-from downset.pipelines.problem import SegmentPrices, SplitProblem, quantities
+from downset.pipelines.prices import SegmentPrices, quantities
+from downset.pipelines.problem import SplitProblem
 
 __all__ = ["least_rounds"]
 

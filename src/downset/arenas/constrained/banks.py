@@ -11,6 +11,7 @@ from downset.arenas.check_records import check_placement
 from downset.arenas.constrained.spread import spill
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
+from downset.budget import Budget, Clock
 from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UsageError
 from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
@@ -74,7 +75,7 @@ def plan_banks(
     order = sorted(range(len(banks)), key=lambda index: (banks[index].cost_per_byte, index))
     allowed = [order if index not in (only or {}) else [(only or {})[index]] for index in range(len(records))]
     choices = [[order.index(place) for place in places] for places in allowed]
-    search = _BankSearch(records, [banks[place] for place in order], choices, begin + time_limit_s, node_limit)
+    search = _BankSearch(records, [banks[place] for place in order], choices, Budget(time_limit_s, node_limit).start())
     search.run()
     if search.best is None:
         room = " + ".join(f"{bank.name} {bank.bytes}" for bank in banks)
@@ -83,7 +84,7 @@ def plan_banks(
         raise LimitReached(f"no placement of {len(records)} records into {room} bytes was found in time")
     value, bank_of, offsets = search.best
     bound = value if search.decided else min(value, search.root_bound)
-    evidence = Evidence("banks", value, bound, bound == value, search.nodes, time.perf_counter() - begin)
+    evidence = Evidence("banks", value, bound, bound == value, search.clock.states, time.perf_counter() - begin)
     return Banked(tuple(order[bank] for bank in bank_of), offsets, evidence)
 
 
@@ -95,11 +96,9 @@ class _BankSearch:
         records: Sequence[Record],
         banks: Sequence[Bank],
         choices: Sequence[Sequence[int]],
-        deadline: float,
-        node_limit: int,
+        clock: Clock,
     ) -> None:
-        self.records, self.banks, self.deadline, self.node_limit = records, banks, deadline, node_limit
-        self.choices = choices
+        self.records, self.banks, self.choices, self.clock = records, banks, choices, clock
         self.turn = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
         cheapest = banks[0].cost_per_byte
         self.rest = [0] * (len(self.turn) + 1)  # the least that the records from a position on can cost
@@ -111,7 +110,6 @@ class _BankSearch:
             )
         self.root_bound = max(self.rest[0], self._spill_bound())
         self.best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
-        self.nodes = 0
         self.decided = True
 
     def _spill_bound(self) -> int:
@@ -153,10 +151,10 @@ class _BankSearch:
     def _descend(self, position: int, cost: int, held: list[list[int]]) -> None:
         if self.best is not None and cost + self.rest[position] >= self.best[0]:
             return
-        self.nodes += 1
-        if self.nodes > self.node_limit or time.perf_counter() > self.deadline:
+        if self.clock.over():
             self.decided = False
             return
+        self.clock.count(1)
         if position == len(self.turn):
             self._place(cost, held)
             return
@@ -174,9 +172,9 @@ class _BankSearch:
             inside = [self.records[i] for i in members]
             result = best(inside)
             if height(inside, result.solution) > self.banks[bank].bytes:
-                left = max(0.25 * (self.deadline - time.perf_counter()), 0.01)
+                clock = Budget(max(0.25 * self.clock.left_s(), 0.01)).start()
                 try:
-                    result = exact(inside, time_limit_s=left, capacity=self.banks[bank].bytes)
+                    result = exact(inside, clock=clock, capacity=self.banks[bank].bytes)
                 except InfeasibleError:
                     return
                 if height(inside, result.solution) > self.banks[bank].bytes:

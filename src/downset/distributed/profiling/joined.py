@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from downset.distributed.serving.cluster import cluster
+from downset.distributed.serving.ray_fleet import cluster
 from downset.errors import LimitReached
 
 __all__ = ["joined_cluster"]

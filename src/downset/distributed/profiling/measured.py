@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from downset.clusters.model import Cluster, Device, Duplex, Link, MessageCosts, Network, ProcessorCost
-from downset.distributed.profiling.regression import DeviceRates, LinkRates
+from downset.distributed.profiling.costs import DeviceRates, LinkRates
 from downset.text import printable
 
 __all__ = ["MeasuredCluster", "MeasuredDevice", "cluster_text", "measured_cluster"]

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from downset.distributed.serving.calls import Calls
 from downset.distributed.serving.deployment import Shards
+from downset.distributed.serving.fleet import Calls
 
 __all__ = ["Carrier"]
 

@@ -8,23 +8,22 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
-from downset.distributed.serving.spare_frames import spare_frames_of
 from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.formats.shards.write import axis_of, check_exportable, shard_blocks
 from downset.graph.core import Graph
 from downset.graph.halos import spatial_axis
+from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline, Rows
-from downset.whole_files import write_whole
 
-__all__ = ["Deployment", "Shards", "store_bytes"]
+__all__ = ["LEAST_SPARE_FRAMES", "Deployment", "Shards", "spare_frames_of", "store_bytes", "with_spare_frames"]
 
 _STORE_SLACK_BYTES = 32 << 20
 
@@ -155,3 +154,57 @@ def store_bytes(graph: Graph, plan: Pipeline, *, spare_frames: int | None = None
     totals[plan.entry] += sum(graph.tensors[tensor].nbytes for tensor in graph.inputs)
     totals[plan.exit] += sum(graph.tensors[tensor].nbytes for tensor in graph.outputs)
     return [total * (window + spare_frames_of(plan, spare_frames) + 2) + _STORE_SLACK_BYTES for total in totals]
+
+
+LEAST_SPARE_FRAMES = 3
+"""Spare frames of a plan whose frame window is smaller than this."""
+
+
+def spare_frames_of(plan: Pipeline, asked: int | None = None) -> int:
+    """How many frames beyond its frame window a plan runs with, if memory has room: `asked`, or by default as many as
+    the window, and at least `LEAST_SPARE_FRAMES`."""
+    window = plan.schedule.window if plan.schedule is not None else 1
+    return max(LEAST_SPARE_FRAMES, window) if asked is None else asked
+
+
+def with_spare_frames(plan: Pipeline, asked: int | None = None) -> Pipeline:
+    """The plan with `spare_frames_of` more frames inside, and as many more slots in every buffer, as far as every
+    device has memory for them in addition to what the plan holds there. A plan without orders is returned as it is."""
+    schedule = plan.schedule
+    if schedule is None:
+        return plan
+    most = spare_frames_of(plan, asked)
+    spare = min(_room(plan, device, most) for device in range(len(plan.cluster.devices)))
+    if spare < 1:
+        return plan
+    buffers = tuple(replace(buffer, slots=buffer.slots + spare) for buffer in schedule.buffers)
+    return replace(plan, schedule=replace(schedule, window=schedule.window + spare, buffers=buffers))
+
+
+def _room(plan: Pipeline, device: int, most: int) -> int:
+    """How many more frames this device has memory for, at most `most`."""
+    memory_bytes = plan.cluster.devices[device].memory_bytes
+    frame_bytes, held_bytes = _frame_bytes(plan, device), _held_bytes(plan, device)
+    if memory_bytes is None or not frame_bytes:
+        return most
+    return min(most, max(0, (memory_bytes - held_bytes) // frame_bytes))
+
+
+def _frame_bytes(plan: Pipeline, device: int) -> int:
+    """The bytes of one more frame: a slot of every buffer; if no buffers are listed, what the device sends and
+    receives."""
+    assert plan.schedule is not None
+    if plan.schedule.buffers:
+        return sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)
+    moved = (task.transfer for task in plan.tasks if task.transfer is not None)
+    return sum(one.nbytes for one in moved if device in (one.source, one.target))
+
+
+def _held_bytes(plan: Pipeline, device: int) -> int:
+    """The bytes that the plan holds there: weights, working memory, runtime, and rows of the frames in its frame
+    window."""
+    assert plan.schedule is not None
+    held = sum(one.total_bytes for one in plan.memory if one.device == device)
+    if plan.schedule.buffers:
+        return held + sum(one.nbytes * one.slots for one in plan.schedule.buffers if one.device == device)
+    return held + plan.schedule.window * _frame_bytes(plan, device)

@@ -23,9 +23,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.device_program import DeviceProgram
+from downset.distributed.serving.device_program import DeviceProgram, RowStore
 from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
-from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
 from downset.results.pipelines import Rows

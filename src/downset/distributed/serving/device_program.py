@@ -1,16 +1,22 @@
-"""The part of a plan that one device needs: its shards, what it sends and receives, and how tensors are cut.
+"""The part of a plan that one device needs, and the rows that it holds meanwhile.
 
-A device never gets the plan, the cluster or the model. Shards are named by the hash of their content.
+The program names the device's shards, what it sends and receives, and how tensors are cut. A device never gets the
+plan, the cluster or the model. Shards are named by the hash of their content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import InvalidPlan
 from downset.results.pipelines import Rows
 
-__all__ = ["Computation", "DeviceProgram", "TensorForm"]
+__all__ = ["Computation", "DeviceProgram", "RowStore", "TensorForm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +72,109 @@ class DeviceProgram:
             for tensor in tensors:
                 counts[tensor] = counts.get(tensor, 0) + 1
         return counts
+
+
+Array = npt.NDArray[Any]
+_Span = tuple[int, int]
+
+
+class RowStore:
+    """The rows of one frame. `readers`: by tensor, how many tasks will read it (`DeviceProgram.readers`); a tensor
+    without readers is not kept."""
+
+    def __init__(self, forms: Mapping[int, TensorForm], readers: Mapping[int, int]) -> None:
+        self._forms = forms
+        self._left = dict(readers)
+        self._held: dict[int, list[tuple[Rows, Array]]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays held; rows in several arrays count in each."""
+        return sum(array.nbytes for held in self._held.values() for _, array in held)
+
+    def put(self, rows: Rows, array: Array) -> None:
+        """Hold rows of a tensor, given as an array of their shape and type, which is not copied. Raises InvalidPlan for
+        another shape or type."""
+        form = self._forms[rows.tensor]
+        expected = _shape(form, rows)
+        if array.shape != expected or str(array.dtype) != form.dtype:
+            raise InvalidPlan(
+                f"{form.name!r}, rows {rows.start} to {rows.stop}: expected {form.dtype} {list(expected)}, got "
+                f"{array.dtype} {list(array.shape)}"
+            )
+        if self._left.get(rows.tensor, 0) > 0:
+            self._held.setdefault(rows.tensor, []).append((rows, array))
+
+    def rows(self, wanted: Rows) -> Array:
+        """These rows as a contiguous array. Raises InvalidPlan if some are not held."""
+        form = self._forms[wanted.tensor]
+        held = self._held.get(wanted.tensor, ())
+        for rows, array in held:
+            if _within(wanted, rows, form):
+                return np.ascontiguousarray(array[_cut(form, rows, wanted)])
+        joined = np.empty(_shape(form, wanted), form.dtype)
+        covered = np.zeros(_extents(form, wanted), bool)
+        for rows, array in held:
+            common = _common(wanted, rows, form)
+            if common is not None:
+                joined[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
+                covered[_place(form, wanted, common)] = True
+        if not covered.all():
+            raise InvalidPlan(f"{form.name!r}: the plan brings only a part of rows {wanted.start} to {wanted.stop}")
+        return joined
+
+    def read(self, tensors: Sequence[int]) -> None:
+        """Note that one task is done with these tensors; a tensor that was read for the last time is dropped."""
+        for tensor in tensors:
+            self._left[tensor] -= 1
+            if not self._left[tensor]:
+                self._held.pop(tensor, None)
+
+
+def _columns(form: TensorForm, rows: Rows) -> _Span:
+    if form.columns_axis is None:
+        return 0, 1
+    return rows.columns if rows.columns is not None else (0, form.shape[form.columns_axis])
+
+
+def _extents(form: TensorForm, rows: Rows) -> tuple[int, int]:
+    low, high = _columns(form, rows)
+    return rows.stop - rows.start, high - low
+
+
+def _shape(form: TensorForm, rows: Rows) -> tuple[int, ...]:
+    shape = list(form.shape)
+    if form.rows_axis is not None:
+        shape[form.rows_axis] = rows.stop - rows.start
+    if form.columns_axis is not None:
+        low, high = _columns(form, rows)
+        shape[form.columns_axis] = high - low
+    return tuple(shape)
+
+
+def _within(inner: Rows, outer: Rows, form: TensorForm) -> bool:
+    one, two = _columns(form, inner), _columns(form, outer)
+    return outer.start <= inner.start and inner.stop <= outer.stop and two[0] <= one[0] and one[1] <= two[1]
+
+
+def _common(one: Rows, two: Rows, form: TensorForm) -> Rows | None:
+    start, stop = max(one.start, two.start), min(one.stop, two.stop)
+    sides = _columns(form, one), _columns(form, two)
+    low, high = max(sides[0][0], sides[1][0]), min(sides[0][1], sides[1][1])
+    return Rows(one.tensor, start, stop, (low, high)) if start < stop and low < high else None
+
+
+def _cut(form: TensorForm, outer: Rows, inner: Rows) -> tuple[slice, ...]:
+    """The slices of `inner` in an array that holds `outer`."""
+    place = [slice(None)] * len(form.shape)
+    if form.rows_axis is not None:
+        place[form.rows_axis] = slice(inner.start - outer.start, inner.stop - outer.start)
+    if form.columns_axis is not None:
+        low, (first, last) = _columns(form, outer)[0], _columns(form, inner)
+        place[form.columns_axis] = slice(first - low, last - low)
+    return tuple(place)
+
+
+def _place(form: TensorForm, outer: Rows, inner: Rows) -> tuple[slice, slice]:
+    low, (first, last) = _columns(form, outer)[0], _columns(form, inner)
+    return slice(inner.start - outer.start, inner.stop - outer.start), slice(first - low, last - low)

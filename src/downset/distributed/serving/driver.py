@@ -14,26 +14,22 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy.typing as npt
 
-from downset.distributed.serving.advisor import Advice, Advisor
-from downset.distributed.serving.calls import Calls, Events
 from downset.distributed.serving.carrier import Carrier
 from downset.distributed.serving.deployment import Deployment, Shards
-from downset.distributed.serving.fleet import Fleet
-from downset.distributed.serving.health import LOOK_S, PING_S, Health, Pace
-from downset.distributed.serving.membership import Membership
-from downset.distributed.serving.planning import Planning
+from downset.distributed.serving.fleet import Calls, Events, Fleet, Membership
+from downset.distributed.serving.health import LOOK_S, PING_S, Health, Standstill, Wait, function_of
+from downset.distributed.serving.planning import Advice, Advisor, Planning
 from downset.distributed.serving.record import ServeRecord
-from downset.distributed.serving.run import PipelineRun, SubmittedFrame
-from downset.distributed.serving.standstill import Standstill, Wait, function_of
+from downset.distributed.serving.run import Outlet, PipelineRun, ServingSettings, SubmittedFrame
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.results.pipelines import Pipeline
 from downset.results.serving import ServeEvent
 
-__all__ = ["Driver", "Outlet", "ServingSettings"]
+__all__ = ["Driver"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
@@ -41,30 +37,6 @@ _MOST_RESENT = 3
 """How often a device is sent again what its disk did not keep, for one plan."""
 _BUSY_S = 2.0
 """An event that takes the driver longer than this is listed among the things that the pipeline waits for."""
-
-
-class Outlet(Protocol):
-    """Receives results in the order of the frames. Its methods are called on the driver's thread."""
-
-    def deliver(self, outputs: list[Array]) -> None:
-        """Take the next result."""
-
-    def ready(self) -> None:
-        """Note that the devices have joined and have what they need."""
-
-    def fail(self, error: BaseException) -> None:
-        """Note that nothing more will be delivered, because of this error."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServingSettings:
-    """`gather_s`: how long devices may take to join at first. `ahead`: whether to plan ahead for the loss of each
-    device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's frame window
-    (`spare_frames_of`)."""
-
-    gather_s: float = 60.0
-    ahead: bool = True
-    spare_frames: int | None = None
 
 
 @dataclass(slots=True)
@@ -99,11 +71,12 @@ class Driver:
         self._begun_s = time.monotonic()
         self.record = ServeRecord(plan, self._begun_s)
         self._events: Events = queue.SimpleQueue()
-        self._health, self._pace = Health(), Pace()
+        self._health = Health()
+        self._pace = self._health.pace
         self._calls = Calls(fleet, self._events, self._health, lost=self._lose, failed=self._fail)
         self._carrier = Carrier(self._calls, shards)
         names = [device.name for device in plan.cluster.devices]
-        self._members = Membership(names, self._calls, self._health, joined=self._joined, refused=self._refused)
+        self._members = Membership(names, self._calls, joined=self._joined, refused=self._refused)
         self._advisor = Advisor(planning, shards, lambda advice: self._events.put(lambda: self._advised(advice)))
         self._standstill = Standstill()
         self._move: _Move | None = None
@@ -360,8 +333,6 @@ class Driver:
             move.deployment,
             self._calls,
             self.record,
-            self._health,
-            self._pace,
             self._finished,
             spare_frames=self._settings.spare_frames,
         )

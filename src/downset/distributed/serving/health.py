@@ -5,15 +5,32 @@ max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times the expected seconds). The expec
 those that the shard took before on that device, whichever are more, because a plan may count too little.
 A device is slow if `SLOW_FRAMES` frames in a row took `SLOW` times as long as planned for it, and fast again if as many
 frames took that much less.
+If no step of the pipeline has ended for a while, the log says what it waits for (`Standstill`).
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-__all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "LOOK_S", "PING_S", "SILENCE_S", "Health", "Pace"]
+__all__ = [
+    "DEADLINE_FACTOR",
+    "LEAST_DEADLINE_S",
+    "LOOK_S",
+    "PING_S",
+    "SILENCE_S",
+    "STANDSTILL_S",
+    "Health",
+    "Pace",
+    "Standstill",
+    "Wait",
+    "function_of",
+]
 
 PING_S = 1.0
 """Seconds between two questions for a sign of life."""
@@ -41,10 +58,11 @@ class _DeviceState:
 
 
 class Health:
-    """The signs of life of devices, by name. All times are of one clock."""
+    """The signs of life of devices, by name, and their `pace`. All times are of one clock."""
 
     def __init__(self) -> None:
         self._states: dict[str, _DeviceState] = {}
+        self.pace = Pace()
 
     def watch(self, device: str) -> None:
         """Watch a device from now on; earlier knowledge of it is dropped."""
@@ -153,3 +171,55 @@ class Pace:
         self._ratios.pop(device, None)
         for key in [key for key in self._samples if key[0] == device]:
             del self._samples[key]
+
+
+STANDSTILL_S = 10.0
+_MOST_WAITS = 6
+"""The most waits in one line of the log; those that began first are listed."""
+_log = logging.getLogger("downset.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A step of the pipeline that has begun and not ended. `device`: the device to blame if the step takes more than
+    `allowed_s`, for the reason `blame`. `allowed_s` is infinite if the device has another deadline."""
+
+    what: str
+    begun_s: float
+    device: str
+    allowed_s: float = float("inf")
+    blame: str = ""
+
+
+class Standstill:
+    """Logs once for each `STANDSTILL_S` seconds in which no step began or ended, and once when the pipeline goes on."""
+
+    def __init__(self) -> None:
+        self._waits: tuple[Wait, ...] = ()
+        self._since_s = 0.0
+        self._logged = False
+
+    def look(self, waits: Sequence[Wait], now: float) -> None:
+        """Compare `waits`, the present waits of the pipeline, with those of the last call."""
+        seen = tuple(sorted(waits, key=lambda wait: (wait.begun_s, wait.what)))
+        if seen != self._waits:
+            if self._logged:
+                _log.warning("the pipeline goes on after %.0f s", now - self._since_s)
+            self._waits, self._since_s, self._logged = seen, now, False
+        elif seen and not self._logged and now - self._since_s >= STANDSTILL_S:
+            self._logged = True
+            listed = [f"{wait.what} (since {now - wait.begun_s:.0f} s)" for wait in seen[:_MOST_WAITS]]
+            if len(seen) > _MOST_WAITS:
+                listed.append(f"{len(seen) - _MOST_WAITS} more")
+            _log.warning(
+                "no step of the pipeline has ended for %.0f s; it waits for: %s", now - self._since_s, "; ".join(listed)
+            )
+
+
+def function_of(thread: threading.Thread) -> str:
+    """The three innermost functions in which a thread is, the innermost first."""
+    frame, names = sys._current_frames().get(thread.ident or 0), list[str]()
+    while frame is not None and len(names) < 3:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return " of ".join(names)

@@ -18,9 +18,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from downset.errors import UnsupportedError
-from downset.leftovers import remove_leftovers
+from downset.process.leftovers import remove_leftovers
+from downset.process.whole_files import make_private_folder, write_private
 from downset.text import format_bytes
-from downset.whole_files import make_private_folder, write_private
 
 __all__ = ["LIMIT_BYTES", "KeptShards"]
 

@@ -1,25 +1,47 @@
-"""Devices as Ray actors, one on each node with a device's resource. Ray neither retries calls nor restarts actors."""
+"""Devices as Ray actors, one on each node with a device's resource. Ray neither retries calls nor restarts actors.
+
+`cluster` starts Ray's head on this machine and joins it; nodes of the devices are here or elsewhere. `fetched` fetches
+Ray's objects so that a slow network carries each of them once.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
-from downset.distributed.fetching import fetched
+from downset.distributed.keys import open_keys, ray_environment, token_environment, write_token
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
-from downset.distributed.serving.nodes import NodeProcess, answers, common_environment, device_resource, host_and_port
+from downset.distributed.serving.nodes import (
+    LEAST_STORE_BYTES,
+    LOCAL_ADDRESS,
+    NodeOptions,
+    NodeProcess,
+    answers,
+    check_stores,
+    common_environment,
+    device_resource,
+    free_port,
+    head_address,
+    host_and_port,
+    start_node,
+    working_folder,
+)
 from downset.distributed.serving.ray_node import addresses_kept
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import environment_with, optional_library
-from downset.supervisor import tell
+from downset.process.supervisor import tell
 from downset.text import brief, printable
 
-__all__ = ["RayDevice", "RayFleet"]
+__all__ = ["RayDevice", "RayFleet", "cluster", "fetched"]
 
 GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
 """The threads of a device by task: computations run one after another, all other calls at the same time."""
@@ -263,3 +285,87 @@ class RayFleet:
                 return _ended(_PROCESS_GONE)
             return DeviceLost(device, "its process has ended")
         return DeviceLost(device, _last_line(error))
+
+
+_MOST_LOCAL = 64
+"""The most devices that are started on one machine."""
+
+
+@contextmanager
+def cluster(
+    devices: Sequence[str],
+    *,
+    head: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    store_bytes: int = LEAST_STORE_BYTES,
+    threads: int = 0,
+) -> Iterator[RayFleet]:
+    """Start Ray's head and join it. Everything that was started ends with the context, or with this process.
+
+    `head`: HOST:PORT to listen on for devices on which `downset worker` runs. `keys`: the folder that `downset keys
+    issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
+    made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
+
+    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores of
+    `store_bytes`, this process is in a cluster already, or a head has no keys or those of another address; LoadError
+    for keys that `open_keys` refuses."""
+    local = head is None
+    if not local and keys is None:
+        raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
+    if local and len(devices) > _MOST_LOCAL:
+        raise UsageError(
+            f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
+            "are started here; with --head more can join"
+        )
+    check_stores(store_bytes * (1 + len(devices) if local else 1))
+    address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)
+    with ExitStack() as stack:
+        folder = working_folder()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        environment = _environment(folder, keys, address)
+        port = free_port(address, port)
+        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
+        node = start_node(
+            NodeOptions(
+                address, folder, port=port, object_store_bytes=store_bytes, environment=environment, remove_folder=True
+            )
+        )
+        stack.callback(node.stop)
+        nodes: list[NodeProcess] = []
+        for number, name in enumerate(devices if local else ()):
+            own = folder / f"d{number}"
+            there = {**environment, "DOWNSET_SHARDS": str(own / "shards"), "DOWNSET_THREADS": str(threads or 1)}
+            joins = NodeOptions(
+                address, own, head=f"{address}:{port}", device=name, object_store_bytes=store_bytes, environment=there
+            )
+            nodes.append(start_node(joins))
+            stack.callback(nodes[-1].stop)
+        stack.callback(fleet.close)
+        fleet.connect(node, nodes)
+        yield fleet
+
+
+def _environment(folder: Path, keys: str | os.PathLike[str] | None, address: str) -> Mapping[str, str]:
+    if keys is not None:
+        opened = open_keys(keys)
+        opened.check_host(address)
+        return ray_environment(opened)
+    write_token(folder / "token")
+    return token_environment(folder / "token")
+
+
+_LOOKS_S = 0.5
+"""The seconds after which a device that waits for an object checks whether the object is still wanted."""
+
+
+def fetched(reference: Any, wanted: Callable[[], bool] = lambda: True) -> Any:
+    """The object of a reference; None once it is not wanted any more.
+
+    `get` is called only for objects that have arrived. If a `get` runs out of time, Ray drops the received part of the
+    object, and the next `get` has all of it sent again. A `wait` continues the transfer where the last one stopped."""
+    ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
+    while wanted():
+        arrived, _ = ray.wait([reference], timeout=_LOOKS_S)
+        if arrived:
+            return ray.get(reference)
+    return None

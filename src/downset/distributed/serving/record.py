@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from downset.distributed.percentiles import percentiles
-from downset.distributed.task_prices import FrameSeconds, frame_seconds
 from downset.results.pipelines import Pipeline
-from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent
+from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent, percentiles
+from downset.results.task_times import DeviceSeconds, device_seconds
 
 __all__ = ["ServeRecord"]
 
@@ -135,6 +134,6 @@ def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
     return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
 
 
-def _of_a_frame(plan: Pipeline) -> dict[str, FrameSeconds]:
+def _of_a_frame(plan: Pipeline) -> dict[str, DeviceSeconds]:
     """The plan's seconds for one frame, by device."""
-    return dict(zip((device.name for device in plan.cluster.devices), frame_seconds(plan), strict=True))
+    return dict(zip((device.name for device in plan.cluster.devices), device_seconds(plan), strict=True))

@@ -7,21 +7,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from downset.distributed.serving.calls import Calls
-from downset.distributed.serving.deployment import Deployment
-from downset.distributed.serving.dispatch import Dispatch, Instance
-from downset.distributed.serving.health import Health, Pace
+from downset.distributed.serving.deployment import Deployment, with_spare_frames
+from downset.distributed.serving.dispatch import Dispatch, Instance, joined, work_of
+from downset.distributed.serving.fleet import Calls
+from downset.distributed.serving.health import Wait
 from downset.distributed.serving.record import ServeRecord
-from downset.distributed.serving.spare_frames import with_spare_frames
-from downset.distributed.serving.standstill import Wait
-from downset.distributed.serving.work import joined, work_of
 from downset.results.pipelines import Task
 
-__all__ = ["PipelineRun", "SubmittedFrame"]
+__all__ = ["Outlet", "PipelineRun", "ServingSettings", "SubmittedFrame"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
@@ -44,6 +41,30 @@ class SubmittedFrame:
     let_in_s: float = 0.0
 
 
+class Outlet(Protocol):
+    """Receives results in the order of the frames. Its methods are called on the driver's thread."""
+
+    def deliver(self, outputs: list[Array]) -> None:
+        """Take the next result."""
+
+    def ready(self) -> None:
+        """Note that the devices have joined and have what they need."""
+
+    def fail(self, error: BaseException) -> None:
+        """Note that nothing more will be delivered, because of this error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSettings:
+    """`gather_s`: how long devices may take to join at first. `ahead`: whether to plan ahead for the loss of each
+    device and place the shards of these plans. `spare_frames`: the most frames inside beyond the plan's frame window
+    (`spare_frames_of`)."""
+
+    gather_s: float = 60.0
+    ahead: bool = True
+    spare_frames: int | None = None
+
+
 class PipelineRun:
     """One run. `finished` is called with a frame and its outputs. Frame numbers of a run begin at 0."""
 
@@ -53,14 +74,13 @@ class PipelineRun:
         deployment: Deployment,
         calls: Calls,
         record: ServeRecord,
-        health: Health,
-        pace: Pace,
         finished: Callable[[SubmittedFrame, list[Array]], None],
         *,
         spare_frames: int | None = None,
     ) -> None:
         self.number, self.deployment, self.over = number, deployment, False
-        self._calls, self._record, self._health, self._pace = calls, record, health, pace
+        self._calls, self._record = calls, record
+        self._health, self._pace = calls.health, calls.health.pace
         self._finished = finished
         self._plan = deployment.plan
         self._work = joined(work_of(with_spare_frames(self._plan, spare_frames)))

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.cluster import cluster
-from downset.distributed.serving.deployment import Shards, store_bytes
-from downset.distributed.serving.driver import Driver, ServingSettings
+from downset.distributed.serving.deployment import Shards, spare_frames_of, store_bytes
+from downset.distributed.serving.driver import Driver
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
-from downset.distributed.serving.spare_frames import spare_frames_of
+from downset.distributed.serving.ray_fleet import cluster
+from downset.distributed.serving.run import ServingSettings
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from downset.errors import LoadError, UsageError
 from downset.formats.onnx.external import external_path, tensors_of
 from downset.graph.core import Graph
+from downset.process.whole_files import copy_whole
 from downset.text import brief
-from downset.whole_files import copy_whole
 
 __all__ = [
     "bring_weights",

@@ -16,7 +16,7 @@ from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.onnx.shapes import settle
 from downset.formats.onnx.values import LARGEST_ELEMENTS
-from downset.isolation import parsed, warm_parser
+from downset.process.isolation import parsed, warm_workers
 from downset.text import brief
 
 __all__ = ["check_model", "infer_types", "try_reading", "warm"]
@@ -26,8 +26,8 @@ _SLOWEST_DISK = 10_000_000
 
 
 def warm() -> None:
-    """Start the parsing process and let it import this module, without waiting for it."""
-    warm_parser(__name__)
+    """Start the server of workers and let it import this module and onnx, without waiting for it."""
+    warm_workers(__name__)
 
 
 def try_reading(path: Path) -> None:

@@ -17,7 +17,7 @@ from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
 from downset.formats.onnx.bodies import overridable, subgraphs
 from downset.graph.core import ABSENT, Graph, Op
-from downset.whole_files import write_whole
+from downset.process.whole_files import write_whole
 
 __all__ = ["export_onnx"]
 

@@ -24,8 +24,8 @@ from downset.formats.shards.model import opsets_of, refuse, shard_model
 from downset.graph.core import ABSENT, Graph
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.row_form import Interval
+from downset.process.whole_files import part_beside, settle_on_disk, write_whole
 from downset.results.pipelines import Pipeline, Rows
-from downset.whole_files import part_beside, settle_on_disk, write_whole
 
 __all__ = [
     "WRITTEN",

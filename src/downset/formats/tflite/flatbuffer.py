@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import optional_library
-from downset.isolation import parsed
+from downset.process.isolation import parsed
 from downset.text import brief
 
 __all__ = ["read_flatbuffer", "stored_flatbuffer"]

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.formats.tflite.flatbuffer import read_flatbuffer
-from downset.whole_files import write_whole
+from downset.process.whole_files import write_whole
 
 __all__ = ["fault", "less_128", "thresholds", "uses_uint8", "write_int8_form"]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
-from downset.isolation import parsed
+from downset.process.isolation import parsed
 
 __all__ = ["open_interpreter", "resolve_shapes"]
 

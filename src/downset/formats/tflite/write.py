@@ -14,7 +14,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 from downset.graph.core import Graph
-from downset.whole_files import write_whole
+from downset.process.whole_files import write_whole
 
 __all__ = ["export_tflite"]
 

@@ -16,8 +16,8 @@ from downset.formats.torch.exported import reordered
 from downset.formats.torch.read import trusted_program
 from downset.graph.core import Graph
 from downset.orders.check import verify_steps
+from downset.process.whole_files import write_whole
 from downset.text import brief
-from downset.whole_files import write_whole
 
 __all__ = ["export_torch"]
 

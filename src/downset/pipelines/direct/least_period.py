@@ -26,11 +26,19 @@ from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
-from downset.pipelines.direct.reach import Batch, batch_of, reached
-from downset.pipelines.direct.reads import Reads
+from downset.pipelines.direct.limits import (
+    ENTRY,
+    EXIT,
+    Batch,
+    DeviceType,
+    batch_of,
+    device_types,
+    reached,
+    segment_bytes,
+)
 from downset.pipelines.direct.segment_sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
-from downset.pipelines.direct.tables import ENTRY, EXIT, DeviceType, device_types, segment_bytes
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.floors import Reads
+from downset.pipelines.prices import PricedChain
 
 __all__ = ["Asked", "DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
 
@@ -68,7 +76,7 @@ class DirectSpace:
 
 
 def direct_space(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     accounting: Accounting,
     *,
@@ -90,7 +98,7 @@ def direct_space(
 
 
 def _batches(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     kinds: Sequence[DeviceType],
     reads: Reads,

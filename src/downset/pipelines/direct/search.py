@@ -19,13 +19,13 @@ from typing import Literal
 
 from downset import clock
 from downset.clusters.model import Cluster
-from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical
-from downset.pipelines.direct.descent import descended
+from downset.pipelines.direct.descent import DirectDrafts, descended, directly
 from downset.pipelines.direct.least_period import Asked, DirectSpace, Relaxed, direct_space, least_period
-from downset.pipelines.direct.priced import DirectDrafts, directly
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.judging import judged
+from downset.pipelines.prices import PricedChain
 
 __all__ = ["DirectLimits", "direct"]
 
@@ -58,7 +58,7 @@ class DirectLimits:
 
 
 def direct(
-    problem: SplitProblem,
+    problem: PricedChain,
     cluster: Cluster,
     accounting: Accounting,
     limits: DirectLimits,
@@ -153,7 +153,7 @@ class _Bounds:
 class _Best:
     """The plan of least period so far within the limits."""
 
-    problem: SplitProblem
+    problem: PricedChain
     cluster: Cluster
     accounting: Accounting
     limits: DirectLimits

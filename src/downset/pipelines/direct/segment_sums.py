@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.direct.reads import Reads
-from downset.pipelines.direct.tables import DeviceType
-from downset.pipelines.problem import SegmentPrices, SplitProblem
-from downset.pipelines.segment_prices import sweeps
+from downset.pipelines.direct.limits import DeviceType
+from downset.pipelines.floors import Reads
+from downset.pipelines.prices import PricedChain, SegmentPrices, sweeps
 from downset.pipelines.strips import equal_rows
 
 __all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]
@@ -29,7 +28,7 @@ class SegmentSums:
     because they may be in place already."""
 
     def __init__(
-        self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads, accounting: Accounting
+        self, problem: PricedChain, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads, accounting: Accounting
     ) -> None:
         self.network, self.kinds = cluster.network.occupied, kinds
         alike = all(device.moved_per_s == device.peak_speed for device in cluster.devices)
@@ -81,7 +80,7 @@ def sums_suffice(sums: SegmentSums, segments: Sequence[tuple[int, int]], period:
 
 
 def least_fetched_s(
-    problem: SplitProblem, cluster: Cluster, many: npt.NDArray[np.int64], accounting: Accounting
+    problem: PricedChain, cluster: Cluster, many: npt.NDArray[np.int64], accounting: Accounting
 ) -> npt.NDArray[np.float64]:
     """A lower bound on the seconds of a shared medium for what the strips of a multiset of devices fetch, by start,
     stop and multiset. `many`: the number of devices of each multiset."""
@@ -116,7 +115,7 @@ class EqualStrips:
     it that the previous unit made, which the previous stage sends. A guide to plans, not a bound."""
 
     def __init__(
-        self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], accounting: Accounting
+        self, problem: PricedChain, cluster: Cluster, kinds: Sequence[DeviceType], accounting: Accounting
     ) -> None:
         self.network, self.kinds = cluster.network.occupied, kinds
         counts = [len(kind.devices) for kind in kinds]
@@ -126,7 +125,7 @@ class EqualStrips:
         self.work, self.fetched, self.sent = (np.zeros((cuts + 1, cuts + 1, most + 1)) for _ in range(3))
         alike = all(device.moved_per_s == device.peak_speed for device in cluster.devices)
         for stop in range(1, cuts + 1):
-            for start, sweep in sweeps(problem, stop):
+            for start, sweep in sweeps(problem.problem, stop):
                 segment = problem.segment(start, stop)
                 work, moved = (np.stack([t[q] for t in (segment.upper, segment.lower, segment.final)]) for q in (0, 3))
                 self.work[start, stop] = _of_equal_strips(work + moved * alike, most)

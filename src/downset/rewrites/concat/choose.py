@@ -11,11 +11,11 @@ Deviations: rewriting also costs time, and memory where the runtime does not sum
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 
+from downset.budget import Budget, Clock
 from downset.graph.core import Graph
 from downset.graph.kinds import FUSED_CONV
 from downset.memory.liveness import lifetimes, order_problem, profile
@@ -73,9 +73,7 @@ def choose_rewrites(
     searches. The states for one set of sites are limited too, so that a larger `work_limit` repeats the same searches
     first and never gives a higher peak.
     """
-    search = _RewriteSearch(
-        graph, memory_model(memory), inexact, time.perf_counter() + time_limit_s, time_limit_s, work_limit
-    )
+    search = _RewriteSearch(graph, memory_model(memory), inexact, Budget(time_limit_s, work_limit).start())
     sites = partition_sites(graph, inexact=inexact)
     nothing: frozenset[int] = frozenset()
     if sites:
@@ -123,20 +121,13 @@ class _RewriteSearch:
     graph: Graph
     model: MemoryModel
     inexact: bool
-    deadline: float
-    time_limit_s: float
-    work_limit: int | None
-    states: int = 0
+    clock: Clock
     readers: tuple[tuple[int, ...], ...] = field(init=False)
     tried: dict[frozenset[int], _Tried] = field(default_factory=dict)
     regions: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.readers = self.graph.consumers()
-
-    def over(self) -> bool:
-        spent = self.work_limit is not None and self.states >= self.work_limit
-        return spent or time.perf_counter() > self.deadline
 
     def made(self, sites: frozenset[int]) -> Partitioned:
         """The graph with these sites taken apart."""
@@ -146,13 +137,15 @@ class _RewriteSearch:
         """The graph with these sites taken apart, in its best order."""
         if sites not in self.tried:
             judged = self.made(sites)
-            left = max(min(self.deadline - time.perf_counter(), 0.25 * self.time_limit_s), 0.01)
-            allowed = None
-            if self.work_limit is not None:
-                left = max(self.deadline - time.perf_counter(), 0.01)
-                allowed = min(_SET_STATES, max(self.work_limit - self.states, 0))
-            order = plan_order(judged.graph, memory=self.model, time_limit_s=left, work_limit=allowed)
-            self.states += max(order.evidence.states, 1)
+            by_time = self.clock.budget.states is None
+            part = (
+                self.clock.part(seconds=0.25 * self.clock.budget.seconds)
+                if by_time
+                else self.clock.part(states=_SET_STATES)
+            )
+            seconds = max(part.budget.seconds, 0.01)
+            order = plan_order(judged.graph, memory=self.model, time_limit_s=seconds, work_limit=part.budget.states)
+            self.clock.count(max(order.evidence.states, 1))
             self.tried[sites] = _Tried(judged.graph, order, judged.splits)
         return self.tried[sites]
 
@@ -164,7 +157,7 @@ class _RewriteSearch:
 
     def try_all(self, sets: Iterable[frozenset[int]]) -> None:
         for sites in sets:
-            if self.over():
+            if self.clock.over():
                 return
             self.judge(sites)
 
@@ -174,28 +167,28 @@ class _RewriteSearch:
         if nothing was gained, since a graph with all of them taken apart is slow to search."""
         current: frozenset[int] = frozenset()
         self.judge(current)
-        while not self.over():
+        while not self.clock.over():
             alive = self._alive(current, sites) - current
             grown = [current | alive, *(current | {site} for site in sorted(alive))] if alive else []
             level = self.tried[current].peak_bytes
-            fits = next((one for one in grown if not self.over() and self.judge(one).peak_bytes <= level), None)
+            fits = next((one for one in grown if not self.clock.over() and self.judge(one).peak_bytes <= level), None)
             if fits is None:
                 break
             current = fits
         gained = self.tried[current].peak_bytes < self.tried[frozenset()].peak_bytes
-        if not self.over() and not (gained and len(sites) > _MANY):
+        if not self.clock.over() and not (gained and len(sites) > _MANY):
             self.judge(frozenset(sites))
 
     def take_back(self) -> None:
         """Drop sites that the best set does not need: all, then halves and smaller parts, where the peak does not
         rise."""
-        while not self.over():
+        while not self.clock.over():
             best = self.best()
             count = len(best)
-            while count and not self.over():
+            while count and not self.clock.over():
                 for chunk in _batches(sorted(best, reverse=True), count):
                     less = best.difference(chunk)
-                    if not self.over() and self.judge(less).peak_bytes <= self.tried[best].peak_bytes:
+                    if not self.clock.over() and self.judge(less).peak_bytes <= self.tried[best].peak_bytes:
                         best = less
                 count //= 2
             if self.best() == best and all(best - {site} in self.tried for site in best):
@@ -205,7 +198,7 @@ class _RewriteSearch:
         """By how many bytes the peak is higher without the site; if a limit was reached and that was not tried, by how
         many it is higher without any site."""
         without = self.tried.get(best - {site}) or (
-            self.tried[frozenset()] if self.over() else self.judge(best - {site})
+            self.tried[frozenset()] if self.clock.over() else self.judge(best - {site})
         )
         return without.peak_bytes - self.tried[best].peak_bytes
 

@@ -1,0 +1,96 @@
+"""Tables of pipelines: docs/results.md, docs/pipelines.md and docs/cluster.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from docs_site.tables.lines import lines
+from experiments.pico.figures12_16 import STATEMENTS, share
+from experiments.rows import Row, load_rows
+from experiments.testbed.figures import page_table
+
+__all__ = ["TABLES"]
+
+PAPER_CLUSTER, CELL = "paper cluster, 2 MAC/cycle", "shared cell, 2 MAC/cycle"
+PERIODS = (
+    ("VGG16, the paper's cost model", "vgg16", PAPER_CLUSTER, "paper", 2),
+    ("YOLOv2, the paper's cost model", "yolov2", PAPER_CLUSTER, "paper", 2),
+    ("VGG16, by resources", "vgg16", PAPER_CLUSTER, "resources", 2),
+    ("YOLOv2, by resources", "yolov2", PAPER_CLUSTER, "resources", 2),
+    ("VGG16, one shared radio cell (one device alone: {single_s:.3f})", "vgg16", CELL, "resources", 1),
+)
+"""What a row is called, its network, cluster and cost model, and the digits of its ratio."""
+COMPARED = {
+    "vgg16": "VGG16",
+    "yolov2": "YOLOv2",
+    "resnet34": "ResNet34",
+    "squeezenet": "SqueezeNet",
+    "mobilenet_v3_large": "MobileNet V3",
+    "inception_v3": "Inception V3",
+}
+CLUSTERS = ("pico_1mac", "pico_2mac", "pico_4mac", "pico_1mac_cell", "pico_2mac_cell", "pico_4mac_cell", "rpi_8")
+FAULTS = {
+    "process killed": "process killed",
+    "device stopped": "device stopped",
+    "machine dead": "all processes killed",
+}
+
+
+def numbers() -> dict[tuple[str, str, str], Row]:
+    return {(row["network"], row["cluster"], row["comm"]): row for row in load_rows("pico_numbers")}
+
+
+def periods() -> list[str]:
+    rows, body = numbers(), []
+    for name, network, cluster, comm, digits in PERIODS:
+        row = rows[network, cluster, comm]
+        ratio = f"{row['pico_s'] / row['exact_s']:.{digits}f}x"
+        exact = f"{row['exact_s']:.3f} ({ratio}){', proven' * row['proven']}"
+        body.append([name.format(**row), f"{row['pico_s']:.3f}", exact, f"{row['bound_s']:.3f}"])
+    return lines(["", "`pico`", "`exact`", "bound"], body)
+
+
+def clusters() -> list[str]:
+    rows = {(row["network"], row["cluster"]): row for row in load_rows("pico_compare")}
+
+    def cell(row: Row) -> str:
+        return f"{row['over_pico']:.2f} / {row['over_single']:.2f}"
+
+    body = ([cluster, *(cell(rows[network, cluster]) for network in COMPARED)] for cluster in CLUSTERS)
+    return lines(["`pico` / one device, over `exact`", *COMPARED.values()], body)
+
+
+def statements() -> list[str]:
+    rows = load_rows("pico_figures12_16")
+    return lines(
+        ["figure", "the paper says", "by the equations", "by resources"],
+        (
+            [row["figure"], row["says"], *(share(row["name"], comm, rows) for comm in ("paper", "resources"))]
+            for row in STATEMENTS.rows
+        ),
+    )
+
+
+def replans() -> list[str]:
+    body = [
+        [
+            f"{FAULTS[row['fault']]}, {'plan and shards ready' if row['prepared'] else 'nothing ready'}",
+            f"{row['noticed_s']:.2f} s",
+            f"{1000 * row['planning_s']:.0f} ms",
+            f"{row['moved_bytes'] / 1e6:.1f} MB",
+            f"{row['moving_s']:.2f} s",
+            f"{row['longest_gap_s']:.1f} s",
+        ]
+        for row in load_rows("testbed_replans")
+    ]
+    head = ["what happened", "noticed", "planned in", "shards moved", "moved and opened in"]
+    return lines([*head, "longest time without a result"], body)
+
+
+TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "periods": periods,
+    "clusters": clusters,
+    "statements of PICO's figures": statements,
+    "testbed": lambda: page_table(load_rows("testbed_periods")),
+    "replans": replans,
+}

@@ -1,0 +1,71 @@
+"""Tables of training steps: docs/pytorch.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from docs_site.tables.lines import lines
+from experiments.inductor.__main__ import MEASURED
+from experiments.inductor.measure import WAYS, WITHIN
+from experiments.rows import Row, load_rows
+
+__all__ = ["TABLES"]
+
+SETTINGS = {"pytorch": "PyTorch's budget", "downset": "our limit"}
+
+
+def by_network() -> dict[str, dict[str, Row]]:
+    rows = load_rows("inductor")
+    return {name: {row["way"]: row for row in rows if row["network"] == name} for name in MEASURED}
+
+
+def steps() -> list[str]:
+    body = []
+    for network, ways in by_network().items():
+        rows = [ways[way] for way in (*WAYS, WITHIN)]
+        peaks = [f"{row['peak_bytes']:,}" for row in rows]
+        body.append(
+            [
+                f"`{network}`",
+                *peaks[:4],
+                "yes" if ways["ordered"]["proven"] else "no",
+                peaks[4],
+                " / ".join(f"{1000 * row['step_s']:.1f}" for row in rows),
+                " / ".join(f"{row['first_step_cpu_s']:.0f}" for row in rows[2:]),
+            ]
+        )
+    head = ["network", "eager", "Inductor", "whole step", "whole step, our order", "proven", "within a limit"]
+    return lines([*head, "ms a step", "CPU s to compile"], body)
+
+
+def within_a_limit() -> list[str]:
+    columns = ("none_estimate", "limit", "estimate", "peak_bytes")
+    rows = {network: ways[WITHIN] for network, ways in by_network().items()}
+    return lines(
+        ["network", "without", "limit", "estimate", "peak"],
+        ([f"`{network}`", *(f"{row[column]:,}" for column in columns)] for network, row in rows.items()),
+    )
+
+
+def recomputation() -> list[str]:
+    def order(row: Row) -> tuple[int, bool, float]:
+        return networks.index(row["network"]), row["way"] == "downset", -row["setting"]
+
+    networks = ("gpt", "dlrm", "unet")
+    body = [
+        [
+            f"`{row['network']}`",
+            f"{SETTINGS[row['way']]} {row['setting']}",
+            *(f"{row[column]:,}" if column in row else "-" for column in ("peak_bytes", "estimate", "again")),
+            f"{row['of_first']:.2f}",
+        ]
+        for row in sorted(load_rows("inductor_recompute"), key=order)
+    ]
+    return lines(["network", "setting", "peak bytes", "estimate", "operators that run again", "time"], body)
+
+
+TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "training steps": steps,
+    "steps within a limit": within_a_limit,
+    "recomputation": recomputation,
+}

@@ -1,0 +1,124 @@
+"""The commands by name, and what click refuses before one of them runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import rich_click as click
+
+from downset import __version__
+from downset.commands.examples import epilog
+from downset.errors import UsageError
+
+__all__ = ["COMMANDS", "downset", "run"]
+
+COMMANDS: Mapping[str, str] = {
+    "fit": "Give a network the order and the places of least memory.",
+    "inspect": "Show the operators of a model and the live bytes at each.",
+    "verify": "Prove that two files hold the same network, and run both.",
+    "order": "Order the operators of a graph for least peak memory.",
+    "arena": "Place records with lifetimes and sizes in one arena.",
+    "split": "Plan a model as a pipeline over the devices of a cluster.",
+    "simulate": "Simulate a pipeline: period, latency, queues, energy.",
+    "serve": "Run a model over the devices of a cluster.",
+    "worker": "Serve as a device of a cluster until stopped.",
+    "stage": "Search and time stages of operators that run side by side.",
+    "run": "Run a model as a plan of stages says.",
+    "profiles": "List or clear the latencies measured on this machine.",
+    "keys": "Make the TLS certificates and the token of a cluster.",
+    "profile-cluster": "Measure the rates and links of a running cluster.",
+    "doctor": "Show the versions of everything, for a bug report.",
+}
+"""By command: its line in `downset --help`. A module of that name in `downset.commands` holds it, and is imported when
+the command is called."""
+
+
+class _PipeClosedError(Exception):
+    """The reader of stdout has closed it. click handles a BrokenPipeError with another exit code, so it is not used."""
+
+
+class _Commands(click.RichGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _PipeClosedError from None
+
+    # Click names these parameters; neither list depends on the context.
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command as the list of all commands shows it: only `resolve_command` imports it."""
+        return click.RichCommand(name=cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of that name. For an unknown name, the error suggests a similar one."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            close = get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"No such command {name!r}: {hint}", ctx)
+        found, listed, rest = super().resolve_command(ctx, args)
+        return found, listed and _imported(name), rest
+
+
+_WITHOUT_NUMPY = ("order", "arena", "simulate", "worker", "profiles", "keys", "doctor")
+"""Commands that may end without numpy."""
+
+
+def _imported(name: str) -> Any:
+    if name not in _WITHOUT_NUMPY:
+        _import_numpy()
+    command = getattr(import_module(f"downset.commands.{name.replace('-', '_')}"), name.replace("-", "_"))
+    command.epilog = epilog(name)
+    for one, subcommand in getattr(command, "commands", {}).items():
+        subcommand.epilog = epilog(f"{name} {one}")
+    return command
+
+
+def _import_numpy() -> None:
+    """Import numpy without threads for products of matrices, which are small here: to start them takes longer than the
+    rest of the import. Libraries that are imported later find the environment as it was."""
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import_module("numpy")
+    if before is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+    else:
+        os.environ["OPENBLAS_NUM_THREADS"] = before
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=epilog(""))
+@click.version_option(__version__)
+def downset() -> None:
+    """Decide when every operator of a trained network runs and where every tensor lives, and make it so."""
+
+
+def run() -> None:
+    """Run the command that was typed. Raises UsageError for what click refuses, and what the command raises."""
+    try:
+        downset.main(prog_name="downset", standalone_mode=False)
+    except click.ClickException as error:
+        raise UsageError(f"{error.format_message()} (see {_help_of(error)})") from None
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except _PipeClosedError:
+        raise BrokenPipeError from None
+
+
+def _help_of(error: click.ClickException) -> str:
+    """The command that prints the help of the command that was typed, subcommands included."""
+    names: list[str] = []
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        names.insert(0, str(context.info_name))
+        context = context.parent
+    if not names and sys.argv[1:2] and sys.argv[1] in COMMANDS:  # click names no context where a value is missing
+        names = [sys.argv[1]]
+    return " ".join(["downset", *names, "--help"])

@@ -1,0 +1,184 @@
+"""What is asked of `fit`: its options, checked before anything is read, and the job made from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from downset.errors import UsageError
+from downset.formats.reading import refused
+from downset.memory.models import memory_model
+from downset.memory.overlaps import KERNELS, KernelsName
+from downset.methods import check_work_limit
+from downset.process.whole_files import check_output
+from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
+from downset.text import unheard
+
+__all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "check_options"]
+
+RewriteName = Literal["auto", "off"]
+FilePath = str | os.PathLike[str]
+
+BLOCK_BYTES = 1024
+"""The size of a cache block in the simulation of off-chip traffic, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """The options of `fit`, which explains them, under the names of its keywords."""
+
+    model: FilePath
+    output: FilePath | None = None
+    target: TargetName | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    ram_bytes: int | None = None
+    time_limit_s: float = 10.0
+    work_limit: int | None = None
+    seed: int = 0
+    rewrite: RewriteName = "auto"
+    inexact: bool = False
+    max_recompute: float | None = None
+    strips: int | None = None
+    front: bool = False
+    kernels: KernelsName | None = None
+    int8: bool = False
+    on_chip: Sequence[int] = ()
+    slower: float | None = None
+    session: FilePath | None = None
+    trust: bool = False
+
+    @property
+    def limits_strips(self) -> bool:
+        """Whether an option asks for segments in strips, whatever the memory limit."""
+        return self.max_recompute is not None or self.strips is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What a caller hears while a job runs, as `fit` explains it."""
+
+    progress: Callable[[str], None] = unheard
+    notice: Callable[[str], None] = unheard
+    takes_longer: Callable[[float], None] = unheard
+
+
+@dataclass(slots=True)
+class Notes:
+    """The notes of a result, in the sequence of its phases, each once. `not_measured`: why the target's runtime did not
+    measure the files; empty where it did."""
+
+    lines: list[str] = field(default_factory=list)
+    not_measured: str = ""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lines)
+
+    def add(self, *lines: str) -> None:
+        self.lines += [line for line in dict.fromkeys(lines) if line not in self.lines]
+
+    def add_not_measured(self, reason: str) -> None:
+        self.not_measured = self.not_measured or reason
+        self.add(f"not measured: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A network that is fitted to a target. `path`: its file, which is the model or its int8 form. `scratch`: the
+    folder in which candidates are written. `notes`: those of the result, which each phase adds to."""
+
+    path: Path
+    target: Target
+    options: FitOptions
+    scratch: Path
+    listener: Listener = Listener()
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def form(self) -> str:
+        """The suffix of the file, in small letters."""
+        return self.path.suffix.lower()
+
+
+def check_options(options: FitOptions) -> Target:
+    """The target of these options. Raises UsageError where an option has no meaning, alone or with the others."""
+    path = Path(options.model)
+    target = _with_overlaps(_target_of(path, options.target), options.kernels)
+    check_work_limit(options.work_limit)
+    _check_values(options)
+    _check_slower(options.slower, target)
+    if options.output is not None:
+        _check_result_path(path, options.output)
+    if options.session is not None:
+        _check_session(path, target, options.output, options.session)
+    return target
+
+
+def _target_of(path: Path, target: str | None) -> Target:
+    """The target of that name, or by default the first for files of this suffix. Raises what `refused` returns where
+    there is none, and UsageError for a directory."""
+    targets: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; give a model file")
+    if not targets:
+        suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
+        raise refused(path, f"fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
+    if target is None:
+        return next(iter(targets.values()))
+    if target not in targets:
+        raise UsageError(f"target {target!r} does not run {path.suffix} files; choose {' or '.join(targets)}")
+    return targets[target]
+
+
+def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
+    """The target with the memory model in which results may overlap inputs as the library allows. Raises UsageError for
+    an unknown library, or a target other than tflm."""
+    if kernels is None:
+        return target
+    if kernels not in KERNELS:
+        raise UsageError(f"kernels must be one of {', '.join(KERNELS)}, not {kernels!r}")
+    if target.name != "tflm":
+        raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
+    return replace(target, memory=memory_model(f"tflm-{kernels}").name)  # type: ignore[arg-type]
+
+
+def _check_values(options: FitOptions) -> None:
+    if not options.time_limit_s > 0:
+        raise UsageError(f"a time limit of {options.time_limit_s:g} s leaves no time; give more than 0")
+    if options.rewrite not in ("auto", "off"):
+        raise UsageError(f"rewrite must be 'auto' or 'off', not {options.rewrite!r}")
+    if any(size < BLOCK_BYTES for size in options.on_chip):
+        raise UsageError(
+            f"on-chip memory of {min(options.on_chip)} bytes cannot hold a cache block; give at least {BLOCK_BYTES}"
+        )
+    if options.max_recompute is not None and not 0 <= options.max_recompute <= 1:
+        raise UsageError(f"max_recompute must be a share from 0 to 1, not {options.max_recompute:g}")
+    if options.strips is not None and options.strips < 2:
+        raise UsageError(f"strips must be at least 2, not {options.strips}")
+
+
+def _check_slower(slower: float | None, target: Target) -> None:
+    if slower is None:
+        return
+    if not slower >= 1:
+        raise UsageError(f"slower must be a factor from 1, for example 1.1, not {slower:g}")
+    if target.sessions is None:
+        raise UsageError(f"slower needs measured times, which target ort has, not {target.name}")
+
+
+def _check_session(path: Path, target: Target, output: FilePath | None, session: FilePath) -> None:
+    if target.sessions is None:
+        raise UsageError(f"session is for ONNX Runtime (target ort), not for {target.name}")
+    if output is None:
+        raise UsageError("a session opens the written file: give an output, too")
+    check_output(session, source=path)
+    if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
+        raise UsageError(f"output and session both name {session}; give each a file of its own")
+
+
+def _check_result_path(path: Path, output: FilePath) -> None:
+    check_output(output, source=path)
+    if Path(output).suffix.lower() != path.suffix.lower():
+        raise UsageError(f"output {output} must end in {path.suffix}, like the model")

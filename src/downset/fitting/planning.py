@@ -1,0 +1,147 @@
+"""Plans the order and the arena, also of the network rewritten and in strips, and writes the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from downset.errors import UnsupportedError
+from downset.fitting.candidates import Candidate, Original, PlannedGraph, write_planned
+from downset.fitting.job import Job
+from downset.fitting.placing import without_overlaps
+from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic, search_strips
+from downset.formats.writing import WRITERS
+from downset.graph.core import Graph
+from downset.joint.check import verify
+from downset.joint.order_and_arena import plan_together
+from downset.memory.liveness import order_problem
+from downset.memory.models import memory_model
+from downset.partial.search import PartialLimits
+from downset.results.plans import Together
+from downset.rewrites.concat.choose import choose_rewrites
+from downset.rewrites.concat.partition import partition_sites
+
+__all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "strip_limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plans of a network, the smallest arena first. `jobs`: the job, and where results may overlap inputs also the
+    job without overlaps. `share_s`: the time limit of each of the searches that follow. `rewritable`: the network has
+    concatenations that may be taken apart."""
+
+    plans: Sequence[PlannedGraph]
+    jobs: Sequence[Job]
+    share_s: float
+    rewritable: bool
+
+    @property
+    def best(self) -> PlannedGraph:
+        return self.plans[0]
+
+
+def plan(job: Job, graph: Graph) -> Planned:
+    """Plan the order and the arena of a network, and verify the best plan."""
+    job.listener.progress("planning the order and the arena")
+    options, jobs = job.options, _jobs(job, graph)
+    rewritable = options.rewrite == "auto" and WRITERS[job.form].rewritten
+    rewritable = rewritable and bool(partition_sites(graph, inexact=options.inexact))
+    in_strips = options.limits_strips or options.ram_bytes is not None
+    # The arena of the original took up to 0.2.
+    share_s = 0.8 * options.time_limit_s / ((1 + rewritable) * len(jobs) + in_strips)
+    plans = [PlannedGraph(graph, _plan(one, graph, share_s)) for one in jobs]
+    ranked = sorted(plans, key=lambda plan: plan.together.arena.arena_bytes)
+    # Of plans with the same order only the first is kept.
+    ranked = list({plan.together.order.steps: plan for plan in reversed(ranked)}.values())[::-1]
+    best = ranked[0].together
+    verify(graph, best.order, best.arena)
+    return Planned(ranked, jobs, share_s, rewritable)
+
+
+def list_candidates(job: Job, original: Original, planned: Planned) -> list[Candidate]:
+    """The candidates other than the original: the best plan's files, the runtime's optimised form of the original, the
+    files of the network rewritten, and those in strips where an option asks for them."""
+    candidates = write_planned(job, planned.best, "order")
+    if original.executed != job.path:
+        candidates.append(Candidate("optimised", original.executed, original.before.arena_bytes))
+    if planned.rewritable:
+        job.listener.progress("trying rewrites")
+        candidates += _rewritten(job, planned)
+    if job.options.limits_strips and job.options.ram_bytes is None:
+        candidates += _in_strips(job, planned)
+    return candidates
+
+
+def search_in_strips(job: Job, planned: Planned) -> list[StripSearch]:
+    """A search for strips in each planned order."""
+    limits = strip_limits(job, planned.share_s / len(planned.plans))
+    return [search_strips(job, plan, limits) for plan in planned.plans]
+
+
+def strip_limits(job: Job, time_limit_s: float) -> PartialLimits:
+    options = job.options
+    return PartialLimits(options.max_recompute, options.strips, options.work_limit, time_limit_s=time_limit_s)
+
+
+def _jobs(job: Job, graph: Graph) -> list[Job]:
+    """The job, and where results may overlap inputs also the job without overlaps. Its plans may be better, since the
+    search with overlaps covers less in the same time."""
+    model = memory_model(job.target.memory)
+    if model.kernels is None or not any(order_problem(graph, model).in_place):
+        return [job]
+    apart = replace(job.target, memory=without_overlaps(model).name)  # type: ignore[arg-type]
+    return [job, replace(job, target=apart)]
+
+
+def _plan(job: Job, graph: Graph, time_limit_s: float) -> Together:
+    options = job.options
+    return plan_together(
+        graph,
+        memory=job.target.memory,
+        time_limit_s=time_limit_s,
+        work_limit=options.work_limit,
+        seed=options.seed,
+    )
+
+
+def _rewritten(job: Job, planned: Planned) -> list[Candidate]:
+    """The files of the network with concatenations taken apart, where that lowers the peak and the arena."""
+    try:
+        plans = [plan for plan in (_planned_rewritten(one, planned) for one in planned.jobs) if plan is not None]
+        if not plans:
+            return []
+        best = min(plans, key=lambda plan: plan.together.arena.arena_bytes)
+        return write_planned(job, replace(best, inexact=job.options.inexact), "rewritten")
+    except UnsupportedError as error:
+        job.notes.add(f"not rewritten: {error}")
+        return []
+
+
+def _planned_rewritten(job: Job, planned: Planned) -> PlannedGraph | None:
+    """The rewritten network planned, if its arena is smaller than that of the best plan without rewriting."""
+    chosen = choose_rewrites(
+        planned.best.graph,
+        memory=job.target.memory,
+        inexact=job.options.inexact,
+        time_limit_s=0.6 * planned.share_s,
+        work_limit=job.options.work_limit,
+    )
+    if not chosen.rewrites:
+        return None
+    together = _plan(job, chosen.graph, 0.4 * planned.share_s)
+    verify(chosen.graph, together.order, together.arena)
+    smaller = together.arena.arena_bytes < planned.best.together.arena.arena_bytes
+    return PlannedGraph(chosen.graph, together, chosen.rewrites) if smaller else None
+
+
+def _in_strips(job: Job, planned: Planned) -> list[Candidate]:
+    """The files that compute segments in strips, where that lowers the peak."""
+    try:
+        files = least_in_strips(job, search_in_strips(job, planned))
+    except UnsupportedError as error:
+        job.notes.add(f"not computed in strips: {error}")
+        return []
+    if not files:
+        job.notes.add("not computed in strips: that lowers no peak")
+    note_arithmetic(job, planned.best.graph, files)
+    return files

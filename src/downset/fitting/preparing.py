@@ -1,0 +1,159 @@
+"""Reads what is fitted: the int8 form of a uint8 file, the file that the runtime executes, and the original as the
+runtime places and measures it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
+from downset.fitting.candidates import Candidate, Original, arena_as_placed
+from downset.fitting.job import FitOptions, Job, Listener
+from downset.fitting.measuring import estimate_runs, measure
+from downset.fitting.verdict import early_verdict
+from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
+from downset.formats.onnx.read import without_defaults
+from downset.formats.reading import load
+from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
+from downset.formats.writing import WRITERS
+from downset.graph.core import Graph
+from downset.graph.workspaces import with_workspaces
+from downset.process.whole_files import check_output
+from downset.runtimes.feeds import made_feeds
+from downset.runtimes.outputs import in_litert
+from downset.runtimes.targets import Target
+from downset.text import counted, format_bytes, shortened
+
+__all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
+
+
+def start(options: FitOptions, target: Target, scratch: Path, listener: Listener) -> Job:
+    """The job, with the int8 form of the model where that is to be fitted."""
+    job = Job(Path(options.model), target, options, scratch, listener)
+    if not options.int8:
+        return job
+    listener.progress("writing the int8 form")
+    path, note = as_int8(job.path, scratch / "int8", seed=options.seed)
+    job.notes.add(note)
+    return replace(job, path=path)
+
+
+def read(job: Job) -> Original:
+    """The network in the file that the runtime executes, not yet measured. Raises where the output has no room for its
+    weights."""
+    executed = _executed_file(job)
+    graph, output = _load(job, executed), job.options.output
+    if WRITERS[job.form].weights_outside:
+        link_weights(job.path, job.scratch)  # what is written there refers to them
+        if output is not None:
+            check_output(output, source=[job.path, *weights_beside(graph)])
+            check_room_for_weights(job.path, Path(output))
+    return _placed(job, executed, graph)
+
+
+def measure_original(job: Job, original: Original) -> Original:
+    """The original measured in the runtime, with the workspaces of its kernels where the runtime reports them."""
+    if job.target.measures:
+        job.listener.progress(f"running the original in {job.target.name}")
+    began = time.perf_counter()
+    files = measure(job, [original.file])
+    measured_in_s = time.perf_counter() - began
+    if files[0].workspaces:
+        original = _placed(job, original.executed, with_workspaces(original.graph, files[0].workspaces))
+        files = [replace(files[0], arena_bytes=original.before.arena_bytes)]
+        job.notes.add(_workspaces(original.graph, files[0]))
+    original = replace(original, files=tuple(files), measured_in_s=measured_in_s)
+    if original.file.measured is not None:
+        job.listener.takes_longer(estimate_runs(job, measured_in_s, 1))
+    return _refused(job, original) if job.notes.not_measured else original
+
+
+def _placed(job: Job, executed: Path, graph: Graph) -> Original:
+    job.listener.progress("placing the original")
+    before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, job.options.time_limit_s)
+    return Original(executed, graph, before, (Candidate("original", job.path, before.arena_bytes),))
+
+
+def _refused(job: Job, original: Original) -> Original:
+    """The original that the runtime refused to run; the caller hears what that means for the memory limit."""
+    int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
+    job.notes.add(*filter(None, [note]))
+    if job.options.ram_bytes is not None:
+        reason = "; ".join(filter(None, [job.notes.not_measured, note]))
+        job.listener.notice(early_verdict(original.before, job.options.ram_bytes, reason))
+    return replace(original, int8_form=int8_form)
+
+
+def _executed_file(job: Job) -> Path:
+    """The file that the runtime executes: for ONNX Runtime the file's optimised form, else the model."""
+    if job.target.prepare is None:
+        return job.path
+    prepared = job.scratch / "optimised" / job.path.name
+    prepared.parent.mkdir()
+    job.notes.add(*job.target.prepare(job.path, prepared, job.options.shapes))
+    return prepared
+
+
+def _load(job: Job, executed: Path) -> Graph:
+    shapes = job.options.shapes
+    if executed == job.path:
+        return without_defaults(load(job.path, shapes=shapes, trust=job.options.trust))
+    try:
+        return without_defaults(load(executed, shapes=shapes))
+    except LoadError as error:  # the message names the user's file, not the one made from it
+        raise LoadError(str(error).replace(str(executed), str(job.path))) from None
+
+
+def _workspaces(graph: Graph, original: Candidate) -> str:
+    """A note about the bytes that kernels hold while they run, with which the order was planned. `graph`: with
+    workspaces; `original`: as measured."""
+    most, operator = max((nbytes, operator) for operator, nbytes in original.workspaces.items())
+    kernels = counted(len(original.workspaces), "kernel")
+    return (
+        f"planned with what {kernels} held here beyond inputs and results, up to {format_bytes(most)} B "
+        f"({shortened(graph.ops[operator].name, 60)}): other versions, processors and numbers of threads hold other "
+        "bytes"
+    )
+
+
+def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, str]:
+    """(path of the int8 form in `folder`, a note about it). Raises UsageError where the file does not compute on uint8,
+    UnsupportedError where it has no exact int8 form, and InvalidPlan where the two differ in LiteRT."""
+    if path.suffix.lower() != ".tflite":
+        raise UsageError(f"{path}: int8 is for .tflite files")
+    graph = load(path)
+    if not uses_uint8(path):
+        raise UsageError(f"{path} does not compute on uint8: leave int8 out")
+    folder.mkdir()
+    rewritten = folder / path.name
+    write_int8_form(path, rewritten)
+    form = "the exact int8 form of the file is fitted: its inputs and outputs are those of the file less 128"
+    names = [graph.tensors[tensor].name for op in graph.ops for tensor in op.outputs if tensor >= 0]
+    feeds = made_feeds(graph, seed=seed)
+    try:
+        ours = in_litert(path, feeds, inside=names)
+        theirs = in_litert(
+            rewritten, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
+        )
+    except UnsupportedError as error:
+        return rewritten, f"{form}; it was not compared with the file ({error})"
+    pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
+    pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
+    if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
+        raise InvalidPlan(f"{path}: the int8 form computes something else in LiteRT; nothing written")
+    return rewritten, (
+        f"{form}; LiteRT's kernels compute the same for both, bit for bit, on {len(feeds)} inputs, and in "
+        f"{len(ours.inside)} tensors inside"
+    )
+
+
+def int8_note(path: Path) -> tuple[bool, str]:
+    """(whether a file that TFLite Micro refuses computes on uint8 and has an exact int8 form, a note that says so); the
+    note is empty for files that do not compute on uint8."""
+    if not uses_uint8(path):
+        return False, ""
+    reason = fault(path)
+    if reason is None:
+        return True, "TFLite Micro does not run uint8; the file has an exact int8 form, which --int8 fits"
+    return False, f"TFLite Micro does not run uint8, and the file has no exact int8 form: {reason}"

@@ -1,0 +1,141 @@
+"""Proves that the chosen file holds the original's network, and runs what it is opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from downset.equivalence.prove import prove
+from downset.errors import DownsetError, InvalidPlan, UnsupportedError
+from downset.fitting.candidates import Candidate
+from downset.fitting.job import Job
+from downset.fitting.measuring import taken_of
+from downset.fitting.shipping import program_code
+from downset.reports.comparisons import difference
+from downset.results.fit import Comparison, Fit, LoadsHeld, Proof
+from downset.runtimes import ort
+from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
+from downset.runtimes.differences import not_compared
+
+__all__ = ["PROCESSES", "compare", "note_differences", "run_program"]
+
+PROCESSES = 5
+"""Fresh processes in which the written program is run."""
+
+
+def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
+    """Prove that the chosen file holds the original's network, and run both on the same inputs. For a rewritten network
+    the target's runtime is tried first, since LiteRT's optimised integer kernels round by a channel's place among all.
+
+    For ONNX Runtime, where there is no proof against the original, it is against the optimised form of the original,
+    which is compared with the original by runs only. Raises InvalidPlan where the files differ by more than rounding,
+    where offsets are wrong, and where there is neither a proof nor an output that depends on the input.
+    """
+    original = candidates[0]
+    if chosen.name == original.name:
+        return Comparison(True, 0.0, "", "the file is shipped as it is", proof=Proof(True), runs=0)
+    proof = _proof(job, candidates, chosen)
+    reasons = []
+    for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
+        try:
+            comparison = _outputs_of(job, original, chosen, name, proof)
+        except UnsupportedError as error:
+            reasons.append(f"{name}: {error}")
+            continue
+        if not job.options.shapes:
+            comparison = with_offsets(original.path, chosen.path, comparison, seed=job.options.seed)
+        return _judged(original, chosen, comparison)
+    if chosen.rewrites and not proof.proven:
+        raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
+    return replace(not_compared("; ".join(reasons)), proof=proof)
+
+
+def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
+    proof = prove(candidates[0].path, chosen.path, shapes=job.options.shapes)
+    optimised = next((item for item in candidates if item.name == "optimised"), None)
+    if proof.proven or optimised is None:
+        return proof
+    if chosen.name == optimised.name:
+        return Proof(True, optimised=True)
+    return replace(prove(optimised.path, chosen.path, shapes=job.options.shapes), optimised=True)
+
+
+def _judged(original: Candidate, chosen: Candidate, comparison: Comparison) -> Comparison:
+    """The comparison, if the file may be shipped. Raises InvalidPlan otherwise."""
+    inexact = chosen.plan is not None and chosen.plan.inexact
+    if not comparison.equal and inexact and comparison.max_abs_error is not None:
+        return replace(comparison, note="rounded part by part, as asked for")
+    if not comparison.rounds_alike or (comparison.inside_note and not inexact):
+        raise _differs(original, chosen, comparison)
+    proven = comparison.proof is not None and comparison.proof.proven
+    if not proven and not comparison.telling:
+        reason = comparison.proof.reason if comparison.proof is not None else ""
+        raise InvalidPlan(
+            f"{original.path}: the {chosen.name} file is not proven the same ({reason}), and the outputs are the same "
+            "for every input tried; nothing written"
+        )
+    return comparison
+
+
+def _outputs_of(
+    job: Job, original: Candidate, chosen: Candidate, runtime: RuntimeName, proof: Proof | None = None
+) -> Comparison:
+    ordered = job.target.file_order if chosen.settings is None else chosen.settings.follows_file
+    return compare_outputs(
+        original.path,
+        chosen.path,
+        runtime=runtime,
+        shapes=job.options.shapes,
+        seed=job.options.seed,
+        ordered=ordered,
+        proof=proof,
+    )
+
+
+def note_differences(job: Job, original: Candidate, chosen: Candidate, outputs: Comparison) -> None:
+    """Add a note where the outputs of a rewritten file equal the original's in TFLite Micro, but not in LiteRT."""
+    if not (chosen.rewrites and outputs.equal and outputs.runtime == "tflm"):
+        return
+    try:
+        comparison = _outputs_of(job, original, chosen, "litert")
+    except UnsupportedError:
+        return
+    if not comparison.equal and comparison.max_abs_error is not None:
+        job.notes.add(
+            "equal in TFLite Micro; in LiteRT's optimised kernels outputs differ by up to "
+            f"{comparison.max_abs_error:.3g}: its integer DEPTHWISE_CONV_2D rounds by a channel's place among all (its "
+            "reference kernels do not)"
+        )
+
+
+def _differs(original: Candidate, chosen: Candidate, comparison: Comparison) -> InvalidPlan:
+    return InvalidPlan(
+        f"{original.path}: the {chosen.name} file gave other outputs in {comparison.runtime} "
+        f"({difference(comparison)}); nothing written"
+    )
+
+
+def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
+    """The result with what the program that opens the chosen file holds in fresh processes. If one of them held more
+    than was measured, that is what the file takes, and it does not hold at every load. Nothing is run for targets
+    without sessions, and where nothing was measured."""
+    measured = result.measured
+    if measured is None or chosen.settings is None:
+        return result
+    program = job.scratch / "opened.py"
+    program.write_text(program_code(result, taken_of(chosen), chosen.path, program))
+    try:
+        printed = ort.program_bytes(program, PROCESSES)
+    except DownsetError as error:
+        job.notes.add(f"the program that opens the file did not run: {error}")
+        return result
+    most_in_use = max(in_use for in_use, _ in printed)
+    held = [measured.after, *(nbytes for _, nbytes in printed)]
+    loads = LoadsHeld(PROCESSES, min(held), max(held), chosen.settings.follows_file and max(held) == measured.after)
+    rows = tuple(
+        replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held))
+        if (row.file, row.settings) == (chosen.name, chosen.settings)
+        else row
+        for row in measured.rows
+    )
+    return replace(result, measured=replace(measured, after=max(held), rows=rows, loads=loads))

@@ -1,0 +1,252 @@
+"""Judges whether the network fits a memory limit, by what was measured or else by its arena.
+
+A session that runs the nodes in the file's order asks its arena for the same bytes in the same sequence at every load.
+So a first region that was large enough is always large enough. Where ONNX Runtime orders nodes by itself, nothing that
+was measured holds at another load. Runs of the written program never supply the number; they can refute it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from downset.errors import InfeasibleError, LimitReached
+from downset.fitting.strips import StripSearch, remedies
+from downset.formats.kernel_scratch import kernel_scratch
+from downset.graph.core import Graph
+from downset.graph.kinds import kind_of
+from downset.memory.liveness import order_problem
+from downset.reports.fit import peak_lines
+from downset.reports.naming import kind_name
+from downset.reports.next_steps import listed, next_steps, remedy_lines
+from downset.reports.peak import peak_cause
+from downset.results.fit import Fit, NextStep, RamVerdict
+from downset.results.plans import Arena
+from downset.runtimes.targets import TARGETS
+from downset.text import format_bytes, shortened
+
+__all__ = ["check_ram", "early_verdict", "running_bodies", "within_in_some_loads"]
+
+
+def early_verdict(before: Arena, ram_bytes: int, reason: str) -> str:
+    """A line about the possible verdicts of `check_ram`, before anything is searched, where the runtime does not run
+    the original. `before`: the arena of the original as placed. No shipped file has a larger arena, so if it is within
+    the limit, so is the bound. `reason`: why the original was not run."""
+    verdict = '"not known" (exit 6)'
+    if before.arena_bytes > ram_bytes:
+        verdict += ' or "does not fit" (exit 3)'
+    return f"the verdict about {format_bytes(ram_bytes)} B will be {verdict}: {reason}; planning goes on"
+
+
+def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None = None) -> Fit:
+    """The result with its verdict about the memory limit. It is judged by the measured bytes, or by the arena where the
+    target's runtime reports nothing. Raises InfeasibleError where it is proven not to fit, and LimitReached where that
+    is not known, as for networks whose values choose which bodies run; both hold the result. `searched`: the search for
+    strips in which it did not fit; bounds for orders do
+    not hold for strips."""
+    if ram_bytes is None:
+        return result
+    scratch = kernel_scratch(result, result.kernels).added_bytes
+    taken = result.measured.after if result.measured else result.arena.after
+    needed = taken + scratch
+    overhead = taken - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
+    # The bodies' tensors may be ordered, too; and the scratch of named kernels is an upper bound, which proves nothing.
+    if overhead and result.measured and (running_bodies(result.graph) or result.kernels not in (None, "reference")):
+        overhead = result.measured.details[result.shipped].get("tail_bytes", 0)
+    in_strips = searched is not None and searched.may_be_lower
+    if in_strips and result.measured:
+        overhead = min(overhead, result.measured.before - result.arena.before)  # strips never take less overhead
+    least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
+    beyond = _beyond(result)
+    if needed <= ram_bytes and not beyond:
+        return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch))
+    state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
+    ways = [] if beyond else [NextStep(f"Give it {format_bytes(needed)} B of RAM (--ram {needed}).", 0, suffices=True)]
+    if beyond and needed > ram_bytes:
+        ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0)]
+    if ram_bytes < 1024 and needed <= 1024 * ram_bytes and not beyond:
+        ways.append(NextStep(f"Write --ram {ram_bytes}KB if KB were meant: {ram_bytes} are bytes.", 0, suffices=True))
+    if beyond and needed <= ram_bytes:
+        said = _why_not_known(result, ram_bytes, needed)
+    elif searched is not None and in_strips:
+        said = _why_not_in_strips(result, searched, ram_bytes, needed, least)
+        ways += remedies(searched, needed, ram_bytes)
+    else:
+        said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
+    if state == "not known":
+        said += within_in_some_loads(result, ram_bytes)
+    message = "; ".join([*said, *_at_peak(result)])
+    least_of: Literal["every order", "inputs or outputs alone"] = (
+        "inputs or outputs alone" if in_strips else "every order"
+    )
+    in_order = _least_in_order(result, searched, least) if searched is not None and in_strips else None
+    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order)
+    result = replace(result, ram=verdict, output_path=None)
+    steps = next_steps(result)
+    message = f"{message}; {listed(steps)}"
+    lines = [*said, *peak_lines(result), *remedy_lines(steps)]
+    figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result)}
+    kind = InfeasibleError if state == "does not fit" else LimitReached
+    raise kind(message, figures=figures, result=result, lines=lines)
+
+
+def running_bodies(graph: Graph) -> str:
+    """The first operator that runs bodies, and how many more there are; empty where there is none."""
+    running = [op for op in graph.ops if kind_of(op.kind).category == "control flow"]
+    if not running:
+        return ""
+    others = f" and {len(running) - 1} more" if len(running) > 1 else ""
+    return f"{running[0].kind} {shortened(running[0].name, 60)!r}{others}"
+
+
+def _beyond(result: Fit) -> str:
+    """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that it needs."""
+    if result.not_measured:
+        return f" for its tensors alone; {result.target} takes more, which is not known"
+    if others := _other_loads(result):
+        return f" as measured; {others}"
+    # TFLite Micro gives the tensors of all bodies their places before it runs anything.
+    if result.target != "tflm" and (bodies := running_bodies(result.graph)):
+        runs = "the inputs that were run" if result.measured else "what runs in every case"
+        return f" for {runs} alone; {bodies} runs what values choose, and other values may take more"
+    if unknown := kernel_scratch(result, result.kernels).unknown:
+        others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        asks = shortened(unknown[0], 60) + others
+        return f" without what the {result.kernels} kernels take for {asks}, whose formula is not known"
+    return ""
+
+
+def _ends_bytes(result: Fit) -> int:
+    """Bytes that every way to compute the network needs: all inputs before it begins, or all outputs at its end."""
+    problem = order_problem(result.graph, TARGETS[result.target].memory)
+    ends = sum(storage.nbytes for storage in problem.storages if storage.kept)
+    return max(problem.floor_bytes, ends)
+
+
+def _least_in_order(result: Fit, searched: StripSearch, least: int) -> int:
+    """Bytes that every plan in the planned order needs, also in strips, with what the runtime takes in addition."""
+    return searched.front.bound_bytes + least - _ends_bytes(result)
+
+
+def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: int, least: int) -> list[str]:
+    """The lines for a network that does not fit in strips: the verdict, with the bound of every plan where that proves
+    it, else the bound of plans in this order; then the least bytes found. All include what the runtime
+    takes in addition."""
+    beside_bytes = least - _ends_bytes(result)
+    beside = ", with what the runtime takes in addition" if beside_bytes else ""
+    in_order = _least_in_order(result, searched, least)
+    cost = next((f"; {note}" for note in result.notes if note.startswith("in strips the network computes")), "")
+    bounds = []
+    if least <= limit and in_order < needed:
+        only = ", so that only another order may fit" if in_order > limit else ""
+        bounds = [f"every plan in this order, also in strips of rows, takes at least {format_bytes(in_order)} B{only}"]
+    said = (
+        f"{result.model} does not fit into {format_bytes(limit)} B: its inputs or outputs alone take "
+        f"{format_bytes(least)} B{beside}"
+        if least > limit
+        else f"{result.model}: no plan found fits into {format_bytes(limit)} B, and whether one exists is not known"
+    )
+    return [
+        said,
+        *([f"not measured: {result.not_measured}"] if result.not_measured else []),
+        *bounds,
+        f"the least found takes {format_bytes(needed)} B, {format_bytes(needed - limit)} B above the limit{cost}"
+        if needed > limit
+        else f"the least found takes {format_bytes(needed)} B{cost}",
+    ]
+
+
+def _why_not_known(result: Fit, limit: int, needed: int) -> list[str]:
+    """The lines for a network whose known bytes are within the limit, and that takes others, which are not known."""
+    said = [f"{result.model}: not known whether it fits into {format_bytes(limit)} B"]
+    if not result.not_measured:
+        return [*said, f"it takes {format_bytes(needed)} B{_beyond(result)}"]
+    return [
+        *said,
+        f"its tensors take {format_bytes(needed)} B; what {result.target} takes in addition is not known",
+        f"not measured: {result.not_measured}",
+    ]
+
+
+def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool) -> list[str]:
+    """The lines on why the network does not fit, or why that is not known; the verdict is first. `searched`: whether
+    strips were searched in the planned order."""
+    rewritten, bodies = " of the rewritten network" if result.rewrites else "", running_bodies(result.graph)
+    if least > limit:
+        strips = ["no strips of rows lower the peak of this order"] if searched else []
+        return [
+            f"{result.model} does not fit into {format_bytes(limit)} B: every order{rewritten} needs at least "
+            f"{format_bytes(least)} B",
+            *strips,
+            f"{format_bytes(needed)} B are enough{_beyond(result)}",
+        ]
+    if result.not_measured:
+        return _why_not_known(result, limit, needed)
+    if result.arena.proven and result.measured:
+        return [
+            f"{result.model}: not known whether it fits into {format_bytes(limit)} B",
+            f"it takes {format_bytes(needed)} B in {result.measured.runtime}",
+            f"the arena of {format_bytes(result.arena.after)} B is proven least",
+            f"no search lowers the {format_bytes(needed - result.arena.after)} B that the runtime takes in addition"
+            + (f", in which the bodies of {bodies} have their tensors" if bodies else ""),
+        ]
+    return [
+        f"{result.model}: not known whether it fits into {format_bytes(limit)} B",
+        f"every order{rewritten} takes at least {format_bytes(least)} B",
+        f"the least found takes {format_bytes(needed)} B",
+    ]
+
+
+def _at_peak(result: Fit) -> list[str]:
+    """Lines about the operator at the peak and the largest tensors that are live there."""
+    steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
+    cause = peak_cause(result.graph, steps, result.memory if result.ships_plan else result.target)
+    if cause is None:
+        return []
+    op = result.graph.ops[cause.operator]
+    largest = ", ".join(f"{shortened(name, 60)} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
+    name = shortened(op.name, 60)
+    return [f"the peak is at step {cause.step}, {kind_name(result.graph, op)} {name!r}, where {largest} live"]
+
+
+def _parts(result: Fit) -> dict[str, int | str]:
+    """The measured parts of the file that would be shipped, and the step and operator of its peak."""
+    parts: dict[str, int | str] = {}
+    if result.measured is not None:
+        taken = result.measured.details.get(result.shipped, {})
+        parts |= {part: taken[part] for part in ("head_bytes", "tail_bytes") if part in taken}
+    steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
+    cause = peak_cause(result.graph, steps, result.memory if result.ships_plan else result.target)
+    if cause is not None:
+        parts |= {"peak_step": cause.step, "peak_operator": result.graph.ops[cause.operator].name}
+    return parts
+
+
+def _other_loads(result: Fit) -> str:
+    """Why the measured bytes of a session may not be those of every load; empty where they are, and where no session
+    was measured."""
+    if result.session is None or result.measured is None:
+        return ""
+    loads = result.measured.loads
+    if loads is None:
+        return "the program that opens it did not run"
+    if loads.at_every_load:
+        return ""
+    said = f"{loads.processes} fresh processes that opened the file held up to {format_bytes(loads.most_bytes)} B"
+    if result.session.follows_file:
+        return f"{said}, others {format_bytes(loads.least_bytes)}"
+    return f"{said}, and by the settings {result.session.name!r} ONNX Runtime orders nodes again at every load"
+
+
+def within_in_some_loads(result: Fit, limit_bytes: int) -> list[str]:
+    """A line for a session that held no more than the limit when it was measured, though other loads may hold more;
+    none where there is none."""
+    front = result.measured.front if result.measured is not None else ()
+    rows = [row for row in front if not row.settings.follows_file and row.held_bytes <= limit_bytes]
+    if not rows:
+        return []
+    row = min(rows, key=lambda row: row.held_bytes)
+    return [
+        f"{row.file}, {row.settings.name}, held {format_bytes(row.held_bytes)} B where measured, but other loads "
+        "may hold more"
+    ]

@@ -1,0 +1,222 @@
+"""Writes files whole or not at all: into a temporary file beside the destination, which is then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from downset.errors import UsageError
+from downset.process.leftovers import owned_prefix, remove_leftovers
+
+__all__ = [
+    "check_folder",
+    "check_output",
+    "copy_whole",
+    "make_private_folder",
+    "part_beside",
+    "settle_on_disk",
+    "write_private",
+    "write_whole",
+]
+
+
+Named = str | os.PathLike[str]
+"""The path of a file or folder, as the user gives it."""
+
+
+def check_output(path: Named, *, source: Named | Sequence[Named] | None = None) -> None:
+    """Raise UsageError for an output path that cannot be written, before the work starts.
+
+    `source`: the file or files being read, which are never overwritten.
+    """
+    if not os.fspath(path):
+        raise UsageError("the output's name is empty; name a file")
+    if "\0" in os.fspath(path):
+        raise UsageError(f"output {path!r} holds a null byte, which no name of a file may")
+    if os.fspath(path) == "-":
+        raise UsageError(
+            "output '-' names no file, and this is not written to stdout; for a file of that name write ./-"
+        )
+    try:
+        _check(Path(path), _paths(source))
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is closed, links in a circle
+        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def check_folder(folder: Named, *, sources: Sequence[Named], written: re.Pattern[str]) -> None:
+    """Raise UsageError for an output folder that cannot be filled, before the work starts.
+
+    `sources`: files being read; none of them may lie in the folder with a name that matches `written`."""
+    if not os.fspath(folder):
+        raise UsageError("the output folder's name is empty; name a folder")
+    try:
+        _check_folder(Path(folder), _paths(sources), written)
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
+
+
+def _check_folder(folder: Path, sources: Sequence[Path], written: re.Pattern[str]) -> None:
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+    if not there.is_dir():
+        raise UsageError(f"output folder {folder}: {there} is not a folder")
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"output folder {folder}: {there} is not writable")
+    for entry in folder.iterdir() if there == folder else ():
+        if written.fullmatch(entry.name) and any(_same(entry, source) for source in sources):
+            raise UsageError(f"output {entry} is the file being read; choose another folder")
+
+
+def _paths(sources: Named | Sequence[Named] | None) -> list[Path]:
+    if sources is None:
+        return []
+    return [Path(sources)] if isinstance(sources, str | os.PathLike) else [Path(source) for source in sources]
+
+
+def _same(path: Path, other: Path) -> bool:
+    """Whether both paths are one file, also through links."""
+    return path.exists() and other.exists() and path.samefile(other)
+
+
+def _check(path: Path, sources: Sequence[Path]) -> None:
+    if path.is_dir():
+        raise UsageError(f"output {path} is a directory; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"output directory {path.parent} does not exist")
+    if _is_device(path):
+        return
+    folder = path.resolve().parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UsageError(f"output {path} is a link into {folder}, which does not exist")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"output directory {folder} is not writable")
+    if any(_same(path, source) for source in sources):
+        raise UsageError(f"output {path} is the file being read; choose another name")
+    if path.exists() and any(os.path.samestat(path.stat(), stream) for stream in _streams()):
+        raise UsageError(f"output {path} is where this process prints; choose another name")
+
+
+def _streams() -> Iterator[os.stat_result]:
+    """The files behind stdout and stderr; replacing one of them would disconnect the stream."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            yield os.fstat(number)
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes, *, source: Path | None = None) -> None:
+    """Replace `path` by `data` in one step. Raises UsageError (unwritable, disk full, or the very file being read)."""
+    check_output(path, source=source)
+    _place(Path(path), lambda beside: _write_pipe(beside, data) if beside.is_fifo() else beside.write_bytes(data))
+
+
+def copy_whole(original: Path, path: Path) -> None:
+    """Replace `path` by a copy of `original` in one step. Raises UsageError like `write_whole`."""
+    check_output(path)
+    _place(path, lambda beside: shutil.copyfile(original, beside))
+
+
+_UNREAD_S = 10.0
+"""Seconds to wait until a named pipe is opened for reading."""
+_LOOK_S = 0.05
+
+
+def _write_pipe(path: Path, data: bytes) -> None:
+    """Write into a named pipe. Raises OSError where it is not opened for reading in time: opening it for writing would
+    otherwise wait forever."""
+    until = time.monotonic() + _UNREAD_S
+    while True:
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until:
+                raise OSError(
+                    errno.ENXIO, f"nobody has opened this pipe for reading within {_UNREAD_S:.3g} s"
+                ) from None
+        time.sleep(_LOOK_S)
+    os.set_blocking(number, True)
+    with os.fdopen(number, "wb") as pipe:
+        pipe.write(data)
+
+
+def _place(path: Path, write: Callable[[Path], object]) -> None:
+    """Replace `path` by the file that `write` makes. Of a link, the target is replaced and the link stays. A replaced
+    file keeps its permissions."""
+    if _is_device(path):
+        try:
+            write(path)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+        return
+    beside = None
+    try:
+        target = path.resolve() if path.is_symlink() else path
+        beside = part_beside(target)
+        write(beside)
+        if target.exists():
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
+        settle_on_disk(beside)
+        beside.replace(target)
+        settle_on_disk(target.parent)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        if beside is not None:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make the folder, and those above it that are missing, with mode 700. Raises OSError."""
+    for place in reversed((folder, *folder.absolute().parents)):
+        if not place.exists():
+            place.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace `path` in one step by a file that other users can never read, and that survives a crash whole. Raises
+    OSError."""
+    beside = part_beside(path)
+    try:
+        opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "wb") as file:
+            os.fchmod(opened, 0o600)
+            file.write(data)
+        settle_on_disk(beside)
+        beside.replace(path)
+        settle_on_disk(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def settle_on_disk(path: Path) -> None:
+    """Wait until the file, or the names in the folder, are on the disk. Otherwise a rename could survive a crash
+    without the data."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot
+            raise
+    finally:
+        os.close(opened)
+
+
+def part_beside(path: Path) -> Path:
+    """A path in the folder of `path` for a file or folder while it is written. What killed processes left there is
+    removed first. The name is short, since names have a limit of length."""
+    remove_leftovers(path.parent)
+    return path.with_name(f".{owned_prefix()}{os.urandom(4).hex()}.part")
+
+
+def _is_device(path: Path) -> bool:
+    """Whether the path is a pipe or a device. These are written to; renaming a file onto one would replace it."""
+    return path.exists() and not path.is_file() and not path.is_dir()

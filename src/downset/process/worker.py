@@ -1,0 +1,153 @@
+"""The server of workers, which `isolation` starts. It imports what workers need, opens no file of a user, and forks a
+worker for each request: a process that nothing was done in before.
+
+python -P -m downset.process.worker PARENT, with a socket as stdin
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from downset.process.supervisor import die_with
+
+__all__: list[str] = []
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be forked safely
+import numpy as np
+
+_LOOK_S = 1.0
+"""How often to look whether the parent has ended; a fork of it may hold the socket open."""
+
+
+def _main() -> None:
+    parent, requests = int(sys.argv[1]), socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    ended, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken)
+    workers: dict[int, socket.socket] = {}
+    readable: list[Any] = [ended, requests]
+    while os.getppid() == parent and (requests in readable or workers):
+        ready = select.select(readable, [], [], _LOOK_S if requests in readable else _LOOK_S / 20)[0]
+        if ended in ready:
+            os.read(ended, 1 << 12)
+            _report_ended(workers)
+        if requests in ready:
+            _, numbers, _, _ = socket.recv_fds(requests, 1, 2)
+            if numbers:
+                _start(workers, numbers)
+            else:  # the parent has ended, or uses another server from now on
+                readable.remove(requests)
+    for worker in workers:
+        with contextlib.suppress(OSError):
+            os.killpg(worker, signal.SIGKILL)
+            os.waitpid(worker, 0)
+    os._exit(0)
+
+
+def _report_ended(workers: dict[int, socket.socket]) -> None:
+    """Send how each worker ended that has ended, as the last line of its connection."""
+    for worker in list(workers):
+        process, status = os.waitpid(worker, os.WNOHANG)
+        if process:
+            _send(workers[worker], {"ended": os.waitstatus_to_exitcode(status)})
+            workers.pop(worker).close()
+
+
+def _start(workers: dict[int, socket.socket], numbers: Sequence[int]) -> None:
+    """Import what the first line on a connection names. With a second file, where a worker prints, fork that worker: it
+    answers the lines that follow."""
+    connection, *printed = numbers
+    line = socket.socket(fileno=connection)
+    wanted = json.loads(_line(line))
+    _import([wanted["module"], *wanted["libraries"]])
+    server = os.getpid()
+    if printed and (worker := os.fork()) == 0:
+        _work(line, wanted, printed[0], server)
+    if printed:
+        workers[worker] = line
+        os.close(printed[0])
+    else:
+        line.close()
+
+
+def _work(connection: socket.socket, wanted: Mapping[str, Any], printed: int, server: int) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    die_with(server)
+    _limit_memory(wanted["memory_bytes"])
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    _send(connection, {"pid": os.getpid()})
+    while line := _line(connection):
+        _send(connection, _answer(wanted["module"], json.loads(line)))
+    os._exit(0)
+
+
+def _import(modules: Sequence[str]) -> None:
+    environment = dict(os.environ)
+    for module in modules:
+        if module not in sys.modules:
+            with contextlib.suppress(Exception):  # the call that needs it meets the error
+                importlib.import_module(module)
+    os.environ.clear()  # some libraries set variables
+    os.environ.update(environment)
+    gc.freeze()  # else a collection in a worker copies every page
+
+
+def _line(connection: socket.socket) -> bytes:
+    """The next line; empty where the other end is closed. The other end sends one line and waits for the answer."""
+    line = b""
+    while not line.endswith(b"\n") and (piece := connection.recv(1 << 16)):
+        line += piece
+    return line
+
+
+def _send(connection: socket.socket, answer: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # nobody waits for it any more
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _answer(module: str, request: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        if "folder" in request:  # names of files are meant from there
+            os.chdir(request["folder"])
+        # The caller removes the folder, also where this process is killed.
+        tempfile.tempdir = os.environ["TMPDIR"] = os.path.dirname(request["result"])  # noqa: PTH120
+        function = getattr(importlib.import_module(module), request["function"])
+        np.savez(request["result"], **function(**request["arguments"]))
+    except MemoryError:
+        return {"error": "MemoryError", "message": ""}
+    except Exception as error:
+        return {"error": type(error).__name__, "message": " ".join(str(error).split())}
+    finally:
+        sys.stdout.flush()
+        ctypes.CDLL(None).fflush(None)  # what libraries printed
+    return {}
+
+
+def _limit_memory(nbytes: int) -> None:
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = nbytes if most == resource.RLIM_INFINITY else min(nbytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,106 @@
+"""Laws of the recorded rows: what README and docs claim of them, whatever their figures are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.inductor.__main__ import MEASURED
+from experiments.ios.cpu import verdict
+from experiments.ios.networks import NETWORKS
+from experiments.rows import FOLDER, load_rows
+from experiments.testbed.figures import groups
+
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+
+
+def test_every_results_file_is_made_by_a_command_that_is_named():
+    made = {}
+    for path in EXPERIMENTS.rglob("*.py"):
+        found = re.findall(r'^[A-Z]+ = "(\w+)"|\b(?:save_rows|Experiment)\(\s*"(\w+)"', path.read_text(), re.MULTILINE)
+        made |= {one or other: path for one, other in found}
+    recorded = {path.stem for path in FOLDER.glob("*.json")} - {"fuzz"}  # by `make fuzz`
+    assert len(recorded) > 50 and recorded <= {*made}, recorded - {*made}
+    for name in recorded:
+        text = made[name].read_text()
+        assert re.search(r"^if __name__ == .__main__.:\n    (main|run)\(", text, re.MULTILINE), name
+        assert "python -m experiments." in text, f"{made[name]} does not say how it is run"
+
+
+def test_programs_of_sessions_give_the_bytes_of_their_claim():
+    """Where the settings allow one. Five of the models are real."""
+    rows = load_rows("ort_sessions")
+    for row in rows:
+        last = row["rows"][-1]
+        assert last["settings"] == row["settings"]
+        if row["settings"] != "file order":
+            assert not row["loads"]["at_every_load"] and row["reproduced"] is None, row["model"]
+            continue
+        assert row["reproduced"], row["model"]
+        assert all(row["printed"][figure] == last[figure] for figure in ("in_use_bytes", "held_bytes")), row["model"]
+    assert len([row for row in rows if not row["model"].startswith("zoo")]) >= 5
+
+
+def test_the_instances_of_minimalloc_are_placed_at_their_capacity():
+    rows = load_rows("arenas_minimalloc")
+    assert [row["placed"] for row in rows if row["capacity"] == 1 << 20] == [True] * 8
+    assert any(row["instance"] == "C" and row["placed"] for row in rows if row["capacity"] < 1 << 20)
+
+
+def test_no_schedule_of_stages_was_faster_on_a_cpu():
+    """Five networks; and no GPU was measured, as README says."""
+    rows = load_rows("ios_cpu")
+    assert {row["network"] for row in rows} == {*NETWORKS, "resnet50"} and len(rows) == 5
+    assert all(row["device"].endswith("2 threads") and row["chosen"] == "sequential" for row in rows)
+    assert all(verdict(duel) != "faster" for row in rows for duel in row["duels"])
+    assert not (FOLDER / "ios_gpu.json").exists()
+
+
+def test_no_plan_of_a_pipeline_is_shorter_than_the_exact_one():
+    rows = load_rows("pico_compare")
+    assert all(row["over_pico"] >= 1 and row["over_single"] >= 1 for row in rows) and len(rows) > 40
+
+
+def test_strips_compute_the_same_and_reach_their_goals():
+    rows = load_rows("partial")
+    exact = [row for row in rows if "total_bytes" in row or "face_detection" in row["model"]]  # in TFLite's runtimes
+    assert not any(row.get("differs") for row in exact) and len(exact) > 30
+    assert [row["goal"][2] for row in rows if "goal" in row] == [True] * 6
+    totals = {(row["model"], row["plan"]): row["total_bytes"] for row in rows if "total_bytes" in row}
+    least = [(model, total) for (model, plan), total in totals.items() if plan.startswith("least total")]
+    assert len(least) > 10 and all(total < totals[model, "the file as it is"] for model, total in least)
+
+
+@pytest.mark.parametrize("way", ["ordered", "within"])
+def test_planning_a_step_takes_less_than_a_twentieth_of_compiling_it(way):
+    rows = [row for row in load_rows("inductor") if row["way"] == way and "planning_cpu_s" in row]
+    assert {row["network"] for row in rows} == {*MEASURED}
+    assert max(row["planning_cpu_s"] / row["first_step_cpu_s"] for row in rows) < 0.05
+
+
+def test_planning_recomputation_takes_at_most_a_twentieth_of_compiling():
+    rows = [row for row in load_rows("inductor_recompute") if "planning_s" in row]
+    assert rows and max(row["planning_s"] / row["first_step_cpu_s"] for row in rows) < 0.05
+
+
+def test_a_step_within_a_limit_holds_less_than_without_one():
+    """Less than by Inductor and in our order, on all networks but one."""
+    rows = {(row["network"], row["way"]): row["peak_bytes"] for row in load_rows("inductor")}
+    ways = ("inductor", "ordered")
+    more = [name for name in MEASURED if rows[name, "within"] >= min(rows[name, way] for way in ways)]
+    assert more == ["dlrm"]
+
+
+def test_exact_plans_are_faster_than_one_device_in_the_testbed():
+    methods = {key: by_method for key, by_method in groups(load_rows("testbed_periods")) if key[1] in "48"}
+    period = {(*key, name): row["measured_s"] for key, rows in methods.items() for name, row in rows.items()}
+    assert methods
+    for key in methods:
+        exact, pico, single = (period.get((*key, method)) for method in ("exact", "pico", "single"))
+        if key[0] in ("vgg16", "yolov2"):
+            assert exact < single
+        if key[0] == "yolov2_half":
+            assert exact <= single
+        if pico is not None:
+            cells = (("vgg16", "4", "shared"), ("vgg16", "8", "shared"), ("yolov2_half", "4", "shared"))
+            assert (pico > single) == (key in cells)
