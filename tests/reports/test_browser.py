@@ -16,9 +16,9 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
 from downset.reports.document import Document, Picture, Section, Table, Verdict, columns
 from downset.reports.page.memory_figure import memory_figure
-from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import trade_figure
+from downset.reports.pipeline_documents import served_document, split_document
 from downset.results.serving import DeviceUse, Served
 from tests.models import branchy_model
 from tests.needs import program
@@ -68,10 +68,10 @@ def pages(tmp_path_factory):
     network = ds.load(branchy_model(folder / "net.onnx"))
     cluster = Cluster((Device("one", 2e6), Device("two", 1e6)), Network("links", 1e6, 1e-4))
     plan = ds.plan_pipeline(network, cluster, time_limit_s=2)
-    (folder / "pipeline.html").write_text(render(pipeline_page(plan, model="net.onnx")))
+    (folder / "pipeline.html").write_text(render(split_document(plan, model="net.onnx")))
     uses = tuple(DeviceUse(device.name, 0.3, 0.2, 0.7, 1.0, 0.1, 0.4, 9, 150 << 20) for device in cluster.devices)
     served = Served(9, 9, 1.0, 0.1, plan.period_s, plan.period_s, (0.1, 0.2, 0.3, 0.4), 0.05, 0, uses, ())
-    run = pipeline_page(plan, model="net.onnx", simulation=ds.simulate(plan, frames=40), served=served)
+    run = served_document(plan, served, model="net.onnx", simulation=ds.simulate(plan, frames=40))
     (folder / "served.html").write_text(render(run))
     return folder
 

@@ -26,17 +26,17 @@ __all__ = [
     "Column",
     "Document",
     "Facts",
-    "Figure",
     "Medium",
     "Part",
     "Picture",
     "Section",
     "Steps",
     "Table",
+    "Value",
     "Verdict",
     "columns",
     "named",
-    "versions_figure",
+    "versions_value",
 ]
 
 PAGE_SUFFIXES = (".html", ".htm")
@@ -60,7 +60,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Value:
     """A value with its title. `show` makes its text, `remark` says how it is known. `missing`: the text of None; people
     do not see a figure without text."""
 
@@ -177,7 +177,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What the user can do next, the best first. A terminal shows it at the end."""
+    """Steps that the user can take next, the best first. A terminal shows it at the end."""
 
     steps: tuple[NextStep, ...]
     on: frozenset[Medium] = EVERYWHERE
@@ -204,8 +204,8 @@ class Document:
     subtitle: str
     verdict: Verdict
     sections: tuple[Section, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    foot: tuple[Figure, ...] = ()
+    figures: tuple[Value, ...] = ()
+    foot: tuple[Value, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -218,9 +218,9 @@ def named(value: object, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def versions_figure(versions: Mapping[str, str], key: str = "") -> Figure:
+def versions_value(versions: Mapping[str, str], key: str = "") -> Value:
     """The versions of packages, by name."""
-    return Figure("versions", versions, _versions, key=key)
+    return Value("versions", versions, _versions, key=key)
 
 
 def _versions(versions: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from downset.memory.liveness import OrderProblem
 from downset.memory.models import MemoryModel, MemoryName, stated_model
 from downset.reports.document import Document
 from downset.reports.fit_document import fit_document
-from downset.reports.page.pipeline_page import pipeline_page
+from downset.reports.pipeline_documents import split_document
 from downset.reports.plan_documents import (
     arena_document,
     objects_document,
@@ -83,7 +83,7 @@ def _alone(plan: object, *, title: str = "") -> Document:
     if isinstance(plan, StageResult):
         return stage_document(plan, title=title or "Stages")
     if isinstance(plan, Pipeline):
-        return pipeline_page(plan, model=title)
+        return split_document(plan, model=title)
     for kind, document in _DOCUMENTS.items():
         if isinstance(plan, kind):
             return document(plan)

@@ -44,7 +44,7 @@ def stopped_by(result: Fit) -> StoppedBy:
 
 
 def done_lines(result: Fit) -> list[str]:
-    """What was done and how it is known, one sentence a line: the search, rewrites, kernels, outputs and loads."""
+    """Sentences on what was done and how it is known, one a line: the search, rewrites, kernels, outputs and loads."""
     lines = []
     if limit := stopped_by(result):
         lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
@@ -169,7 +169,7 @@ def _other_gain(result: Fit) -> str:
 
 
 def how_to_run(result: Fit) -> str:
-    """What to paste so that the file runs as it was measured; "" if it needs nothing."""
+    """The line to paste so that the file runs as it was measured; "" if it needs nothing."""
     if result.target == "tflm":
         if result.measured is not None:
             parts = result.measured.details[result.shipped]

@@ -1,6 +1,6 @@
 """The document of a fit: whether it fits, what it gained, what is proven, and its memory map.
 
-A new figure is one line here, and terminal, page and JSON have it: a `Figure` in `_figures`, or a `Column` of a table.
+A new figure is one line here, and terminal, page and JSON have it: a `Value` in `_figures`, or a `Column` of a table.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from downset.reports.document import (
     Column,
     Document,
     Facts,
-    Figure,
     Part,
     Picture,
     Section,
     Steps,
     Table,
+    Value,
     Verdict,
     named,
-    versions_figure,
+    versions_value,
 )
 from downset.reports.fit import after_text, done_lines, fits_line, gain_line, how_to_run, ratio_text, stopped_by
 from downset.reports.fit_tables import FRONT, SESSIONS, candidates_picture, front_picture, latency_data, settings_text
@@ -158,22 +158,22 @@ def _least(ram: RamVerdict, *, rewritten: bool) -> str:
     return f"every order{' of the rewritten network' if rewritten else ''} needs"
 
 
-def _figures(fit: Fit) -> tuple[Figure, ...]:
+def _figures(fit: Fit) -> tuple[Value, ...]:
     """The most important figures. Those of bytes are in the table, too, which is what a terminal shows."""
     figures = []
     for row in _byte_rows(fit):
         remark = row.remark or ("proven least" if row.proven else f"bound {format_bytes(row.bound or 0)} B")
         text = f"{row.after_text} B" if row.before == row.after else f"{format_bytes(row.before)} → {row.after_text} B"
-        figures.append(Figure(row.title, text, remark=remark, on=PAGE))
+        figures.append(Value(row.title, text, remark=remark, on=PAGE))
     measured = fit.measured
     if measured is not None and measured.before_s is not None and measured.latency is not None:
         remark = "measured with reference kernels; a microcontroller takes other times"
         times = _times(measured.before_s, measured.latency, same=fit.shipped == "original")
-        figures.append(Figure("one run in TFLite Micro on this host", times, remark=remark))
+        figures.append(Value("one run in TFLite Micro on this host", times, remark=remark))
     if fit.taken is not None and fit.taken.latency is not None:
         before = measured.rows[0].latency if measured is not None and measured.rows else None
         times = _times(None if before is None else before.run_s, fit.taken.latency)
-        figures.append(Figure("one run, measured", times, on=PAGE))
+        figures.append(Value("one run, measured", times, on=PAGE))
     return tuple(figures)
 
 
@@ -234,7 +234,7 @@ def _bytes_table(fit: Fit) -> Table:
 
 
 def _sessions(fit: Fit) -> list[Part]:
-    """What file and settings gain, and the candidates: a terminal lists them, a page draws them."""
+    """Tables of the gains of file and settings, and of the candidates: a terminal lists them, a page draws them."""
     measured = fit.measured
     if measured is None:
         return []
@@ -312,22 +312,22 @@ def _run(fit: Fit) -> tuple[Part, ...]:
     return (Facts(tuple(written), PAGE), *([Code("As it was measured:", text)] if text else []))
 
 
-def _foot(fit: Fit) -> tuple[Figure, ...]:
+def _foot(fit: Fit) -> tuple[Value, ...]:
     """The network, and the conditions of the figures: limits, settings, the command and the versions."""
     limit = None if fit.time_limit_s == math.inf else fit.time_limit_s
     return (
-        Figure("model", fit.model, key="model"),
-        Figure("target", fit.target, lambda target: _TARGETS.get(target, target), key="target"),
-        Figure("operators", f"{len(fit.graph.ops):,}"),
-        Figure("memory model", _model(fit)),
-        Figure("shipped", fit.shipped, key="shipped"),
-        Figure("right with the kernels", fit.assumed_kernels, key="kernels"),
-        Figure("time limit", "none" if limit is None else format_seconds(limit)),
-        Figure("work limit", fit.work_limit, lambda work: f"{work:,}"),
-        Figure("seed", str(fit.seed or "")),
-        Figure("session", fit.session, settings_text, key="session"),
-        Figure("command", fit.command),
-        versions_figure(fit.versions, key="versions"),
+        Value("model", fit.model, key="model"),
+        Value("target", fit.target, lambda target: _TARGETS.get(target, target), key="target"),
+        Value("operators", f"{len(fit.graph.ops):,}"),
+        Value("memory model", _model(fit)),
+        Value("shipped", fit.shipped, key="shipped"),
+        Value("right with the kernels", fit.assumed_kernels, key="kernels"),
+        Value("time limit", "none" if limit is None else format_seconds(limit)),
+        Value("work limit", fit.work_limit, lambda work: f"{work:,}"),
+        Value("seed", str(fit.seed or "")),
+        Value("session", fit.session, settings_text, key="session"),
+        Value("command", fit.command),
+        versions_value(fit.versions, key="versions"),
     )
 
 

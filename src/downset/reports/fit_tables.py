@@ -47,10 +47,10 @@ SESSIONS = (
     Column("against default", "latency", ratio_text),
     Column("", _latency, key="latency", on=JSON_ONLY),
 )
-"""Of `SessionTaken`."""
+"""The columns of rows of `SessionTaken`."""
 
 
-def _part(name: str, title: str) -> Column:
+def _part(title: str, name: str) -> Column:
     return Column(title, lambda row: row.measured.get(name), format_bytes)
 
 
@@ -58,10 +58,10 @@ FRONT = (
     Column("segments", "segments", lambda segments: str(len(segments)), key="segments"),
     Column("", "peak_bytes", key="peak_bytes", on=JSON_ONLY),
     Column("arena", "arena_bytes", format_bytes, key="arena_bytes"),
-    _part("head_bytes", "head"),
-    _part("tail_bytes", "tail"),
-    _part("cortex_m_tail_bytes", "tail on Cortex-M"),
-    _part("total_bytes", "taken"),
+    _part("head", "head_bytes"),
+    _part("tail", "tail_bytes"),
+    _part("tail on Cortex-M", "cortex_m_tail_bytes"),
+    _part("taken", "total_bytes"),
     Column("", "measured", key="measured", on=JSON_ONLY),
     Column("", "extra_macs", key="extra_macs", on=JSON_ONLY),
     Column("more MACs", "extra_share", lambda share: f"{share:.1%}", key="extra_share"),
@@ -74,7 +74,7 @@ FRONT = (
     Column("", _latency, key="latency", on=JSON_ONLY),
     Column("", "ships", key="ships", on=JSON_ONLY),
 )
-"""Of `FrontRow`. The tail stands twice: as measured, and as estimated for pointers of four bytes."""
+"""The columns of rows of `FrontRow`. The tail is there as measured, and as estimated for pointers of four bytes."""
 
 
 def candidates_picture(fit: Fit, measured: Measured) -> ChartGroup:

@@ -12,7 +12,7 @@ from downset.graph.width import width
 from downset.lattice import count_downsets, divided, estimate_downsets, masks
 from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
-from downset.reports.document import JSON_ONLY, TERMINAL, Column, Document, Figure, Section, Table, Verdict, named
+from downset.reports.document import JSON_ONLY, TERMINAL, Column, Document, Section, Table, Value, Verdict, named
 from downset.reports.naming import kind_name
 from downset.results.fit import Inspection, StepNeed
 from downset.text import counted, format_bytes, printable, shortened
@@ -77,9 +77,9 @@ def inspection_document(inspection: Inspection) -> Document:
     peak = max(inspection.peak_bytes, 1)
     estimate = f"about 10^{inspection.downsets_log10:.0f}"
     figures = (
-        Figure("weights", inspection.weight_bytes, lambda nbytes: f"{format_bytes(nbytes)} B", key="weight_bytes"),
-        Figure("width", inspection.width, key="width"),
-        Figure(
+        Value("weights", inspection.weight_bytes, lambda nbytes: f"{format_bytes(nbytes)} B", key="weight_bytes"),
+        Value("width", inspection.width, key="width"),
+        Value(
             "downsets",
             inspection.downsets,
             lambda count: f"{count:,}" if inspection.downsets_exact else estimate,

@@ -14,16 +14,16 @@ __all__ = ["json_of"]
 
 def json_of(document: Document) -> dict[str, Any]:
     """The keys of a command's JSON, in plain values. Raises ValueError for a key that a document has twice."""
-    found: dict[str, Any] = {}
+    document_values: dict[str, Any] = {}
     for key, value in _keyed(document):
         *parents, last = key.split(".")
-        inner = found
+        inner = document_values
         for parent in parents:
             inner = inner.setdefault(parent, {})
         if last in inner:
             raise ValueError(f"the document {document.title!r} has two values at {key!r}")
         inner[last] = _plain(value)
-    return found
+    return document_values
 
 
 def _keyed(document: Document) -> Iterator[tuple[str, Any]]:

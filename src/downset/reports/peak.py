@@ -48,8 +48,8 @@ _NAME_WIDTH = 60
 def peak_of(
     graph: Graph, steps: Sequence[int], memory: str | MemoryModel, *, most: int
 ) -> tuple[dict[str, Any], tuple[Table, ...]]:
-    """Of an order's peak: its values for a document's `data`, and the table of the tensors that live then, of which
-    people see the `most` largest. No table for a graph without operators."""
+    """The values of an order's peak for a document's `data`, and the table of the tensors that live then, of which a
+    terminal shows the `most` largest. No table for a graph without operators."""
     cause = peak_cause(graph, steps, memory)
     if cause is None:
         return {"peak": None}, ()

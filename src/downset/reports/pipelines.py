@@ -23,8 +23,6 @@ __all__ = [
     "period_line",
     "space_line",
     "stage_rows",
-    "utilisation",
-    "utilisation_line",
 ]
 
 _ROUNDING = 1e-6
@@ -68,11 +66,6 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
     else:
         parts = [load.compute_s, load.send_s + load.receive_s]
     return max(parts) / plan.period_s
-
-
-def utilisation(plan: Pipeline) -> list[float]:
-    """The utilisation of each device: the share of a period in which it computes."""
-    return [load.compute_s / plan.period_s if plan.period_s else 0.0 for load in device_loads(plan)]
 
 
 def longest_computing(plan: Pipeline) -> str:
@@ -165,13 +158,6 @@ def _priced(plan: Pipeline) -> str:
         return "by the paper's equations"
     schedule = plan.schedule
     return f"by resources, up to {counted(schedule.window, 'frame')} inside, busiest {schedule.load_bound_s:.6g} s"
-
-
-def utilisation_line(plan: Pipeline) -> str:
-    """A line with the utilisation of each device."""
-    names = (printable(device.name) for device in plan.cluster.devices)
-    shares = zip(names, utilisation(plan), strict=True)
-    return "utilisation (computing alone): " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
 
 def compared_lines(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> list[str]:

@@ -17,12 +17,12 @@ from downset.reports.document import (
     Column,
     Document,
     Facts,
-    Figure,
     Part,
     Picture,
     Section,
     Steps,
     Table,
+    Value,
     Verdict,
 )
 from downset.reports.gaps import gap_of, gap_text
@@ -147,25 +147,25 @@ def order_document(
     elif evidence.proven:
         head = f"Already optimal (proven): the file's order peaks at {bytes_text(order.peak_bytes)}"
     figures = [
-        Figure("peak of live bytes", order.peak_bytes, bytes_text, known(evidence), key="peak_bytes"),
-        Figure("peak in the file's order", before_bytes, bytes_text, key="before_bytes"),
+        Value("peak of live bytes", order.peak_bytes, bytes_text, known(evidence), key="peak_bytes"),
+        Value("peak in the file's order", before_bytes, bytes_text, key="before_bytes"),
     ]
     if arena is not None:
-        figures.append(Figure("arena", arena.arena_bytes, bytes_text, known(arena.evidence)))
+        figures.append(Value("arena", arena.arena_bytes, bytes_text, known(arena.evidence)))
     return Document(
         printable(graph.name) or "Order",
         f"an order of {counted(len(graph.ops), 'operator')}, memory model {model.name}",
         Verdict("good" if evidence.proven else "plain", head),
         sections,
         tuple(figures),
-        _foot(evidence, Figure("memory model", model.name, key="memory")),
+        _foot(evidence, Value("memory model", model.name, key="memory")),
         {**_evidence_data(evidence), "order": order.steps, **peak_data},
     )
 
 
-def _foot(evidence: Evidence, *others: Figure) -> tuple[Figure, ...]:
-    states = Figure("states", evidence.states, lambda states: f"{states:,}", key="states")
-    return (Figure("method", evidence.method, key="method"), *others, states)
+def _foot(evidence: Evidence, *others: Value) -> tuple[Value, ...]:
+    states = Value("states", evidence.states, lambda states: f"{states:,}", key="states")
+    return (Value("method", evidence.method, key="method"), *others, states)
 
 
 def problem_document(problem: OrderProblem, order: Order) -> Document:
@@ -192,7 +192,7 @@ def plain_order_document(order: Order) -> Document:
     """An order of which nothing else is known."""
     model = f", memory model {order.memory}" if order.memory else ""
     verdict = Verdict("good" if order.evidence.proven else "plain", f"Peak {bytes_text(order.peak_bytes)}")
-    figure = Figure("peak of live bytes", order.peak_bytes, bytes_text, known(order.evidence))
+    figure = Value("peak of live bytes", order.peak_bytes, bytes_text, known(order.evidence))
     return Document(
         "Order",
         f"an order of {counted(len(order.steps), 'operator')}{model}",
@@ -247,13 +247,13 @@ def arena_document(arena: Arena, *, capacity_bytes: int | None = None, title: st
     )
 
 
-def _placed(what: str, evidence: Evidence) -> Iterator[Figure]:
-    yield Figure(what, int(evidence.value), bytes_text, known(evidence), key="arena_bytes")
-    yield Figure("gap", gap_of(evidence.value, evidence.bound), gap_text)
+def _placed(what: str, evidence: Evidence) -> Iterator[Value]:
+    yield Value(what, int(evidence.value), bytes_text, known(evidence), key="arena_bytes")
+    yield Value("gap", gap_of(evidence.value, evidence.bound), gap_text)
 
 
-def _placed_foot(evidence: Evidence, count: int) -> tuple[Figure, ...]:
-    return (Figure("method", evidence.method, key="method"), Figure("records", f"{count:,}"))
+def _placed_foot(evidence: Evidence, count: int) -> tuple[Value, ...]:
+    return (Value("method", evidence.method, key="method"), Value("records", f"{count:,}"))
 
 
 def objects_document(

@@ -14,11 +14,11 @@ from downset.reports.document import (
     Column,
     Document,
     Facts,
-    Figure,
     Picture,
     Section,
     Steps,
     Table,
+    Value,
     Verdict,
     named,
 )
@@ -35,7 +35,7 @@ def stage_plan_document(plan: StagePlan, *, title: str = "Stages") -> Document:
     """A plan alone: the units of each group, or the merged units."""
     verdict = Verdict("plain", f"{_count(plan)}: {format_seconds(plan.evidence.value)}")
     how = "measured, median" if plan.device else "from prices, for no device"
-    figures = (Figure("latency", plan.evidence.value, format_seconds, how),)
+    figures = (Value("latency", plan.evidence.value, format_seconds, how),)
     waits = "with barriers" if plan.barriers else "without barriers"
     sections = (
         Section("Stages", (Picture(lambda: _lanes(plan, (), ())), Facts((waits, *_stage_lines(plan)), TERMINAL))),
@@ -51,9 +51,9 @@ def stage_document(result: StageResult, *, title: str = "Stages", notes: Sequenc
     first = "" if kept else f"{format_seconds(result.candidates[0].percentile(0.5))} → "
     how_bound = "the longest path of units timed alone, or all arithmetic at its best rate"
     figures = (
-        Figure("latency, measured", f"{first}{format_seconds(plan.evidence.value)}", remark=_spread(result)),
-        Figure("bound", result.bound_s, format_seconds, how_bound, key="bound_s", missing="not known"),
-        Figure("stages timed", result.timings_used, key="timings_used"),
+        Value("latency, measured", f"{first}{format_seconds(plan.evidence.value)}", remark=_spread(result)),
+        Value("bound", result.bound_s, format_seconds, how_bound, key="bound_s", missing="not known"),
+        Value("stages timed", result.timings_used, key="timings_used"),
     )
     lanes = Picture(lambda: _lanes(plan, result.unit_s, result.unit_names))
     chosen = frozenset(place for place, one in enumerate(result.candidates) if one.name == plan.evidence.method)
@@ -78,14 +78,14 @@ def run_document(run: StageRun, outputs: Sequence[str]) -> Document:
     """A run of a plan of stages; docs/schemas/run.json has its keys. `outputs`: a line on each output."""
     worst = run.max_relative_error
     finite = worst is None or worst < float("inf")  # JSON has no infinity
-    difference = Figure(
+    difference = Value(
         "largest difference from ONNX Runtime, as a share of the largest value",
         worst if finite else None,
         lambda error: f"{error:.1e}",
         f"allowed: {run.allowed_error}",
         key="max_relative_error",
     )
-    figures = (Figure("runs", len(run.seconds), key="runs"), difference)
+    figures = (Value("runs", len(run.seconds), key="runs"), difference)
     median_s = percentile(run.seconds, 0.5)
     lines = (*outputs, *([run.cast] if run.cast else []))
     verdict = Verdict("good" if run.agrees else "bad", f"{run.device_name}: median {format_seconds(median_s)}")
@@ -108,12 +108,12 @@ def _subtitle(plan: StagePlan) -> str:
     return f"{_count(plan)} on {device}"
 
 
-def _foot(plan: StagePlan) -> tuple[Figure, ...]:
+def _foot(plan: StagePlan) -> tuple[Value, ...]:
     return (
-        Figure("device", plan.device_name),
-        Figure("type", _type_text(plan)),
-        Figure("batch", plan.batch),
-        Figure("versions", plan.versions),
+        Value("device", plan.device_name),
+        Value("type", _type_text(plan)),
+        Value("batch", plan.batch),
+        Value("versions", plan.versions),
     )
 
 
@@ -132,15 +132,9 @@ def _stage_lines(plan: StagePlan) -> list[str]:
 
 _PEERS = (
     Column("runtime", itemgetter(0), key="name", left=True),
-    *(
-        Column(
-            f"p{share}",
-            lambda item, share=share: percentile(item[1], share / 100),  # type: ignore[misc]
-            format_seconds,
-            key=f"p{share}_s",
-        )
-        for share in (10, 50, 90)
-    ),
+    Column("p10", lambda item: percentile(item[1], 0.1), format_seconds, key="p10_s"),
+    Column("p50", lambda item: percentile(item[1], 0.5), format_seconds, key="p50_s"),
+    Column("p90", lambda item: percentile(item[1], 0.9), format_seconds, key="p90_s"),
 )
 
 
@@ -196,16 +190,14 @@ def _spread(result: StageResult) -> str:
 def _candidate_columns(result: StageResult) -> tuple[Column, ...]:
     base_s = result.candidates[0].percentile(0.5)
 
-    def time(share: float) -> Column:
-        title = f"p{round(100 * share)}"
-        return Column(title, lambda one: one.percentile(share), format_seconds, key=f"{title}_s")
-
     def speed_up(candidate: StageCandidate) -> str:
         return f"{base_s / candidate.percentile(0.5):.2f}x"
 
     return (
         Column("candidate", "name", key="name", left=True),
-        *map(time, (0.1, 0.5, 0.9)),
+        Column("p10", lambda one: one.percentile(0.1), format_seconds, key="p10_s"),
+        Column("p50", lambda one: one.percentile(0.5), format_seconds, key="p50_s"),
+        Column("p90", lambda one: one.percentile(0.9), format_seconds, key="p90_s"),
         Column("speed-up", speed_up),
         Column("stages", lambda one: len(one.stages), key="stages"),
         Column("live bytes (analytic)", "live_bytes", format_bytes, key="live_bytes"),

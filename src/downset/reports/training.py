@@ -11,7 +11,7 @@ from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import ABSENT, Op
 from downset.memory.models import MemoryModel
 from downset.reports.arena_view import ArenaView, Operator
-from downset.reports.document import Column, Document, Figure, Picture, Section, Steps, Table, Verdict, columns
+from downset.reports.document import Column, Document, Picture, Section, Steps, Table, Value, Verdict, columns
 from downset.reports.next_steps import order_next_steps, ranked
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.trade_figure import trade_figure
@@ -56,10 +56,10 @@ def compiled_document(report: OrderReport) -> Document:
         Section("What could be done next", (Steps(tuple(_after_order(report))),)),
     )
     figures = (
-        Figure("peak, the best of Inductor's orders", before, bytes_text),
-        Figure("peak of live bytes", after, bytes_text, f"{(after - before) / max(before, 1):+.1%}, {known(evidence)}"),
-        Figure("peak before Inductor's own reordering", report.given_bytes, bytes_text),
-        Figure("planned in", evidence.seconds, format_seconds, f"{evidence.states:,} states"),
+        Value("peak, the best of Inductor's orders", before, bytes_text),
+        Value("peak of live bytes", after, bytes_text, f"{(after - before) / max(before, 1):+.1%}, {known(evidence)}"),
+        Value("peak before Inductor's own reordering", report.given_bytes, bytes_text),
+        Value("planned in", evidence.seconds, format_seconds, f"{evidence.states:,} states"),
     )
     note = "Bytes are Inductor's estimate. They do not count parameters, the state of an optimiser, or what a "
     note += "fused kernel keeps in registers."
@@ -73,7 +73,7 @@ def compiled_document(report: OrderReport) -> Document:
         Verdict(state, headline, note),
         sections,
         figures,
-        (Figure("runs in", "our order" if report.chosen else "Inductor's order"),),
+        (Value("runs in", "our order" if report.chosen else "Inductor's order"),),
     )
 
 
@@ -84,15 +84,15 @@ def recompute_document(report: RecomputeReport) -> Document:
     headline += "" if within else f": above the {bytes_text(report.limit_bytes)} that were asked for"
     count = counted(len(report.operators), "operator")
     figures = [
-        Figure("peak if nothing runs again (estimate)", report.none_bytes, bytes_text),
-        Figure("peak (estimate)", report.peak_bytes, bytes_text, f"asked for {bytes_text(report.limit_bytes)}"),
-        Figure("runs again", report.cost_s, format_seconds, f"{count}; analytic"),
-        Figure("choices tried", report.tried, lambda tried: f"{tried:,}", format_seconds(report.seconds)),
+        Value("peak if nothing runs again (estimate)", report.none_bytes, bytes_text),
+        Value("peak (estimate)", report.peak_bytes, bytes_text, f"asked for {bytes_text(report.limit_bytes)}"),
+        Value("runs again", report.cost_s, format_seconds, f"{count}; analytic"),
+        Value("choices tried", report.tried, lambda tried: f"{tried:,}", format_seconds(report.seconds)),
     ]
     points = [(*point, "") for point in report.front]
     if report.pytorch is not None:
         cost_s, peak_bytes = report.pytorch
-        figures.append(Figure("PyTorch's own choice", peak_bytes, bytes_text, format_seconds(cost_s)))
+        figures.append(Value("PyTorch's own choice", peak_bytes, bytes_text, format_seconds(cost_s)))
         points.append((*report.pytorch, "PyTorch's own choice"))
     table = Table(
         (
@@ -136,7 +136,7 @@ def recomputation_document(recomputation: Recomputation, *, memory: MemoryModel 
     )
     evidence = recomputation.evidence
     proven = "proven least" if evidence.proven else f"bound {_cost_text(evidence.bound)}"
-    figures = (*document.figures, Figure("cost of what runs twice", recomputation.cost, _cost_text, proven))
+    figures = (*document.figures, Value("cost of what runs twice", recomputation.cost, _cost_text, proven))
     twice = counted(len(recomputation.recomputed), "operator")
     headline = f"Peak {bytes_text(recomputation.order.peak_bytes)} with {twice} run twice"
     verdict = Verdict("good" if evidence.proven else "plain", headline)

@@ -11,7 +11,7 @@ from typing import Any
 from downset import __version__
 from downset.extras import optional_library
 from downset.reports.charts import STYLE, chart_svg
-from downset.reports.document import ChartGroup, Code, Document, Facts, Figure, Part, Picture, Steps, Table
+from downset.reports.document import ChartGroup, Code, Document, Facts, Part, Picture, Steps, Table, Value
 from downset.text import printable
 
 __all__ = ["check_renderable", "embedded", "render"]
@@ -79,14 +79,16 @@ def _lines(text: str) -> str:
 
 
 def _has_content(part: Part) -> bool:
-    return "page" in part.on and not (isinstance(part, Table) and not part.rows)
+    if isinstance(part, Table):
+        return "page" in part.on and len(part.rows) > 0
+    return "page" in part.on and part != Facts(())
 
 
 def _drawn(part: Part) -> Part | ChartGroup:
     return part.draw() if isinstance(part, Picture) else part
 
 
-def _with_text(figures: Sequence[Figure]) -> list[Figure]:
+def _with_text(figures: Sequence[Value]) -> list[Value]:
     return [figure for figure in figures if "page" in figure.on and figure.text]
 
 
