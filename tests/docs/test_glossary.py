@@ -30,7 +30,6 @@ NAMED = {
     "runtime memory": "runtime memory",
     "on chip, bytes": "off-chip traffic",
     "live": "live bytes",
-    "live (analytic)": "live bytes",
     "live bytes (analytic)": "live bytes",
     "lower bound": "bound",
     "runs after": "order",

@@ -107,7 +107,7 @@ def simulation_document(
     devices was made."""
     frames = f"{simulation.completed} of {simulation.frames} frames"
     state: Literal["good", "bad", "plain"] = "plain"
-    headline = f"{frames} simulated: "
+    headline = f"simulated: {frames}, "
     headline += _TOO_FEW if simulation.period_s is None else f"a frame every {format_seconds(simulation.period_s)}"
     if not simulation.completed:
         state, headline = "bad", f"none of {simulation.frames} frames was completed"

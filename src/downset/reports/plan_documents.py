@@ -57,8 +57,10 @@ def bytes_text(nbytes: float) -> str:
 
 
 def known(evidence: Evidence) -> str:
-    """How good a number of bytes is known to be: "proven least", or its bound and the limit that ended the search."""
-    return "proven least" if evidence.proven else f"bound {bytes_text(evidence.bound)}{evidence.stopped()}"
+    """How good a number of bytes is known to be, and by which method: "proven least", or its bound and the limit that
+    ended the search."""
+    claim = "proven least" if evidence.proven else f"bound {bytes_text(evidence.bound)}{evidence.stopped()}"
+    return f"{claim}, by {evidence.method}"
 
 
 def _evidence_data(evidence: Evidence) -> dict[str, Any]:
