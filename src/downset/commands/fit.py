@@ -35,6 +35,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading
+from downset.commands.wording import worded
 from downset.results.fit import Fit
 from downset.text import printable
 
@@ -223,7 +224,7 @@ def fit(
         program = (result.session_path or None, "a Python program that opens it")
         model_file = (result.output_path, result.shipped)
         written = [] if quiet else written_lines(pictures, model_file, program, *firmware)
-        print_document(console(), document, written=written)
+        print_document(console(), worded(document), written=written)
     for note in result.notes:
         _print_note(talk, note)
     if unmade is not None:
@@ -231,7 +232,7 @@ def fit(
 
 
 def _print_note(talk: Any, note: str) -> None:
-    talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
+    talk.print(f"note: {printable(worded(note))}", style="dim", markup=False, soft_wrap=True)
 
 
 _SOURCES = (".cc", ".cpp", ".cxx")

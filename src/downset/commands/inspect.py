@@ -14,6 +14,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.waiting import reading
+from downset.commands.wording import worded
 from downset.process.limits import PARSING_S
 from downset.text import counted
 
@@ -47,4 +48,4 @@ def inspect(
     if as_json:
         print_json("inspect", json_of(document))
     else:
-        print_document(console(), document)
+        print_document(console(), worded(document))

@@ -26,6 +26,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading
+from downset.commands.wording import worded
 from downset.text import counted
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def order(
     if as_json:
         print_json("order", json_of(document))
         return
-    print_document(console(), document, written=written_lines(pictures))
+    print_document(console(), worded(document), written=written_lines(pictures))
 
 
 def _write_trace(graph: Graph, plan: Order, path: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from downset.commands.wording import worded
 from downset.reports.document import PAGE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def write_page(path: str | None, document: Document, *, source: str | Path, pack
         foot.append(Value("by default", " ".join(_defaults())))
     if "versions" not in titles:
         foot.append(versions_value(versions_of(*packages)))
-    write_picture(path, render(replace(document, foot=tuple(foot))), source=source)
+    write_picture(path, render(worded(replace(document, foot=tuple(foot)))), source=source)
 
 
 def _defaults() -> list[str]:

@@ -13,6 +13,7 @@ from downset.commands.inputs import shapes_at_batch, stages_of
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
 from downset.commands.pictures import written_lines
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
@@ -99,7 +100,7 @@ def run(
         _write_outputs(outputs, outcome.outputs)
     document = run_document(outcome, [f"{name}: {_summary(value)}" for name, value in outcome.outputs.items()])
     if not as_json:
-        print_document(console(), document, written=written_lines({}, (outputs, "the outputs")))
+        print_document(console(), worded(document), written=written_lines({}, (outputs, "the outputs")))
     if not outcome.agrees:
         raise OutputsDiffer(
             f"outputs differ from ONNX Runtime's by {outcome.max_relative_error:.2g} of the largest value; allowed: "

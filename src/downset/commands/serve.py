@@ -29,6 +29,7 @@ from downset.commands.pictures import (
     write_timelines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.errors import DownsetError, UsageError
 from downset.process.command import Stopped, stopping_in_order
 from downset.text import counted, format_seconds
@@ -163,7 +164,7 @@ def serve(
     if as_json:
         print_json("serve", json_of(document) | {"files": written.paths})
     else:
-        print_document(console(), document, written=written.lines)
+        print_document(console(), worded(document), written=written.lines)
 
 
 def _drawn(

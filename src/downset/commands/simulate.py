@@ -24,6 +24,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
 
@@ -137,10 +138,10 @@ def simulate(
         print_json("simulate", json_of(document) | replan)
         return
     written = written_lines(pictures, (output, "a plan of a pipeline, without the dead devices"))
-    print_document(console(), document, written=written)
+    print_document(console(), worded(document), written=written)
     if anew is not None and without_dead is not None:
         console().print(f"planned again by {anew.evidence.method} without the dead devices:")
-        print_document(console(), without_dead)
+        print_document(console(), worded(without_dead))
 
 
 class _Observed:

@@ -30,6 +30,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     pass
@@ -152,9 +153,9 @@ def split(
     else:
         shards = (options["export_dir"], "a folder of shards, one for each device")
         written = [] if quiet else written_lines(pictures, (output, "a plan of a pipeline"), shards)
-        print_document(console(), document, written=written)
+        print_document(console(), worded(document), written=written)
     if plan.note:
-        console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+        console(stderr=True, quiet=quiet).print(f"note: {worded(plan.note)}", markup=False, soft_wrap=True)
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:

@@ -29,6 +29,7 @@ from downset.commands.pictures import (
     written_lines,
 )
 from downset.commands.waiting import counting, reading, waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -182,7 +183,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
             streams = (None if why_not else streams_path, "streams for ONNX Runtime")
             written += written_lines(pictures, (output, "a plan of stages"), streams)
             written += [f"not written: {streams_path} ({why_not})"] if why_not else []
-        print_document(console(), document, written=written)
+        print_document(console(), worded(document), written=written)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 

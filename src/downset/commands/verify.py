@@ -18,6 +18,8 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.waiting import waiting
+from downset.commands.wording import worded
+from downset.messages import Message
 
 if TYPE_CHECKING:
     from downset.runtimes.compare import RuntimeName
@@ -94,7 +96,7 @@ def verify(
         )
     verdict = comparison.verdict(tolerance)
     if verdict == "differ":
-        why = f" ({comparison.reason})" if comparison.proof is not None and comparison.reason else ""
+        why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
             f"{first} and {second} differ{where}: {difference(comparison)}{why}",
@@ -108,4 +110,4 @@ def verify(
     if as_json:
         print_json("verify", json_of(comparison_document(comparison)))
     else:
-        print_document(console(), comparison_document(comparison))
+        print_document(console(), worded(comparison_document(comparison)))

@@ -52,7 +52,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         if Path(original).suffix.lower() == ".onnx":
             sized = with_shapes(sized, original, shapes)
     except LoadError as error:
-        return Proof(False, placed=placed, reason=str(error))
+        return Proof(False, placed=placed, reason=error.message)
     unproven, exact = check_parts(sized, second.network, parts)
     return Proof(unproven is None, exact, rewrites=len(parts), placed=placed, reason=unproven or "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from downset.memory.records import align_up
+from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
@@ -118,9 +119,11 @@ def fits_line(result: Fit, ram: RamVerdict) -> str:
 
 def overlap_line(kernels: str) -> str:
     """A sentence that names the kernels for which offsets are planned."""
-    return (
-        f"Results overlap inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
-        "these kernels only, and other kernels give wrong results without a message."
+    return Message(
+        f"Results overlap inputs as the {kernels} kernels allow (",
+        Setting("kernels"),
+        "): the file is right in TFLite Micro with these kernels only, and other kernels give wrong results without a "
+        "message.",
     )
 
 
@@ -184,7 +187,8 @@ def how_to_run(result: Fit) -> str:
             "// tensors only: TFLite Micro's scratch and tail are not known here (see the note)"
         )
     if result.session is not None and result.session.arena and not result.session_path:
-        return f"open it by: {_options(result.session)} (--session out.py writes the program)"
+        program = Setting("session", "out.py")
+        return Message(f"open it by: {_options(result.session)} (", program, " writes the program)")
     return ""
 
 

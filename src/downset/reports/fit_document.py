@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from downset.messages import Message, Setting, joined
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.comparisons import comparison_data, proof_line
 from downset.reports.document import (
@@ -137,14 +138,14 @@ def _subtitle(fit: Fit) -> str:
 
 def _verdict(fit: Fit) -> Verdict:
     ram, gain = fit.ram, gain_line(fit)
-    lines = [] if fit.outputs.proven else [proof_line(fit.outputs)]
+    lines: list[str] = [] if fit.outputs.proven else [proof_line(fit.outputs)]
     if fit.not_measured:
-        lines.append(f"Not measured: {fit.not_measured}; the figures are the plan's alone")
+        lines.append(Message("Not measured: ", fit.not_measured, "; the figures are the plan's alone"))
     if ram is None:
         good = fit.arena.after < fit.arena.before or fit.arena.proven
-        return Verdict("good" if good else "plain", gain, "\n".join(lines))
+        return Verdict("good" if good else "plain", gain, joined("\n", lines))
     if ram.state == "fits":
-        return Verdict("good", fits_line(fit, ram), "\n".join([*lines, gain]))
+        return Verdict("good", fits_line(fit, ram), joined("\n", [*lines, gain]))
     limit = f"{format_bytes(ram.limit_bytes)} B"
     if ram.state == "does not fit":
         least = f"{_least(ram, rewritten=bool(fit.rewrites))} at least {format_bytes(ram.least_bytes)} B"
@@ -275,7 +276,7 @@ def _moved(views: list[ArenaView]) -> str:
 
 def _notes(fit: Fit) -> tuple[str, ...]:
     """The notes, but not why nothing was measured, which the verdict says."""
-    return tuple(f"note: {note}" for note in fit.notes if not fit.not_measured or fit.not_measured not in note)
+    return tuple(Message("note: ", note) for note in fit.notes if not fit.not_measured or fit.not_measured not in note)
 
 
 def _traffic(fit: Fit) -> Table:
@@ -295,17 +296,23 @@ def _traffic(fit: Fit) -> Table:
 
 
 def _run(fit: Fit) -> tuple[Part, ...]:
+    written: list[str]
     if fit.output_path:
         written = [f"written: {fit.output_path} ({fit.shipped})"]
     elif fit.ram is not None and fit.ram.state != "fits":
         written = [
             "No file was written, as none is known to fit.",
-            "Without --ram the file of least memory is written in which every operator is computed whole.",
+            Message(
+                "Without ",
+                Setting("ram_bytes"),
+                " the file of least memory is written in which every operator is computed whole.",
+            ),
         ]
         if fit.shipped.startswith("strips"):
-            written.append("The least found is in strips of rows: --max-recompute 100%, without --ram, asks for that.")
+            asks = (Setting("max_recompute", 1.0), ", without ", Setting("ram_bytes"), ", asks for that.")
+            written.append(Message("The least found is in strips of rows: ", *asks))
     else:
-        written = ["No file was written: give -o to write it."]
+        written = [Message("No file was written: give ", Setting("output"), " to write it.")]
     if fit.session_path:
         written.append(f"{fit.session_path} opens it by the settings that were measured")
     text = how_to_run(fit)
@@ -326,7 +333,7 @@ def _foot(fit: Fit) -> tuple[Value, ...]:
         Value("work limit", fit.work_limit, lambda work: f"{work:,}"),
         Value("seed", str(fit.seed or "")),
         Value("session", fit.session, settings_text, key="session"),
-        Value("command", fit.command),
+        Value("command", None if fit.command is None else Message(fit.command)),
         versions_value(fit.versions, key="versions"),
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from downset.messages import Message
 from downset.reports.document import (
     EVERYWHERE,
     JSON_ONLY,
@@ -75,7 +76,9 @@ def split_document(
         *_pictures(plan, [], []),
         Section("Stages", (_stages(plan, EVERYWHERE, key="stages"),)),
         Section("Devices", (_devices(plan, EVERYWHERE, key="devices"),)),
-        Section("In words", (Facts(tuple(words)), *([Facts((f"note: {plan.note}",), PAGE)] if plan.note else []))),
+        Section(
+            "In words", (Facts(tuple(words)), *([Facts((Message("note: ", plan.note),), PAGE)] if plan.note else []))
+        ),
         _next(pipeline_next_steps(plan, upgraded, others)),
     )
     data = {

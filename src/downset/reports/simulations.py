@@ -26,5 +26,5 @@ def simulation_lines(simulation: Simulation, plan: Pipeline) -> list[str]:
             f"grow; {simulation.last_waiting} frames waited when the last one arrived"
         )
     if simulation.stalled_at_s is None and 0 < simulation.completed < 3 * simulation.window:
-        lines.append(f"few frames: the pipeline fills and drains in {simulation.window} each; give --frames more")
+        lines.append(f"few frames: the pipeline fills and drains in {simulation.window} each; give more frames")
     return lines

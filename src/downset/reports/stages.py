@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Literal
 
 from downset.graph.float_types import OWN
+from downset.messages import Message
 from downset.reports.document import (
     PAGE,
     TERMINAL,
@@ -66,7 +67,7 @@ def stage_document(result: StageResult, *, title: str = "Stages", notes: Sequenc
         Section("Candidates", (table, Picture(lambda: _candidates(result)))),
         Section("Other runtimes", (peers, *_facts(peer_lines(result.peer_s)))),
         Section("What could be done next", (Steps(tuple(stage_next_steps(result))),)),
-        Section("In words", _facts([f"note: {note}" for note in result.notes], page=True)),
+        Section("In words", _facts([Message("note: ", note) for note in result.notes], page=True)),
     )
     data = named(plan, "versions", "dtype", "batch") | {"device": plan.device_name, "chosen": plan.evidence.method}
     data |= named(result, "asked", "speedup", "why") | {"notes": [*result.notes, *notes]}

@@ -10,6 +10,7 @@ from typing import Literal
 from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import ABSENT, Op
 from downset.memory.models import MemoryModel
+from downset.messages import Message, Setting
 from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.document import Column, Document, Picture, Section, Steps, Table, Value, Verdict, columns
 from downset.reports.next_steps import order_next_steps, ranked
@@ -166,7 +167,7 @@ def _twice_table(recomputation: Recomputation) -> Table:
 
 def _after_order(report: OrderReport) -> list[NextStep]:
     """More search where the order is not proven, and recomputation in graphs that have a backward pass."""
-    steps = order_next_steps(report.order, longer="a larger work_limit")
+    steps = order_next_steps(report.order, longer=Message("a larger ", Setting("work_limit")))
     if report.graph.endswith(("(training step)", "(backward)")):
         steps.append(
             NextStep(
