@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +55,7 @@ from downset.reports.json_forms.fit import fit_json
 from downset.reports.next_steps import next_steps, step_lines
 from downset.results.fit import Fit, FrontRow
 from downset.results.sessions import SessionTaken
-from downset.text import format_bytes, printable
+from downset.text import format_bytes, format_seconds, printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
@@ -215,8 +218,15 @@ def fit(
             _print_note(talk, line)
 
     with reading(talk, model, limit_s=time_limit) as progress:
+        runs_s = [0.0]
+
+        def takes_longer(seconds: float) -> None:
+            runs_s.append(seconds)
+            progress.takes_longer(seconds)
+
+        searching = partial(_interruptible, lambda: runs_s[-1])
         try:
-            result = fit_model(options, Listener(progress, notice, progress.takes_longer))
+            result = fit_model(options, Listener(progress, notice, takes_longer, searching))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
@@ -241,6 +251,32 @@ def fit(
         _print_note(talk, note)
     if unmade is not None:
         raise unmade
+
+
+@contextmanager
+def _interruptible(runs_s: Callable[[], float]) -> Iterator[None]:
+    """A context in which the first Ctrl-C ends all searches, and says what follows. `runs_s`: the seconds that all runs
+    in the runtime take, about."""
+    from downset.budget import INTERRUPTED
+    from downset.native import compiled
+    from downset.process.command import answering_interrupt
+
+    def end_searches() -> None:
+        INTERRUPTED.set()
+        compiled.interrupt(True)
+        print(
+            "downset: the search ends; what it found is run, proven and written, which takes about "
+            f"{format_seconds(runs_s())}; Ctrl-C again stops at once",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    try:
+        with answering_interrupt(end_searches):
+            yield
+    finally:
+        INTERRUPTED.clear()
+        compiled.interrupt(False)
 
 
 def _print_note(talk: Any, note: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from downset.budget import INTERRUPTED
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.choosing import Candidates, Choice
@@ -65,6 +66,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         versions=versions_of_target(job.target.name),
         command=fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite"),
         seed=options.seed,
+        interrupted=INTERRUPTED.is_set(),
     )
 
 

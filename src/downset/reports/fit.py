@@ -65,8 +65,11 @@ def ratio_text(latency: Latency) -> str:
 
 
 def stopped_by(result: Fit) -> StoppedBy:
-    """The limit that ended the search early; "" if none did, or if the shipped candidate is proven nevertheless."""
+    """What ended the search early: the user, or a limit if the shipped candidate is not proven nevertheless; "" if
+    nothing did."""
     joint = result.together
+    if result.interrupted:
+        return "interrupt"
     return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by
 
 
@@ -111,7 +114,10 @@ def fit_lines(result: Fit, *, files: bool = True) -> list[str]:
     it, and, unless `files` is false, the file that was written."""
     lines = [*verdict_lines(result), gain_line(result)]
     if limit := stopped_by(result):
-        lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
+        ended = (
+            "interrupted; with more time" if limit == "interrupt" else f"stopped by the {limit} limit; with more of it"
+        )
+        lines.append(f"The search was {ended} a better plan may come.")
     lines += peak_lines(result)
     for rewrite in result.rewrites:
         named = rewrite.short_name or operator_name(rewrite.name)

@@ -21,8 +21,8 @@ __all__ = [
     "Together",
 ]
 
-StoppedBy = Literal["", "time", "work", "memory"]
-"""The limit that ended a search early: time, work (search states) or memory; "" if none did."""
+StoppedBy = Literal["", "time", "work", "memory", "interrupt"]
+"""What ended a search early: the limit of time, work (search states) or memory, or the user; "" if nothing did."""
 
 
 @dataclass(frozen=True, slots=True)
