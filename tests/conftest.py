@@ -24,6 +24,9 @@ if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which(
     os.environ.setdefault("CXX", compiler)  # PyTorch's compiler looks for g++ alone
 if not shutil.which("openssl"):  # with which PyTorch's compiler names the headers that it compiles once
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+os.environ.setdefault(
+    "TORCHINDUCTOR_VEC_ISA_OK", "1"
+)  # else each process builds a program for each set of instructions
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:  # as in the background of a shell; what tests start answers them
         signal.signal(number, lambda *_: None)

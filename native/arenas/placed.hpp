@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,7 @@ class PlacedList {
 public:
     using Ranked = std::vector<std::pair<std::int32_t, std::int32_t>>;
 
-    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
+    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end, std::int32_t record) {
         // The block to go into: the last one that begins at or below `begin`.
         auto index = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
         if (index > 0) --index;
@@ -40,15 +41,47 @@ public:
         make_room(into.high);
         make_room(into.begin);
         make_room(into.end);
+        make_room(into.record);
         into.low[place] = low;
         into.high[place] = high;
         into.begin[place] = begin;
         into.end[place] = end;
+        into.record[place] = record;
         firsts_[index] = into.begin[0];
         if (++into.size == most) split(index);
     }
 
-    // Calls visit(begin, end) for what overlaps any of the pieces, by ascending offset, until it returns true.
+    // Takes out one piece of a record that begins at this offset.
+    void erase(std::int32_t low, Offset begin, std::int32_t record) {
+        auto index = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
+        for (;;) {  // from the last block that begins at or below `begin`
+            Block& block = *blocks_[--index];
+            int place = 0;
+            while (place < block.size &&
+                   !(block.record[place] == record && block.low[place] == low && block.begin[place] == begin))
+                ++place;
+            if (place == block.size) continue;
+            const auto close_up = [&](auto& list) {
+                std::move(list.begin() + place + 1, list.begin() + block.size, list.begin() + place);
+            };
+            close_up(block.low);
+            close_up(block.high);
+            close_up(block.begin);
+            close_up(block.end);
+            close_up(block.record);
+            --block.size;
+            block.low[block.size] = block.high[block.size] = 0;
+            if (block.size > 0) {
+                firsts_[index] = block.begin[0];
+            } else {
+                blocks_.erase(blocks_.begin() + index);
+                firsts_.erase(firsts_.begin() + index);
+            }
+            return;
+        }
+    }
+
+    // Calls visit(begin, end, record) for what overlaps any of the pieces, by ascending offset, until it returns true.
     template <class Visit>
     void overlapping(const Ranked& pieces, Visit visit) const {
         std::array<std::uint8_t, most> together;
@@ -71,7 +104,7 @@ public:
                     bits |= (bytes * 0x0102040810204080ULL >> 56) << (8 * eight);
                 }
                 if (FixedBits<1>({bits}).any(
-                        [&](int i) { return visit(block->begin[first + i], block->end[first + i]); }))
+                        [&](int i) { return visit(block->begin[first + i], block->end[first + i], block->record[first + i]); }))
                     return;
             }
         }
@@ -80,7 +113,7 @@ public:
 private:
     static constexpr int most = 256;
     struct Block {
-        std::array<std::int32_t, most> low{}, high{};
+        std::array<std::int32_t, most> low{}, high{}, record{};
         std::array<Offset, most> begin{}, end{};
         int size = 0;
     };
@@ -99,6 +132,7 @@ private:
         move_half(left.high, right->high);
         move_half(left.begin, right->begin);
         move_half(left.end, right->end);
+        move_half(left.record, right->record);
         left.size = half;
         right->size = most - half;
         firsts_.insert(firsts_.begin() + index + 1, right->begin[0]);
@@ -106,7 +140,8 @@ private:
     }
 };
 
-// One list for each stretch of steps, with all that lives in it, so that short lifetimes do not meet what is far away.
+// One list for each stretch of steps, with all that lives in it, so that short lifetimes do not meet what is far away;
+// and one of everything, for lifetimes over many stretches, where to sort what is met costs more than to walk it all.
 // A stretch is twice the mean lifetime: on average a record is in one and a half lists.
 class PlacedByTime {
 public:
@@ -114,6 +149,8 @@ public:
 
     // Of so many steps, in stretches of so many.
     PlacedByTime(std::int32_t steps, std::int32_t width) : width_(width), lists_(steps / width + 1) {}
+    PlacedByTime(const Ranks& rank, const std::vector<Pieces>& active)
+        : PlacedByTime(rank.count(), width_for(rank, active)) {}
 
     static std::int32_t width_for(const Ranks& rank, const std::vector<Pieces>& active) {
         std::int64_t total = 0, count = 0;
@@ -128,31 +165,43 @@ public:
         return static_cast<std::int32_t>(rank.count() / (stretches < 8 ? 1 : stretches) + 1);
     }
 
-    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
-        for (auto bucket = low / width_; bucket <= (high - 1) / width_; ++bucket)
-            lists_[bucket].insert(low, high, begin, end);
+    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end, std::int32_t record) {
+        all_.insert(low, high, begin, end, record);
+        if (lists_.size() > 1)
+            for (auto stretch = low / width_; stretch <= (high - 1) / width_; ++stretch)
+                lists_[stretch].insert(low, high, begin, end, record);
+    }
+    void erase(std::int32_t low, std::int32_t high, Offset begin, std::int32_t record) {
+        all_.erase(low, begin, record);
+        if (lists_.size() > 1)
+            for (auto stretch = low / width_; stretch <= (high - 1) / width_; ++stretch)
+                lists_[stretch].erase(low, begin, record);
     }
 
-    // As PlacedList's; what lies in several stretches may be visited several times in a row.
+    // As PlacedList's; what lies in two stretches, or has several pieces, may be visited several times.
     template <class Visit>
     void overlapping(const Ranked& pieces, Visit visit) {
         const auto first = pieces.front().first / width_, last = (pieces.back().second - 1) / width_;
+        if (lists_.size() == 1 || (last - first) * kMany > static_cast<std::int64_t>(lists_.size()))
+            return all_.overlapping(pieces, visit);
         if (first == last) return lists_[first].overlapping(pieces, visit);
         met_.clear();
-        for (auto bucket = first; bucket <= last; ++bucket)
-            lists_[bucket].overlapping(pieces, [&](Offset begin, Offset end) {
-                met_.emplace_back(begin, end);
+        for (auto stretch = first; stretch <= last; ++stretch)
+            lists_[stretch].overlapping(pieces, [&](Offset begin, Offset end, std::int32_t record) {
+                met_.push_back({begin, end, record});
                 return false;
             });
         std::sort(met_.begin(), met_.end());
-        for (auto [begin, end] : met_)
-            if (visit(begin, end)) return;
+        for (const auto& [begin, end, record] : met_)
+            if (visit(begin, end, record)) return;
     }
 
 private:
+    static constexpr int kMany = 32;  // of so many stretches, more than one is many
     std::int32_t width_;
+    PlacedList all_;
     std::vector<PlacedList> lists_;
-    std::vector<std::pair<Offset, Offset>> met_;
+    std::vector<std::tuple<Offset, Offset, std::int32_t>> met_;
 };
 
 }  // namespace downset

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace downset {
 inline Offset gap_for(PlacedByTime& placed, const PlacedList::Ranked& pieces, Offset nbytes, Offset alignment,
                       bool lowest) {
     Offset best = -1, best_room = 0, cursor = 0;
-    placed.overlapping(pieces, [&](Offset begin, Offset end) {
+    placed.overlapping(pieces, [&](Offset begin, Offset end, std::int32_t) {
         if (begin - cursor >= nbytes) {  // seldom: the branch is nearly free
             const Offset offset = round_up(cursor, alignment), room = begin - offset;
             if (room >= nbytes && (best < 0 || room < best_room)) {
@@ -43,10 +44,10 @@ inline std::vector<Offset> place_in_order(const Records& records, const std::vec
     require_indices("sequence", sequence, records.nbytes.size());
     std::vector<Offset> offsets = records.pinned;
     const Ranks rank(records.active);
-    PlacedByTime placed(rank.count(), PlacedByTime::width_for(rank, records.active));
+    PlacedByTime placed(rank, records.active);
     const auto put = [&](int record, const PlacedList::Ranked& pieces) {
         for (auto [low, high] : pieces)
-            placed.insert(low, high, offsets[record], offsets[record] + records.nbytes[record]);
+            placed.insert(low, high, offsets[record], offsets[record] + records.nbytes[record], record);
     };
     for (int i = 0; i < records.count(); ++i)
         if (offsets[i] >= 0) put(i, ranked(rank, records.active[i]));

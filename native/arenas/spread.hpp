@@ -59,7 +59,7 @@ inline std::pair<std::vector<int>, std::vector<Offset>> spread(const Records& re
         arena_of[record] = chosen;
         offsets[record] = chosen_at;
         if (capacities.empty()) heights[chosen] = std::max(heights[chosen], chosen_at + size);
-        for (auto [low, high] : pieces) arenas[chosen].insert(low, high, chosen_at, chosen_at + size);
+        for (auto [low, high] : pieces) arenas[chosen].insert(low, high, chosen_at, chosen_at + size, record);
     }
     return {arena_of, offsets};
 }

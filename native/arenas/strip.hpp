@@ -26,9 +26,11 @@ public:
                   [&](int a, int b) { return std::pair(lifetimes[a].first, a) < std::pair(lifetimes[b].first, b); });
         while (leaves_ < by_start_.size()) leaves_ *= 2;
         longest_.assign(2 * leaves_, 0);
+        earliest_.assign(2 * leaves_, 0);
         first_stop_.assign(2 * leaves_, std::numeric_limits<std::int64_t>::max());
         for (std::size_t i = 0; i < by_start_.size(); ++i) {
             longest_[leaves_ + i] = length(by_start_[i]);
+            earliest_[leaves_ + i] = by_start_[i];
             first_stop_[leaves_ + i] = lifetimes[by_start_[i]].second;
         }
         for (std::size_t node = leaves_ - 1; node > 0; --node) pull(node);
@@ -57,18 +59,25 @@ private:
     std::vector<int> by_start_;
     std::size_t leaves_ = 1, at_ = 0;
     std::vector<std::int64_t> longest_, first_stop_;
+    std::vector<int> earliest_;  // among the longest
     int best_ = -1;
 
     std::int64_t length(int record) const { return lifetimes_[record].second - lifetimes_[record].first; }
     void pull(std::size_t node) {
-        longest_[node] = std::max(longest_[2 * node], longest_[2 * node + 1]);
+        const auto left = longest_[2 * node], right = longest_[2 * node + 1];
+        longest_[node] = std::max(left, right);
+        earliest_[node] = left == right  ? std::min(earliest_[2 * node], earliest_[2 * node + 1])
+                          : left > right ? earliest_[2 * node]
+                                         : earliest_[2 * node + 1];
         first_stop_[node] = std::min(first_stop_[2 * node], first_stop_[2 * node + 1]);
     }
-    // Branches that hold nothing longer, or nothing that stops in time, are not entered.
+    // Branches that hold nothing longer, or as long and earlier, or nothing that stops in time, are not entered.
     void search(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to,
                 std::int64_t until) {
         if (high <= from || to <= low || first_stop_[node] > until || longest_[node] == 0) return;
-        if (best_ >= 0 && longest_[node] < length(best_)) return;
+        if (best_ >= 0 && (longest_[node] < length(best_) ||
+                           (longest_[node] == length(best_) && earliest_[node] > best_)))
+            return;
         if (node >= leaves_) {
             const int record = by_start_[low];
             if (best_ < 0 || length(record) > length(best_) || record < best_) {
@@ -78,8 +87,10 @@ private:
             return;
         }
         const auto middle = (low + high) / 2;
+        const bool right_first = longest_[2 * node] < longest_[2 * node + 1];
+        if (right_first) search(2 * node + 1, middle, high, from, to, until);
         search(2 * node, low, middle, from, to, until);
-        search(2 * node + 1, middle, high, from, to, until);
+        if (!right_first) search(2 * node + 1, middle, high, from, to, until);
     }
 };
 

@@ -1,4 +1,4 @@
-"""What a search may spend: seconds, states, and a seed for its random choices.
+"""The budget of a search: seconds, states, and a seed for its random choices.
 
 A `Budget` is data. Who plans starts its `Clock` and passes it to everything that searches. The time of a clock is real;
 under a limit of states it is the number of states that the searches have counted, so that the load of the machine does
@@ -184,7 +184,7 @@ class Clock:
         return self.left_s(), min(most, self.left_states())
 
     def rest(self) -> Budget:
-        """What is left, for a search that runs a clock of its own."""
+        """The budget that is left, for a search that runs a clock of its own."""
         return Budget(self.left_s(), None if self._last is None else self.left_states(), self.budget.seed)
 
     def _look(self) -> None:

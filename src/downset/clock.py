@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from downset.budget import TimeIsUp
+
 __all__ = [
     "DEFAULT_TIME_LIMIT_S",
     "STATES_A_S",
@@ -45,10 +47,6 @@ class WorkLimits(TypedDict):
 
     time_limit_s: float
     work_limit: int | None
-
-
-class TimeIsUp(Exception):
-    """A search is past its deadline."""
 
 
 @dataclass(slots=True)

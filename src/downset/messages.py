@@ -62,7 +62,7 @@ class Message(str):
         for part in parts:
             flat += part.parts if isinstance(part, Message) else (part,)
         message = super().__new__(cls, "".join(map(str, flat)))
-        message.parts = tuple(flat)
+        message.parts = tuple(flat) or ("",)
         return message
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -64,7 +64,7 @@ def by_cuda(graph, units, stages, *, barriers, replays=2):
         program = lower(units, stages, barriers=barriers)
         binder = Binder(graph, device="cuda")
         options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": [np.zeros_like(v) for v in values]}
-        engine = CudaEngine(binder, units, program, **options)
+        engine = CudaEngine(binder, program, **options)
         for _ in range(replays):
             yield [value.numpy().copy() for value in engine([torch.from_numpy(value) for value in values])]
 

@@ -101,7 +101,7 @@ def test_every_schedule_computes_in_the_model_s_type(tmp_path, dtype):
     for _, stages in schedules_of(graph, units):
         program = lower(units, stages, barriers=False, max_lanes=2)
         options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
-        with device.engine(binder, units, program, **options) as engine:
+        with device.engine(binder, program, **options) as engine:
             check(*engine([binder.place(value) for value in values]))
         merged += [stage for stage in stages if stage.merged]
     assert merged
@@ -173,7 +173,7 @@ def test_a_type_without_a_kernel_is_refused_by_name(tmp_path, monkeypatch):
         return [inputs[0]]
 
     monkeypatch.setitem(ds.kernels.table.KERNELS, "LRN", lacks)
-    with pytest.raises(UnsupportedError, match=r"'z' \(LRN\).*'x' of float16.*--dtype float32") as caught:
+    with pytest.raises(UnsupportedError, match=r"'z' \(LRN\).*'x' of float16.*dtype='float32'") as caught:
         ds.tune_stages(graph, **FEW)
     assert "\n" not in str(caught.value)
     result = ds.tune_stages(graph, ds.open_device("cpu", dtype="float32"), **FEW)

@@ -238,10 +238,10 @@ def test_plans_of_real_networks_verify_and_round_trip(name):
 def test_a_longer_limit_searches_the_plans_of_a_shorter_one(monkeypatch):
     """Where pieces take longer than a chain gets, the chain is that of blocks under every limit."""
 
-    def slow(problem, *, seconds):
-        if seconds < 20.0:
+    def slow(problem, *, clock):
+        if clock.left_s() < 20.0:
             raise LimitReached("too slow")
-        return pieces(problem, seconds=seconds)
+        return pieces(problem, clock=clock)
 
     net = graph("squeezenet1_0", weights=False, image=96)
     monkeypatch.setattr(network, "pieces", slow)
@@ -250,7 +250,9 @@ def test_a_longer_limit_searches_the_plans_of_a_shorter_one(monkeypatch):
     )
     assert [stage.ops for stage in short.stages] == [stage.ops for stage in long.stages]
     chain_s = []
-    monkeypatch.setattr(network, "pieces", lambda problem, *, seconds: chain_s.append(seconds) or pieces(problem))
+    monkeypatch.setattr(
+        network, "pieces", lambda problem, *, clock: chain_s.append(clock.budget.seconds) or pieces(problem)
+    )
     for limit_s in (10.0, 20.0, 1e6):
         plan_pipeline(net, load_cluster("rpi_8"), method="pico", time_limit_s=limit_s)
     assert len(set(chain_s)) == 1 and len(chain_s) == 3

@@ -31,6 +31,7 @@ from downset.tuning.search import StageLimits
 from downset.tuning.timer import StageTimer
 from downset.tuning.tune import tune_stages
 from tests.cli.test_cli import SCHEMAS
+from tests.command import typed
 from tests.executor.test_stages import close, expected
 from tests.networks import branchy, random_network
 
@@ -131,11 +132,11 @@ def test_rounds_that_are_all_lost_are_an_answer():
 
 def test_the_candidate_that_is_asked_for_is_taken_whatever_its_time_is():
     slower = timed([(1.0, 2.0)] * 15)
-    chosen, gain, why = choose(slower, asked=True)
+    chosen, gain, why = choose(slower, required=True)
     assert (chosen.name, gain) == ("other", 0.5)
-    assert why.startswith("it was asked for (--candidate), and was slower than sequential in each of 15")
-    chosen, gain, why = choose(timed([], best=""), asked=True)
-    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for (--candidate)")
+    assert why.startswith("it was asked for, and was slower than sequential in each of 15")
+    chosen, gain, why = choose(timed([], best=""), required=True)
+    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for")
 
 
 def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
@@ -207,8 +208,9 @@ def test_a_limit_is_named_only_where_a_larger_one_times_more_stages(tmp_path, mo
         assert steps == []
         return
     (step,) = steps
+    assert all(f"{name}=" in step for name in named)
     option = {"timings": "--budget-timings", "seconds": "--time-limit", "work": "--work-limit"}
-    assert all(option.get(name, name.replace("max_", "--max-")) in step for name in named)
+    assert all(option.get(name, name.replace("max_", "--max-")) in typed(step, "stage") for name in named)
     more = tune_stages(graph, device, limits=StageLimits(**{**limits, **result.further}), runs=1)
     assert more.timings_used > result.timings_used
 
@@ -242,9 +244,7 @@ def beside(ours, theirs):
 )
 def test_what_less_memory_costs_is_told_only_where_it_is_known(ours, theirs, says):
     said = beside(ours, theirs)
-    assert said.startswith(
-        "Where memory counts more, take the candidate both, barriers (--candidate 'both, barriers'): "
-    )
+    assert said.startswith("Where memory counts more, take the candidate both, barriers (candidate='both, barriers'): ")
     assert says in said and " 0 s " not in said
 
 
@@ -369,10 +369,10 @@ def test_a_candidate_that_cannot_be_built_is_left_out(tmp_path, monkeypatch):
     device = open_device("cpu", threads=2)
     build = type(device).engine
 
-    def engine(self, binder, units, program, **options):
+    def engine(self, binder, program, **options):
         if any(len(step.units) > 1 for step in program.steps):
             raise UnsupportedError("operator 'x' cannot run in a CUDA graph here: out of memory")
-        return build(self, binder, units, program, **options)
+        return build(self, binder, program, **options)
 
     monkeypatch.setattr(type(device), "engine", engine)
     result = tune_stages(graph, device, runs=3)
@@ -398,10 +398,10 @@ def test_a_candidate_with_other_outputs_is_left_out(tmp_path, monkeypatch, apart
         def __call__(self, values):
             return [value * self.scale for value in self.engine(values)]
 
-    def engine(self, binder, units, program, **options):
+    def engine(self, binder, program, **options):
         whole = len(options["outputs"]) == len(graph.outputs) and sum(len(s.units) for s in program.steps) > 5
         merged = any(len(step.units) > 1 for step in program.steps)
-        right = build(self, binder, units, program, **options)
+        right = build(self, binder, program, **options)
         return Wrong(right, 1.0 + apart) if whole and merged else right
 
     monkeypatch.setattr(type(device), "engine", engine)

@@ -61,7 +61,7 @@ def plan_arena(
 ) -> Arena: ...
 
 
-def plan_arena(
+def plan_arena(  # noqa: PLR0913 - users know its keywords
     graph: Graph | Sequence[Record],
     order: Order | Sequence[int] | None = None,
     *,

@@ -18,7 +18,6 @@ from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
 from downset.extras import torch_library
 from downset.messages import Call, Setting
-from downset.stages.unit_graph import UnitGraph
 
 __all__ = ["CudaEngine", "need_cuda"]
 
@@ -51,7 +50,6 @@ class CudaEngine:
     def __init__(
         self,
         binder: Binder,
-        units: UnitGraph,
         program: LaneProgram,
         *,
         inputs: Sequence[int],
@@ -64,7 +62,7 @@ class CudaEngine:
         self._given = tuple(inputs)
         self._held: dict[int, Any] = {}  # values that are still held when a copy has been captured
         self._started: list[Any] = []
-        self._names = [_names(binder, units, step.units) for step in program.steps]
+        self._names = [_names(binder, program, step.units) for step in program.steps]
         self._now = "its inputs"  # the operators being handled, for messages of failures
         # The lane with most of the longest chain of steps has priority: its kernels start first.
         first = critical_lane(program)
@@ -74,7 +72,7 @@ class CudaEngine:
             with torch.no_grad(), _choosing(torch, True):
                 self.static = [binder.place(value).clone() for value in values]  # never the caller's memory
                 self._fixed = binder.fixed_outputs(outputs)
-                self._calls = [self._bind(binder, units, step) for step in range(len(program.steps))]
+                self._calls = [self._bind(binder, step) for step in range(len(program.steps))]
                 self._warm_up()
             with torch.no_grad(), _choosing(torch, False), _uncollected():
                 self._capture(copies, self._streams[first])
@@ -86,12 +84,10 @@ class CudaEngine:
         finally:
             self._held.clear()
 
-    def _bind(self, binder: Binder, units: UnitGraph, step: int) -> tuple[KernelCall, ...]:
+    def _bind(self, binder: Binder, step: int) -> tuple[KernelCall, ...]:
         self._now = self._names[step]
-        members = self._program.steps[step].units
-        if len(members) > 1:
-            return bind_merged(binder, [units.units[unit] for unit in members], threads=1)
-        return binder.bind(units.units[members[0]])
+        units = [self._program.units[unit] for unit in self._program.steps[step].units]
+        return bind_merged(binder, units, threads=1) if len(units) > 1 else binder.bind(units[0])
 
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
@@ -217,8 +213,8 @@ def _drop(table: dict[int, Any], tensors: Sequence[int]) -> None:
         del table[tensor]
 
 
-def _names(binder: Binder, units: UnitGraph, members: Sequence[int]) -> str:
-    ops = [binder.graph.ops[op] for unit in members for op in units.units[unit]]
+def _names(binder: Binder, program: LaneProgram, members: Sequence[int]) -> str:
+    ops = [binder.graph.ops[op] for unit in members for op in program.units[unit]]
     return "operator " + ", ".join(f"{op.name!r} ({op.kind})" for op in ops)
 
 

@@ -19,7 +19,6 @@ from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.graph.float_types import OWN
 from downset.messages import Call, Setting
-from downset.stages.unit_graph import UnitGraph
 from downset.text import unheard
 
 __all__ = ["Elsewhere", "TorchDevice", "open_device"]
@@ -62,7 +61,6 @@ class TorchDevice:
     def engine(
         self,
         binder: Binder,
-        units: UnitGraph,
         program: LaneProgram,
         *,
         inputs: Sequence[int],
@@ -73,19 +71,17 @@ class TorchDevice:
         """An engine that takes the values of `inputs`, runs the program and returns the values of `outputs`. `values`
         and `copies` are for CUDA: values of inputs to begin with, and runs of the program in a call."""
         if self.kind == "cuda":
-            return CudaEngine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=copies)
-        return CpuEngine(binder, units, program, inputs=inputs, outputs=outputs, threads=self.threads)
+            return CudaEngine(binder, program, inputs=inputs, outputs=outputs, values=values, copies=copies)
+        return CpuEngine(binder, program, inputs=inputs, outputs=outputs, threads=self.threads)
 
-    def time_stage(
-        self, binder: Binder, units: UnitGraph, program: LaneProgram, inputs: Sequence[int], outputs: Sequence[int]
-    ) -> float:
+    def time_stage(self, binder: Binder, program: LaneProgram, inputs: Sequence[int], outputs: Sequence[int]) -> float:
         """The median of measured seconds of a short program, on random values. It is run many times."""
         values = [self.random(binder, tensor) for tensor in inputs]
         if self.kind == "cuda":
-            engine = self.engine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
+            engine = self.engine(binder, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
             return median(_replays(engine, _REPLAYS)) / _COPIES
         placed = [binder.place(value) for value in values]
-        with self.engine(binder, units, program, inputs=inputs, outputs=outputs, values=values) as engine:
+        with self.engine(binder, program, inputs=inputs, outputs=outputs, values=values) as engine:
             engine(placed)
             samples: list[float] = []
             begin = time.perf_counter()

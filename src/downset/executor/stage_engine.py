@@ -206,5 +206,5 @@ def stage_engine(graph: Graph, plan: StagePlan, device: TorchDevice, values: Seq
     stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, stages, barriers=plan.barriers, max_lanes=device.max_lanes)
-    engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
+    engine = device.engine(binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
     return PlannedEngine(engine, device, binder, values)

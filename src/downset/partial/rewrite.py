@@ -68,7 +68,7 @@ def _operators(graph: Graph, form: RowForm, edit: Edit, program: StripProgram) -
     ops: list[Op] = []
     settings: list[int] = []
     for step in program.steps:
-        strip = StripOps(graph, form, edit.add_tensor, f"/strip{step.strip}", {})
+        strip = StripOps(graph, form, edit.add_tensor, suffix=f"/strip{step.strip}")
         if step.kind == "compute":
             _computed(graph, strip, program, step, place)
         elif step.kind == "slice":

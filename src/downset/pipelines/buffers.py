@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock
+from downset.budget import Clock
 from downset.pipelines.drafts import Split, Tile
 from downset.pipelines.prices import PricedChain, hull
 from downset.pipelines.scheduling import events
@@ -129,6 +129,7 @@ def placed(
     schedule: PipelineSchedule,
     buffers: Sequence[Buffer],
     room_bytes: Mapping[int, float],
+    clock: Clock,
 ) -> tuple[Buffer, ...]:
     """The buffers with places in the arenas of their devices. A fast placement is taken if it fits `room_bytes` of the
     device, else the best one found."""
@@ -137,13 +138,15 @@ def placed(
     listed = list(buffers)
     for device in sorted({buffer.device for buffer in buffers}):
         own = [place for place, buffer in enumerate(buffers) if buffer.device == device]
-        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0))
+        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0), clock)
         for place, offset in zip(own, offsets, strict=True):
             listed[place] = replace(buffers[place], offset=offset)
     return tuple(listed)
 
 
-def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float) -> tuple[int, ...]:
+def _offsets(
+    buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float, clock: Clock
+) -> tuple[int, ...]:
     from downset.arenas.constrained.conflicts import records_of_conflicts
     from downset.arenas.plan import plan_arena
 
@@ -152,8 +155,8 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     records = records_of_conflicts(sizes, conflicts(as_events([buffers[group[0]] for group in groups]), between))
     arena = plan_arena(records, method="greedy_by_size")
     if arena.arena_bytes > max(room_bytes, arena.evidence.bound):
-        best = plan_arena(records, method="best", **clock.limits(0.5))
-        clock.spent(best.evidence.states)
+        best = plan_arena(records, method="best", **clock.at_least(_MOMENT_S).within(_MOMENT_S).rest().limits())
+        clock.count(best.evidence.states)
         arena = min(arena, best, key=lambda arena: arena.arena_bytes)
     offsets = [0] * len(buffers)
     for group, begin in zip(groups, arena.offsets, strict=True):
@@ -165,6 +168,10 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
 
 _MANY = 1_000
 """The most buffers of a device that are placed one by one: the work grows with their pairs."""
+
+
+_MOMENT_S = 0.5
+"""The most seconds for the best placement of a device's buffers."""
 
 
 def _groups(buffers: Sequence[Buffer]) -> list[list[int]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
@@ -46,7 +46,7 @@ class LeanPlan:
 
 
 def check_floors(
-    problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
+    problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, clock: Clock
 ) -> None:
     """Raise InfeasibleError, with an amount of memory that is enough, if it is certain that no plan fits.
 
@@ -76,19 +76,19 @@ def check_floors(
                 why = f"a {what} is {format_bytes(nbytes)} bytes, more than {where} has room for"
     if why:
         raise InfeasibleError(
-            f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, accounting, graph, seconds)}"
+            f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, accounting, graph, clock)}"
         )
 
 
-def _advice(problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float) -> str:
+def _advice(problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, clock: Clock) -> str:
     """A text on how much memory would be enough, as far as it is known with source and sink outside."""
     if graph is None or (accounting.source, accounting.sink) != (None, None):
         return ""
     overhead = max(device.runtime_bytes for device in cluster.devices)
-    count = MemoryCount(problem, graph, cluster, accounting)
-    count_found = least_memory(count, devices=len(cluster.devices), seconds=seconds / 2)
+    count, seconds = MemoryCount(problem, graph, cluster, accounting, clock), clock.left()
+    count_found = least_memory(count, devices=len(cluster.devices), clock=clock.within(seconds / 2))
     used = sum(devices for _, _, devices in count_found.stages)
-    alone = least_memory(count, devices=1, seconds=seconds / 2)
+    alone = least_memory(count, devices=1, clock=clock.within(seconds / 2))
     other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
     floor = weights_floor(problem, len(cluster.devices))
     runtime = f", in addition to its runtime's {format_bytes(overhead)}" if overhead else ""
@@ -111,15 +111,15 @@ def weights_floor(problem: PricedChain, devices: int) -> int:
     return max(largest, -(-problem.weight_bytes(0, problem.cuts) // devices))
 
 
-def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPlan:
-    """The plan on at most `devices` devices whose most loaded device holds least, or the best found in `seconds`."""
-    deadline = clock.now() + seconds
+def least_memory(count: MemoryCount, *, devices: int, clock: Clock) -> LeanPlan:
+    """The plan on at most `devices` devices whose most loaded device holds least, or the best found until the end of
+    the clock."""
     problem = count.problem
     costs = _at_least(problem, devices)
     least_bytes: dict[tuple[int, int, int], int] = {}
     best: Path = ((0, problem.cuts, 1),)
     least = _plan_stages(count, best, costs, least_bytes)
-    while clock.now() < deadline:
+    while not clock.late():
         path = _bottleneck(costs, devices)
         seen = all(stage in least_bytes for stage in path)
         needs = _plan_stages(count, path, costs, least_bytes)
@@ -130,10 +130,10 @@ def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPla
     return LeanPlan(best, least)
 
 
-def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counted:
+def lean_pipeline(count: MemoryCount, graph: Graph, clock: Clock) -> Counted:
     """A pipeline that fits the devices' memory, chosen for memory alone, with as many frames inside as fit. Raises
     LimitReached that states how much memory is enough."""
-    problem, cluster = count.problem, count.cluster
+    problem, cluster, seconds = count.problem, count.cluster, clock.left()
     room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
     for cut, device in ((0, count.accounting.source), (problem.cuts, count.accounting.sink)):
         if device is not None:
@@ -141,11 +141,11 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
     # The k devices with most memory, for each k at which the least memory among them changes.
     chosen = sorted({sum(other >= nbytes for other in room) for nbytes in room}, reverse=True)
     for devices in chosen:
-        plan = least_memory(count, devices=devices, seconds=seconds / len(chosen))
+        plan = least_memory(count, devices=devices, clock=clock.within(seconds / len(chosen)))
         drafts = _placed(problem, cluster, plan, room, led=count.accounting.topology == "leader")
         if drafts is None:
             continue
-        priced = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
+        priced = judged(problem, cluster, drafts, count.accounting, clock=count.clock)
         assert priced is not None  # a plan without limits always has a price
         counted = count.counted(priced)
         if not counted.broken(cluster):
@@ -155,7 +155,7 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
                 return smaller
     raise LimitReached(
         "no pipeline was found that fits the devices' memory"
-        + _advice(problem, cluster, count.accounting, graph, seconds)
+        + _advice(problem, cluster, count.accounting, graph, clock.at_least(seconds))
     )
 
 

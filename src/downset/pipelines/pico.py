@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal, get_args
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
 from downset.methods import check_choice
@@ -58,10 +58,10 @@ def pico(
     accounting: Accounting | None = None,
     leader: Leader = "most bytes",
     ties: Ties = "printed",
-    deadline: float = float("inf"),
+    deadline: Clock | None = None,
 ) -> FoundPipeline:
     """Algorithm 2 on devices of average speed, then Algorithm 3. `leader`: "most bytes" or "first" (of the stage);
-    `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `clock.now`)."""
+    `ties`: "printed" or "last devices first". Raises LimitReached at the deadline."""
     check_choice("leader", leader, get_args(Leader))
     check_choice("tie rule", ties, get_args(Ties))
     asked = accounting or Accounting()
@@ -80,7 +80,7 @@ def pico(
         return stage_of(problem, equal, draft, comm=comm, sender=sender).seconds
 
     def in_time(start: int, stop: int, devices: int) -> float:
-        if start == 0 and clock.now() > deadline:
+        if start == 0 and deadline is not None and deadline.late():
             raise LimitReached("pico found no pipeline within the time limit; allow more time")
         return stage_seconds(start, stop, devices)
 

@@ -111,7 +111,7 @@ def _nothing_free(stage: Stage) -> bool:  # noqa: ARG001
     return False
 
 
-def lazy(
+def lazy(  # noqa: PLR0913 - its keywords are options of plan_stages
     problem: StageProblem,
     price: Price,
     *,

@@ -27,7 +27,7 @@ from downset.text import unheard
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
-__all__ = ["Progress", "StageLimits", "Variant", "further_limits"]
+__all__ = ["Progress", "StageLimits", "Tuning", "Variant", "further_limits"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -78,7 +78,7 @@ class StageSearch:
     limits: StageLimits
     progress: Progress
     clock: Clock = field(default_factory=Budget(math.inf).start)
-    """Of all blocks and strategies."""
+    """The time of all blocks and strategies."""
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     at: int = 0
@@ -198,31 +198,35 @@ class StageSearch:
         return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)
 
 
-class Variant:
-    """A variant of the prepared graph, with its units and what times them."""
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The device, limits, kept timings and progress function that the searches of all variants share."""
 
-    def __init__(
-        self,
-        name: str,
-        graph: Graph,
-        device: TorchDevice,
-        profiles: Profiles | None,
-        limits: StageLimits,
-        progress: Progress,
-        *,
-        shared: StageTimer | None = None,
-    ) -> None:
-        self.graph = graph
+    device: TorchDevice
+    limits: StageLimits
+    profiles: Profiles | None
+    progress: Progress
+
+
+class Variant:
+    """A variant of the prepared graph, with its units, their timer and their search. `shared`: the timer of the plain
+    graph, which keeps the timings; None for the plain graph itself."""
+
+    def __init__(self, tuning: Tuning, name: str, graph: Graph, *, shared: StageTimer | None = None) -> None:
+        device, limits = tuning.device, tuning.limits
+        self.name, self.graph = name, graph
         self.units = group_units(graph, limits.patterns)
         self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        profiles = tuning.profiles if shared is None else None
         self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
-        labelled = _labelled(progress, name)
+        labelled = _labelled(tuning.progress, name)
         self.search = StageSearch(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
         self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
 
-    def ready(self, limits: StageLimits) -> tuple[Stage, ...]:
+    def ready(self) -> tuple[Stage, ...]:
+        """Stages of all units that are ready."""
         problem = StageProblem(self.units.predecessors)
-        return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
+        return greedy(problem, lambda _: 0.0, max_groups=self.search.limits.max_groups).stages
 
 
 def further_limits(limits: StageLimits, searches: Sequence[StageSearch], used: int) -> dict[str, float | int | str]:

@@ -158,7 +158,7 @@ class StageTimer:
             for tensor in produced
             if tensor in self._graph.outputs or any(op not in inside for op in self._read_by[tensor])
         ]
-        return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
+        return self._device.time_stage(self._binder, program, inputs, sorted(outputs))
 
 
 def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:

@@ -7,7 +7,7 @@ Edits of kind "kernel-wise" compute every element as before and leave a concaten
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
         attrs = dict(op.attrs)
         if kind_of(op.kind).category == "convolution":
             attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
-        inputs = _inputs_of_part(edit, concat, op, axis, number, start, stop)
+        inputs = _inputs_of_part(edit, concat, op, axis, _ConcatPart(number, start, stop))
         ops.append(Op(f"{op.name}/part{number}", op.kind, inputs, (moved,), attrs))
         parts.append(moved)
         start = stop
@@ -90,8 +90,18 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
     edit.replace(reader, [*ops, joined], settings_of=[*[reader] * len(ops), site])
 
 
-def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, start: int, stop: int) -> tuple[int, ...]:
+class _ConcatPart(NamedTuple):
+    """An input of a concatenation: its number, and where it begins and stops along the axis of the result."""
+
+    number: int
+    start: int
+    stop: int
+
+
+def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, part: _ConcatPart) -> tuple[int, ...]:
+    """The inputs of the copy of `op` that computes one part of its result."""
     graph, joined = edit.graph, concat.outputs[0]
+    number, start, stop = part
     if kind_of(op.kind).broadcasts:
         tensors = []
         for tensor in op.inputs:
