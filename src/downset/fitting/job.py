@@ -1,4 +1,4 @@
-"""What is asked of `fit`: its options, checked before anything is read, and the job made from them."""
+"""The options of `fit`, checked before anything is read, and the job that is made from them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What a caller hears while a job runs, as `fit` explains it."""
+    """The functions by which a caller hears how a job goes on; `fit` explains them."""
 
     progress: Callable[[str], None] = unheard
     notice: Callable[[str], None] = unheard
@@ -144,7 +144,7 @@ class Job:
     search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
 
     def budget(self, seconds: float) -> Budget:
-        """What one search may spend: at most so many of the seconds that are left."""
+        """The budget of one search: at most so many of the seconds that are left."""
         return Budget(min(seconds, self.search_time.left_s), self.options.work_limit, self.options.seed)
 
     def may_search(self, without: str) -> bool:

@@ -65,8 +65,8 @@ def ratio_text(latency: Latency) -> str:
 
 
 def stopped_by(result: Fit) -> StoppedBy:
-    """What ended the search early: the user, or a limit if the shipped candidate is not proven nevertheless; "" if
-    nothing did."""
+    """The limit that ended the search early, or "interrupt" for the user; "" if nothing did, or if a limit did and the
+    shipped candidate is proven nevertheless."""
     joint = result.together
     if result.interrupted:
         return "interrupt"

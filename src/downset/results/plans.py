@@ -22,7 +22,8 @@ __all__ = [
 ]
 
 StoppedBy = Literal["", "time", "work", "memory", "interrupt"]
-"""What ended a search early: the limit of time, work (search states) or memory, or the user; "" if nothing did."""
+"""The limit that ended a search early: time, work (search states) or memory, or "interrupt" for the user; "" if nothing
+did."""
 
 
 @dataclass(frozen=True, slots=True)
