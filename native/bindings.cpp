@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "arenas/capacity_search.hpp"
-#include "arenas/local_search.hpp"
+#include "arenas/ejection.hpp"
 #include "arenas/placement.hpp"
 #include "arenas/records.hpp"
 #include "arenas/spread.hpp"
@@ -93,13 +93,13 @@ std::tuple<Int64s, Outcome, std::int64_t> arena_within(const Records& records, O
     return {outcome == Outcome::kSolved ? search.offsets() : Int64s{}, outcome, search.nodes()};
 }
 
-// {offsets, height, rounds}
-std::tuple<Int64s, Offset, std::int64_t> arena_local_search(const Records& records,
-                                                            const std::vector<std::vector<int>>& sequences,
-                                                            Offset bound, double seconds, std::int64_t round_limit,
-                                                            std::uint64_t seed) {
-    auto result = local_search(ArenaProblem(records), sequences, bound, seconds, round_limit, seed);
-    return {std::move(result.offsets), result.height, result.rounds};
+// {offsets, height, steps}
+std::tuple<Int64s, Offset, std::int64_t> arena_lower(const Records& records, Int64s offsets, Offset bound,
+                                                     double seconds, std::int64_t step_limit,
+                                                     std::int64_t visit_limit, std::uint64_t seed) {
+    EjectionSearch search(records, std::move(offsets), seed);
+    search.run(bound, seconds, step_limit, visit_limit);
+    return {search.offsets(), search.height(), search.steps()};
 }
 
 // {object of each record (empty: none found below the incumbent), bound, states}
@@ -125,8 +125,9 @@ void bind_arenas(nb::module_& module) {
         .def("__len__", &Records::count);
     module.def("arena_within", &arena_within, "records"_a, "capacity_bytes"_a, "time_limit_s"_a, "node_limit"_a,
                Unlocked(), "(Offsets if SOLVED, how the search ended, placements tried).");
-    module.def("arena_local_search", &arena_local_search, "records"_a, "sequences"_a, "bound_bytes"_a, "time_limit_s"_a,
-               "round_limit"_a, "seed"_a, Unlocked(), "(Offsets, height in bytes, rounds).");
+    module.def("arena_lower", &arena_lower, "records"_a, "offsets"_a, "bound_bytes"_a, "time_limit_s"_a,
+               "step_limit"_a, "visit_limit"_a, "seed"_a, Unlocked(),
+               "(Offsets, height in bytes, placements tried): the placement given, or a lower one.");
     module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, Unlocked(),
                "The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.");
     module.def("spread", &spread, "records"_a, "sequence"_a, "capacities_bytes"_a, "block_bytes"_a, "choices"_a,

@@ -186,7 +186,7 @@ def test_a_message_is_python_as_a_string_and_keeps_its_data():
     for copy in (of_plain(json.loads(json.dumps(message.plain()))), pickle.loads(pickle.dumps(message))):
         assert copy == message and copy.parts == message.parts and copy.settings == message.settings
     error = pickle.loads(pickle.dumps(UsageError(f"no {'file'}: ", message)))
-    assert str(error) == f"no file: {message}" and typed(error.message) == f"no file: {typed(message)}"
+    assert str(error) == "no file: " + str(message) and typed(error.message) == f"no file: {typed(message)}"
 
 
 def test_words_of_the_user_are_not_taken_for_settings():

@@ -245,13 +245,13 @@ def proof(row: Row) -> str:
     return "proven" if row["proven"] else f"gap {gap:.2%}"
 
 
-def print_growth(points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+def print_growth(points: Mapping[str, Sequence[tuple[float, float]]], what: str = "operators") -> None:
     """The least-squares slope of log CPU seconds over log operators, for each name of several points."""
     for name, listed in points.items():
         if len(listed) > 1:
             logs = [[math.log(value) for value in values] for values in zip(*listed, strict=True)]
             slope = statistics.linear_regression(*logs).slope
-            print(f"{name}: CPU time grows with the power {slope:.2f} of the operators")
+            print(f"{name}: CPU time grows with the power {slope:.2f} of the {what}")
 
 
 def exponents(rows: Sequence[Row]) -> None:

@@ -38,8 +38,8 @@ public:
         std::vector<double> area(count);
         const Ranks rank(records.active);
         for (std::size_t i = 0; i < count; ++i) {
-            require(best_[i] >= 0 && (records.pinned[i] < 0 || best_[i] == records.pinned[i]), "offsets: ", best_[i],
-                    " of record ", i);
+            require(best_[i] >= 0 && best_[i] < kMost && (records.pinned[i] < 0 || best_[i] == records.pinned[i]),
+                    "offsets: record ", i, " is at ", best_[i]);
             pieces_.push_back(ranked(rank, records.active[i]));
             std::int64_t life = 0;
             for (auto [low, high] : pieces_[i]) life += high - low;
@@ -59,11 +59,13 @@ public:
         deadline_ = Deadline(seconds);
         step_limit_ = step_limit;
         visit_limit_ = visit_limit;
+        require(bound >= 0, "bound: ", bound, " bytes are less than nothing");
         int failures = 0;
-        while (height_ > bound && !stopped() && failures < kMostFailures) {
-            const Offset target = std::min(height_ - 1, height_ - ((height_ - bound) >> (failures + 1)));
-            const std::int64_t patience = kPatience * (1000 + static_cast<std::int64_t>(best_.size())) << failures;
-            if (reach(target, patience)) {
+        while (height_ > bound && !stopped()) {
+            // Half the gap, a quarter, ... and once more from there; always more patient.
+            const Offset gain = std::max<Offset>(1, (height_ - bound) >> (1 + failures % kShares));
+            const std::int64_t visits = kPatience * (1000 + static_cast<std::int64_t>(best_.size()));
+            if (reach(height_ - gain, visits << std::min(failures, kMostDoublings))) {
                 best_ = offsets_;
                 height_ = height_of(best_);
                 failures = 0;
@@ -80,8 +82,9 @@ public:
 
 private:
     static constexpr std::int64_t kPatience = 16;  // visits by record without fewer records to place
-    static constexpr int kMostFailures = 8;          // in a row; the target is then within 1/256 of the gap
+    static constexpr int kShares = 8, kMostDoublings = 20;
     static constexpr std::int64_t kMostWeight = 1 << 10, kStay = 1 << 10;
+    static constexpr Offset kMost = Offset{1} << 61;
     static constexpr std::int64_t kPinned = std::int64_t{1} << 40;
     static constexpr std::uint64_t kStaySteps = 10;
 

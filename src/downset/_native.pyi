@@ -108,15 +108,18 @@ def arena_within(
 ) -> tuple[list[int], Outcome, int]:
     """(Offsets if SOLVED, how the search ended, placements tried)."""
 
-def arena_local_search(
+def arena_lower(
     records: Records,
-    sequences: Sequence[Sequence[int]],
+    offsets: Sequence[int],
     bound_bytes: int,
     time_limit_s: float,
-    round_limit: int,
+    step_limit: int,
+    visit_limit: int,
     seed: int,
 ) -> tuple[list[int], int, int]:
-    """(Offsets, height in bytes, rounds)."""
+    """
+    (Offsets, height in bytes, placements tried): the placement given, or a lower one.
+    """
 
 def place_in_order(records: Records, sequence: Sequence[int], lowest: bool) -> list[int]:
     """

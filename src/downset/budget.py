@@ -22,7 +22,6 @@ __all__ = [
     "MANY",
     "STATES_A_SECOND",
     "Budget",
-    "BudgetLimits",
     "Clock",
     "TimeIsUp",
     "check_time_limit",

@@ -60,7 +60,7 @@ class Message(str):
     def __new__(cls, *parts: Part) -> Message:
         flat: list[Part] = []
         for part in parts:
-            flat += part.parts if isinstance(part, Message) else (part,)
+            flat += part.parts if isinstance(part, Message) else (part,) if part != "" else ()
         message = super().__new__(cls, "".join(map(str, flat)))
         message.parts = tuple(flat) or ("",)
         return message

@@ -51,19 +51,19 @@ def test_two_searches_of_as_many_nodes_agree():
 
 
 def test_a_capacity_that_is_wide_enough_ends_the_search():
-    records = cut(7, 100)
-    assert height(records, best(records).solution) == 72  # so 71 is searched
-    found = plan_arena(records, method="exact", capacity_bytes=71)
-    assert found.arena_bytes <= 71
-    assert found.evidence.states == exact(records, capacity=71).states
-    assert 10 * found.evidence.states < exact(records, work_limit=100_000).states
+    records = cut(13, 100)
+    assert height(records, best(records).solution) == 68  # so 67 is searched
+    found = plan_arena(records, method="exact", capacity_bytes=67)
+    assert found.arena_bytes <= 67
+    assert found.evidence.states == exact(records, capacity=67).states
+    assert 4 * found.evidence.states < exact(records, work_limit=100_000).states
     objects = plan_shared(records, method="exact", capacity_bytes=10**6)
     assert objects.evidence.states == 0 < exact_objects(records, time_limit_s=1.0).states
 
 
 def test_what_is_reported_where_nothing_fits_in_time_is_the_best_known():
-    records = cut(4, 100)
-    stopped = exact(records, capacity=64, work_limit=5_000)
+    records = cut(7, 200)
+    stopped = exact(records, capacity=64, work_limit=40_000)
     assert stopped.bound <= 64 < height(records, stopped.solution) < height(records, best(records).solution)
     for method in ("exact", "best", "naive"):
         with pytest.raises(LimitReached, match=r"best 6[5-7], bound 64") as error:

@@ -124,7 +124,7 @@ def test_the_portfolios_are_of_methods():
 @given(records=record_sets(most=14))
 def test_best_offsets_are_above_no_member(records):
     heights = [height(records, planner(records, ties=ties).solution) for planner, ties, _ in OFFSET_MEMBERS]
-    assert height(records, ARENAS["best"](records).solution) == min(heights)
+    assert height(records, ARENAS["best"](records).solution) <= min(heights)
 
 
 @quick
@@ -338,8 +338,7 @@ def test_every_method_refuses_what_64_bits_do_not_hold():
 
 @pytest.mark.parametrize("method", ["local_search", "exact"])
 def test_searches_answer_for_more_records_than_they_search(method, monkeypatch):
-    for module in ("local_search", "exact"):  # the package has functions of these names
-        monkeypatch.setattr(import_module(f"downset.arenas.{module}"), "_MOST_RECORDS", 50)
+    monkeypatch.setattr(import_module("downset.arenas.exact"), "MOST_RECORDS", 50)  # the package has its function
     rng = random.Random(5)
     records = [
         Record(str(i), s := rng.randrange(60), s + rng.randrange(1, 20), rng.randrange(1, 99)) for i in range(90)

@@ -71,7 +71,7 @@ def test_what_fits_under_a_limit_fits_under_a_larger_one(seed):
 
 
 def test_a_limit_that_ended_the_search_is_told():
-    records = cut(3, 60)
+    records = cut(7, 200)
     stopped = placed(records, "exact", 10).evidence
     assert stopped.stopped_by == "work" and not stopped.proven
     assert "stopped by the work limit" in stopped.in_bytes()

@@ -17,8 +17,8 @@ from downset.formats.plan_json import decode_plan
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.prepared import prepare
-from tests.cli.test_cli import SCHEMAS, downset
-from tests.command import output_of
+from tests.cli.test_cli import SCHEMAS
+from tests.command import completed, output_of
 from tests.networks import branchy, random_network
 
 
@@ -29,7 +29,7 @@ def staged(tmp_path_factory):
     model = branchy(folder / "m.onnx")
     env = {"DOWNSET_CACHE": str(folder / "cache")}
     options = ("--threads", "2", "--budget-timings", "20", "--runs", "15")
-    done = downset("stage", model, *options, "-o", folder / "plan.json", "--json", env=env)
+    done = completed("stage", model, *options, "-o", folder / "plan.json", "--json", env=env)
     assert done.returncode == 0, done.stderr
     return model, folder / "plan.json", env, json.loads(done.stdout)
 
@@ -337,8 +337,8 @@ def test_a_damaged_cache_is_moved_aside(staged, tmp_path):
     model, *_ = staged
     (tmp_path / "profiles.sqlite").write_bytes(b"not a database " * 100)
     env = {"DOWNSET_CACHE": str(tmp_path)}
-    done = downset("stage", model, "--threads", "2", "--budget-timings", "2", env=env)
+    done = completed("stage", model, "--threads", "2", "--budget-timings", "2", env=env)
     assert done.returncode == 0, done.stderr
     assert "damaged" in done.stderr
     assert list(tmp_path.glob("profiles.damaged-*"))
-    assert "forgotten" in downset("profiles", "clear", env=env).stdout
+    assert "forgotten" in completed("profiles", "clear", env=env).stdout

@@ -14,9 +14,8 @@ from downset.executor.cuda import CudaEngine
 from downset.executor.lane_program import lower
 from downset.formats.reading import load
 from downset.stages.planners import STAGERS
-from downset.stages.prepared import prepare
+from downset.stages.prepared import VARIANTS, prepare
 from downset.stages.unit_graph import group_units, search_blocks
-from downset.stages.variants import VARIANTS
 from downset.tuning.timer import block_problem, merge_families, renamed
 from tests.cuda_stand_in import standing_in
 from tests.effort import cases

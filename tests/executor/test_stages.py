@@ -15,10 +15,9 @@ from downset.lattice import bits, ready
 from downset.results.plans import Evidence, StagePlan
 from downset.runtimes import ort
 from downset.stages.greedy import greedy
-from downset.stages.prepared import prepare
+from downset.stages.prepared import VARIANTS, prepare
 from downset.stages.problem import Stage, StageProblem
 from downset.stages.unit_graph import group_units, search_blocks
-from downset.stages.variants import VARIANTS
 from downset.tuning.timer import merge_families
 from tests.models import installed_model
 from tests.networks import branches, branchy, random_network

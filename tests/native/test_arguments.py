@@ -167,9 +167,10 @@ FAULTS = [
     (lambda: native.assign_in_order(records(), [2], False), "sequence: 2 is not an index below 2"),
     (lambda: native.arena_within(records(), -1, 1.0, 9), "capacity: -1 bytes are less than nothing"),
     (lambda: native.arena_within(records(10_001), 9, 1.0, 9), "records: 10001 are more than a search"),
-    (lambda: native.arena_local_search(records(), [], 0, 1.0, 9, 0), "sequences: there are none"),
-    (lambda: native.arena_local_search(records(), [[0]], 0, 1.0, 9, 0), "sequences: 1 entries; 2 are needed"),
-    (lambda: native.arena_local_search(records(), [[0, 0]], 0, 1.0, 9, 0), "sequences: 0 comes twice"),
+    (lambda: native.arena_lower(records(), [0], 0, 1.0, 9, 9, 0), "offsets: 1 entries; 2 are needed"),
+    (lambda: native.arena_lower(records(), [0, -1], 0, 1.0, 9, 9, 0), "offsets: record 1 is at -1"),
+    (lambda: native.arena_lower(records(), [0, 1 << 62], 0, 1.0, 9, 9, 0), "offsets: record 1 is at"),
+    (lambda: native.arena_lower(records(), [0, 9], -1, 1.0, 9, 9, 0), "bound: -1 bytes are less than nothing"),
     (lambda: native.shared_objects(records(), [4, 4, 4], 9, 1.0, 9), "maxima: 3 for 2 records"),
     (lambda: native.shared_objects(records(), [-4], 9, 1.0, 9), "maxima: -4 is below nothing"),
     (lambda: native.shared_objects(records(), [4], -1, 1.0, 9), "incumbent: -1 bytes are less than nothing"),
@@ -339,17 +340,19 @@ def draw_orders(given):
 def draw_arenas(given):
     count = given.size()
     starts = [given.number() for _ in range(count)]
+    pins = given.numbers(count, -1, 0)
     found = native.Records(
         given.numbers(count),
         given.numbers(count, 1),
-        given.numbers(count, -1, 0),
+        pins,
         [[(start, start + given.number(1, 3)), (start + 5, start + 6)][: given.size(1, 2)] for start in starts],
     )
     assert len(found) == count
     offsets, outcome, _ = native.arena_within(found, given.number(0, 20), given.seconds(), given.number(0, 99))
     assert len(offsets) == (count if outcome is native.Outcome.SOLVED else 0)
-    sequences = given.list(2, lambda: given.order(count))
-    native.arena_local_search(found, sequences, given.number(), given.seconds(), given.number(0, 99), given.number())
+    limits = given.seconds(), given.number(0, 99), given.number(0, 999)
+    offsets = [given.number(0, 99) if pin < 0 else pin for pin in pins]
+    native.arena_lower(found, offsets, given.number(), *limits, given.number())
     assert len(native.place_in_order(found, given.order(count), given.flag())) == count
     native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number(), [])
     choices = given.list(count, lambda: given.order(2))

@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import count
 from random import Random
 
@@ -12,7 +12,7 @@ import pytest
 from downset.errors import DownsetError, UsageError
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.time_steps import pipeline_next_steps
-from tests.pipeline_generators import random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
 LIMITS = (0, 300, 20_000)
@@ -101,6 +101,21 @@ def test_the_time_limit_holds_beside_it():
     problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
     plan = plan_pipeline(problem, cluster, time_limit_s=0, work_limit=10**12)
     assert plan.stopped or plan.evidence.proven
+
+
+def test_a_problem_is_a_value_and_prices_that_were_computed_before_change_no_plan():
+    for seed in range(20):
+        random = Random(f"value/{seed}")
+        chain = random_chain(random, layers=4, rows=9) if seed % 2 else random_graph(random, units=4, rows=8)
+        cluster = random_cluster(random, random.choice(KINDS))
+        assert not hasattr(chain.problem, "__dict__")
+        with pytest.raises(FrozenInstanceError):
+            chain.problem.units = ()
+        for topology, comm in (("leader", "resources"), ("direct", "resources"), ("leader", "paper")):
+            first, again, alone = (
+                planned(one, cluster, 10**6, topology=topology, comm=comm) for one in (chain, chain, chain.problem)
+            )
+            assert first == again == alone, (seed, topology, comm)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "many"])

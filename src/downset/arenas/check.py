@@ -47,7 +47,7 @@ def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: st
     peak = peak_bytes(order_problem(graph, model), steps)
     if arena.arena_bytes < peak:
         raise InvalidPlan(f"an arena of {arena.arena_bytes} bytes is less than the peak of {peak}")
-    _Simulation(graph, arena, model).run(steps)
+    _ArenaSimulation(graph, arena, model).run(steps)
 
 
 class _Stamps:
@@ -154,7 +154,7 @@ def _is_whole(graph: Graph, offsets: Mapping[int, int], op: Op) -> bool:
     )
 
 
-class _Simulation:
+class _ArenaSimulation:
     """The bytes of an arena while the operators of a graph run in an order."""
 
     def __init__(self, graph: Graph, arena: Arena, model: MemoryModel) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from downset import native
 from downset.arenas.best import best, quick_offsets
 from downset.arenas.gaps import height
-from downset.arenas.local_search import local_search
+from downset.arenas.local_search import lowered
 from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
 from downset.budget import MANY, Clock
@@ -36,9 +36,9 @@ from downset.results.plans import Found
 if TYPE_CHECKING:
     from downset import _native
 
-__all__ = ["exact"]
+__all__ = ["MOST_RECORDS", "exact"]
 
-_MOST_RECORDS = 5_000
+MOST_RECORDS = 5_000
 """Local search alone runs for more records: the complete search would recurse deeply and prove nothing."""
 _CAPACITY_SHARE = 0.75
 """The share of time and work spent on the capacity; the rest lowers the best placement if no placement that fits was
@@ -65,7 +65,7 @@ def exact(
     check_ties(ties)
     if capacity is not None:
         check_whole("capacity", capacity)
-    searched = len(records) <= _MOST_RECORDS
+    searched = len(records) <= MOST_RECORDS
     at_bound, outcome = Found((), 0), native.compiled.Outcome.LIMIT
     if capacity is None and searched:
         seconds = _BOUND_SHARE * clock.budget.seconds
@@ -79,8 +79,7 @@ def exact(
     if height(records, result.solution) <= enough:
         return result
     if not searched:
-        local = local_search(records, clock=clock)
-        return min(result, local, key=lambda one: height(records, one.solution))
+        return lowered(records, result, clock=clock)
     if capacity is not None:
         return _fit(records, result, capacity, clock)
     result = replace(result, bound=at_bound.bound, states=at_bound.states)

@@ -1,34 +1,34 @@
-"""Local search over the sequence of placement: the anytime planner between the greedy strategies and a proof.
+"""Local search on the top of an arena: the anytime planner between the greedy strategies and a proof.
 
-Source: the idea of Arm Vela's hill climbing: move what stands at the top; the moves and the acceptance are our own.
-Names: a *sequence* says in which turn records go to their lowest free offset.
-Complexity: O(rounds · n · overlaps). Of more than 10,000 records only the starts are tried.
-Deviations: starts from the sequences of the greedy strategies, so it is never above first fit by size or by breadth;
-    stops as soon as the height meets the bound. Deterministic while the rounds end before the time does.
+Source: ejection search (Nagata and Bräysy, 2009); what is our own, native/arenas/ejection.hpp says.
+Names: a record is *ejected* where another one is placed over it; it is then placed again. A *target* is the height that
+    all records have to stay below. The *visits* of a placement are the records that live at the same time.
+Complexity: O(k log k) for each placement, where k records live at the same time; memory grows with the records alone.
+Deviations: starts from strip packing and from first fit by size, so it is never above them; stops as soon as the height
+    meets the bound. Deterministic where the placements end before the time does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from downset import native
-from downset.arenas.breadth_order import breadth_order
-from downset.arenas.gaps import height as height_of
-from downset.arenas.gaps import place_in_order
+from downset.arenas.gaps import height
 from downset.arenas.native_form import native_records
+from downset.arenas.strip_packing import strip_packing
+from downset.arenas.tflm_greedy import tflm_greedy
 from downset.arenas.ties import TiesName, check_ties
-from downset.budget import Clock
-from downset.memory.bounds import offsets_bound
+from downset.budget import MANY, Clock
 from downset.memory.records import Record
 from downset.methods import check_whole
 from downset.results.plans import Found, StoppedBy
 
-__all__ = ["local_search"]
+__all__ = ["local_search", "lowered", "lowered_within"]
 
-_MOST_RECORDS = 10_000
-"""Above this the search would need a list of neighbours that no longer fits into memory."""
 _ROUNDS = 2_000_000
-"""Small problems get fewer: 500 · n² moves."""
+"""Small problems get fewer: 500 · n² placements."""
 
 
 def local_search(
@@ -39,49 +39,38 @@ def local_search(
     rounds: int | None = None,
     seed: int = 0,
 ) -> Found:
-    """Offsets of least height found; proven where the height meets the bound. The clock counts rounds."""
-    check_ties(ties)  # one or the other: it starts from both
+    """Offsets of least height found; proven where the height meets the bound. The clock counts placements tried, of
+    which there are at most `rounds`."""
+    check_ties(ties)  # one or the other: it breaks none
     if rounds is not None:
         check_whole("rounds", rounds)
     check_whole("seed", seed, most=(1 << 64) - 1)
-    bound = offsets_bound(records)
-    if not records:
-        return Found((), 0, True)
-    if len(records) > _MOST_RECORDS:
-        return _first_fits(records, bound, clock)
+    starts = (strip_packing(records), tflm_greedy(records))
+    start = min(starts, key=lambda one: height(records, one.solution))
+    return lowered(records, start, clock=clock, rounds=rounds, seed=seed)
+
+
+def lowered(
+    records: Sequence[Record], start: Found, *, clock: Clock, rounds: int | None = None, seed: int = 0
+) -> Found:
+    """The placement of `start`, or a lower one, under the clock."""
     most = min(_ROUNDS, 500 * len(records) ** 2) if rounds is None else rounds
     seconds, allowed = clock.native(most)
-    offsets, height, done = native.compiled.arena_local_search(
-        native_records(records), _sequences(records), bound, seconds, allowed, seed
-    )
-    clock.count(done)
+    found = _lowered(records, start, seconds, allowed, MANY, seed)
+    clock.count(found.states)
     stopped_by: StoppedBy = "time" if clock.left_s() == 0 else "work" if allowed < most else ""
-    return Found(tuple(offsets), bound, height == bound, done, "" if height == bound else stopped_by)
+    return replace(found, states=start.states + found.states, stopped_by="" if found.proven else stopped_by)
 
 
-def _first_fits(records: Sequence[Record], bound: int, clock: Clock) -> Found:
-    """The best of the sequences the search would start from; of one at least."""
-    chosen: tuple[int, ...] = ()
-    least, tried = -1, 0
-    for sequence in _sequences(records):
-        offsets = place_in_order(records, sequence, lowest=True)
-        value = height_of(records, offsets)
-        tried += 1
-        if least < 0 or value < least:
-            chosen, least = offsets, value
-        if least <= bound or clock.left_s() == 0:
-            break
-    return Found(chosen, bound, least == bound, tried)
+def lowered_within(records: Sequence[Record], start: Found, visits: int) -> Found:
+    """The placement of `start`, or a lower one, after so many visits: whatever the clock says."""
+    return _lowered(records, start, math.inf, MANY, visits, 0)
 
 
-def _sequences(records: Sequence[Record]) -> list[list[int]]:
-    everything = range(len(records))
-    length = [record.stop - record.start for record in records]
-    return [
-        sorted(everything, key=lambda i: (-records[i].nbytes, i)),
-        breadth_order(records),
-        sorted(everything, key=lambda i: (-length[i], -records[i].nbytes, i)),
-        sorted(everything, key=lambda i: (-length[i] * records[i].nbytes, i)),
-        sorted(everything, key=lambda i: (records[i].start, -records[i].nbytes, i)),
-        sorted(everything, key=lambda i: (-records[i].stop, -records[i].nbytes, i)),
-    ]
+def _lowered(records: Sequence[Record], start: Found, seconds: float, placements: int, visits: int, seed: int) -> Found:
+    if height(records, start.solution) <= start.bound:
+        return replace(start, proven=True)
+    offsets, value, done = native.compiled.arena_lower(
+        native_records(records), start.solution, start.bound, seconds, min(placements, MANY), visits, seed
+    )
+    return Found(tuple(offsets), start.bound, value == start.bound, done)

@@ -88,8 +88,8 @@ def arena(
     """Give every record of RECORDS_CSV (id,lower,upper,size; upper exclusive; - is stdin) an offset in one arena, or an
     object.
 
-    Method best tries every heuristic and, where they leave a gap to the bound, goes on to the exact search. With
-    --capacity the search ends at the first placement that fits.
+    Method best tries the heuristics and lowers their best. Up to 5,000 records it then goes on to the exact search if
+    there is a gap to the bound. With --capacity the search ends at the first placement that fits.
     """
     from pathlib import Path
 
@@ -208,10 +208,11 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
 def _place(
     records: Sequence[Record], method: str, ties: TiesName, limits: dict[str, Any], capacity: int | None
 ) -> Arena:
+    from downset.arenas.exact import MOST_RECORDS
     from downset.arenas.plan import plan_arena
 
     plan = plan_arena(records, method=method, ties=ties, capacity_bytes=capacity, **limits)
-    if method == "best" and capacity is None and not plan.evidence.proven:
+    if method == "best" and capacity is None and not plan.evidence.proven and len(records) <= MOST_RECORDS:
         further = plan_arena(records, method="exact", ties=ties, **limits)
         return further if further.arena_bytes < plan.arena_bytes or further.evidence.proven else plan
     return plan

@@ -67,8 +67,8 @@ class _Commands(click.RichGroup):
             close = get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"No such command {name!r}: {hint}", ctx)
-        found, listed, rest = super().resolve_command(ctx, args)
-        return found, listed and _imported(name), rest
+        typed, listed, rest = super().resolve_command(ctx, args)
+        return typed, listed and _imported(name), rest
 
 
 def _word(error: DownsetError, command: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from downset.clock import DEFAULT_TIME_LIMIT_S
+from downset.budget import DEFAULT_SECONDS
 from downset.errors import UsageError
 from downset.process.limits import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
@@ -98,7 +98,7 @@ def _limit_time(ctx: Any, param: Any, value: float) -> float:
 
 
 def time_limit_option(
-    help_text: str, *, default: str = f"{DEFAULT_TIME_LIMIT_S:g}s", given: bool = True
+    help_text: str, *, default: str = f"{DEFAULT_SECONDS:g}s", given: bool = True
 ) -> Callable[[_Command], _Command]:
     """`--time-limit`, which limits the processes that parse and run models. `given`: the command gets it as an argument
     too."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 import rich_click as click
@@ -75,46 +77,35 @@ def worded(value: Any, command: click.Command | None = None) -> Any:
     if command is None:
         context = click.get_current_context(silent=True)
         command = None if context is None else context.command
-    return _Words(command).of(value)
+    return _walked(value, partial(_words, command))
 
 
-class _Words:
-    def __init__(self, command: click.Command | None) -> None:
-        self._command = command
+def _walked(value: Any, word: Callable[[Setting | Call], str]) -> Any:
+    if isinstance(value, Message):
+        return value.worded(word)
+    if type(value) in (list, tuple):
+        return type(value)(_walked(item, word) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _walked(item, word) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _walked(getattr(value, field.name), word) for field in fields(value)})
+    return value
 
-    def of(self, value: Any) -> Any:
-        if isinstance(value, Message):
-            return value.worded(self._word)
-        if isinstance(value, Setting | Call):
-            return self._word(value)
-        if type(value) in (list, tuple):
-            return type(value)(self.of(item) for item in value)
-        if isinstance(value, Mapping):
-            return {key: self.of(item) for key, item in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{field.name: self.of(getattr(value, field.name)) for field in fields(value)})
-        return value
 
-    def _word(self, part: Setting | Call) -> str:
-        if isinstance(part, Setting):
-            return self._option(part)
-        typed = COMMAND_OF[part.function]
-        words = ["downset", typed, *map(_quoted, part.arguments)]
-        for setting in part.settings:
-            option = option_of(setting.name, command_named(typed.split()[0]))
-            if option is not None and setting.value != math.inf:  # no command takes a seed of plans, or no limit
-                words.append(_typed(option, setting.value))
-        return " ".join(words)
-
-    def _option(self, setting: Setting) -> str:
-        option = next(filter(None, (option_of(setting.name, command) for command in self._commands())), None)
-        return str(setting) if option is None else _typed(option, setting.value)
-
-    def _commands(self) -> Iterator[click.Command]:
-        """The command that speaks, then the others."""
-        if self._command is not None:
-            yield self._command
-        yield from map(command_named, sorted({typed.split()[0] for typed in COMMAND_OF.values()}))
+def _words(command: click.Command | None, part: Setting | Call) -> str:
+    """The option of the command that runs, or else of another one; or the command of a call."""
+    others = map(command_named, sorted({typed.split()[0] for typed in COMMAND_OF.values()}))
+    if isinstance(part, Setting):
+        speaking = others if command is None else chain([command], others)
+        option = next(filter(None, (option_of(part.name, one) for one in speaking)), None)
+        return str(part) if option is None else _typed(option, part.value)
+    typed = COMMAND_OF[part.function]
+    words = ["downset", typed, *map(_quoted, part.arguments)]
+    for setting in part.settings:
+        option = option_of(setting.name, command_named(typed.split()[0]))
+        if option is not None and setting.value != math.inf:  # no command takes a seed of plans, or no limit
+            words.append(_typed(option, setting.value))
+    return " ".join(words)
 
 
 def _typed(option: click.Option, value: object) -> str:

@@ -130,7 +130,7 @@ class CudaEngine:
     def _issue(self, main: Any) -> list[Any]:
         torch = self._torch
         table: dict[int, Any] = {**self._fixed, **dict(zip(self._given, self.static, strict=True))}
-        held = _CapturedStorages(self._program, self._calls, table, self._outputs)
+        storages = _CapturedStorages(self._program, self._calls, table, self._outputs)
         begin = torch.cuda.Event()
         begin.record(main)
         self._started = [main]
@@ -144,10 +144,10 @@ class CudaEngine:
                 self._started.append(stream)
             for wait in step.waits:
                 stream.wait_event(ended[wait])
-            held.let_go(index)
+            storages.let_go(index)
             with torch.cuda.stream(stream):
                 _run(calls, table)
-            held.take(index)
+            storages.take(index)
             if index in awaited:
                 ended[index] = torch.cuda.Event()
                 ended[index].record(stream)

@@ -20,7 +20,6 @@ from downset.stages.unit_graph import UnitGraph
 
 __all__ = [
     "LaneProgram",
-    "LaneStep",
     "concurrent_arena",
     "concurrent_conflicts",
     "critical_lane",
@@ -224,5 +223,5 @@ def possibly_live_bytes(graph: Graph, program: LaneProgram, *, dtype: str | None
 
 
 def _nbytes(tensor: Tensor, dtype: str | None) -> int:
-    own, asked = _FLOAT_BYTES.get(tensor.dtype), _FLOAT_BYTES.get(dtype or tensor.dtype)
-    return tensor.nbytes if own is None or asked is None else tensor.nbytes // own * asked
+    own, other = _FLOAT_BYTES.get(tensor.dtype), _FLOAT_BYTES.get(dtype or tensor.dtype)
+    return tensor.nbytes if own is None or other is None else tensor.nbytes // own * other

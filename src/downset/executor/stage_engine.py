@@ -146,12 +146,12 @@ def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
     device, or from prices for no device."""
     if not plan.device:
         raise InvalidPlan("the plan was made from prices, not for a device", *_ADVICE)
-    asked = {
+    demands = {
         "batch": (plan.batch, batch_or_one(graph)),
         "element type": (plan.dtype, type_in_common(graph, device.dtype)),
         "device": (plan.device_name, device.name),
     }
-    for what, (planned, given) in asked.items():
+    for what, (planned, given) in demands.items():
         if planned != given:
             raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}", *_ADVICE)
     if plan.model != fingerprint(graph):

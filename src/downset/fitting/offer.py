@@ -64,7 +64,7 @@ def offer_strips(
         )
     except UnsupportedError:
         return None
-    step = _fewer(job, search, original, result, call, "planned in a short search; the call searches longer")
+    step = _fewer(job, search, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
     if step is not None or search.front.complete or search.front.bound_bytes + beside >= needed:
         return step

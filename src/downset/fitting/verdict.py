@@ -153,7 +153,7 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     )
     return [
         said,
-        *([f"not measured: {result.not_measured}"] if result.not_measured else []),
+        *([Message("not measured: ", result.not_measured)] if result.not_measured else []),
         *bounds,
         f"the least found takes {format_bytes(needed)} B, {format_bytes(needed - limit)} B above the limit{cost}"
         if needed > limit
@@ -169,7 +169,7 @@ def _why_not_known(result: Fit, limit: int, needed: int) -> list[str]:
     return [
         *said,
         f"its tensors take {format_bytes(needed)} B; what {result.target} takes in addition is not known",
-        f"not measured: {result.not_measured}",
+        Message("not measured: ", result.not_measured),
     ]
 
 

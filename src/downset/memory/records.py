@@ -73,6 +73,8 @@ def align_up(nbytes: int, alignment: int) -> int:
 def aligned(records: Sequence[Record], alignment: int) -> tuple[Record, ...]:
     """The records, whose offsets must now also be multiples of `alignment`. Raises UsageError as `check_records` does,
     for example for a pinned offset that is not such a multiple."""
+    if alignment == 1:
+        return tuple(records)
     records_aligned = tuple(replace(record, alignment=lcm(record.alignment, alignment)) for record in records)
     check_records(records_aligned)
     return records_aligned
@@ -123,6 +125,8 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
 
 def _wrong_type(record: Record) -> tuple[str, str] | None:
     """(field, reason) of the first field of a record that holds a value of another type."""
+    if type(record.id) is str and _is_plain(record):
+        return None
     if not isinstance(record.id, str):
         return "id", f"the id {brief(repr(record.id))} is not a text; give a str"
     for name in _WHOLE:
@@ -140,6 +144,15 @@ def _wrong_type(record: Record) -> tuple[str, str] | None:
             f"the gaps {brief(repr(record.gaps))} of {record.id!r} are not intervals; give ((start, stop), ...)"
         )
     return None
+
+
+def _is_plain(record: Record) -> bool:
+    """Whether a record holds ints alone, and no offset, hint or gaps: as nearly all do."""
+    return (
+        type(record.start) is type(record.stop) is type(record.nbytes) is type(record.alignment) is int
+        and record.offset is record.hint is None
+        and record.gaps == ()
+    )
 
 
 def _is_integer(value: object) -> bool:
@@ -194,6 +207,8 @@ def check_records(records: Iterable[Record]) -> tuple[Record, ...]:
 
 def _with_ints(record: Record) -> Record:
     """The record with ints, which files of plans can hold, in place of numbers of other integer types."""
+    if _is_plain(record):
+        return record
     start, stop, nbytes, alignment = (int(getattr(record, name)) for name in _WHOLE)
     gaps = tuple((int(low), int(high)) for low, high in record.gaps)
     offset, hint = (None if value is None else int(value) for value in (record.offset, record.hint))

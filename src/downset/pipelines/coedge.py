@@ -49,8 +49,8 @@ def coedge(problem: PricedChain, cluster: Cluster, *, deadline: Clock | None = N
                     break
                 if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
                     continue
-                held = owners[path[-1]] if path else {}
-                total = seconds + (compute + halo_transfer_s(problem, cluster, held, split, reads, leader))
+                owners_before = owners[path[-1]] if path else {}
+                total = seconds + (compute + halo_transfer_s(problem, cluster, owners_before, split, reads, leader))
                 if count not in following or total < following[count][0]:
                     following[count] = (total, (*path, count))
         best = following

@@ -77,15 +77,15 @@ def exact(
     return plan(request, clock)
 
 
-def _by_resources(asked: PlanRequest, clock: Clock) -> FoundPipeline:
+def _by_resources(request: PlanRequest, clock: Clock) -> FoundPipeline:
     """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
-    best = Incumbents(asked, clock)
-    searched = search_by_loads(asked, clock)
-    bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
+    best = Incumbents(request, clock)
+    searched = search_by_loads(request, clock)
+    bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     if searched.stages:  # transfers form a tree, so orders are found at once even after the end
         best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, 1.0)))
-    for guide in message_guides(asked.cluster):  # their plans are priced on the cluster itself
-        result = search_by_loads(replace(asked, cluster=guide), clock.within(clock.left() * _GUIDED))
+    for guide in message_guides(request.cluster):  # their plans are priced on the cluster itself
+        result = search_by_loads(replace(request, cluster=guide), clock.within(clock.left() * _GUIDED))
         if result.stages:
             best.offer(result.stages)
     best.ask(QUICK)
@@ -94,7 +94,9 @@ def _by_resources(asked: PlanRequest, clock: Clock) -> FoundPipeline:
         return searched.finished and best.period_s <= bound * (1 + _CLOSE)
 
     best.ask((*(() if met() else INSIDE), *OUTSIDE))
-    for drafts in plans_by_latency(asked, clock) if asked.accounting.max_latency_s is not None and not met() else ():
+    for drafts in (
+        plans_by_latency(request, clock) if request.accounting.max_latency_s is not None and not met() else ()
+    ):
         best.offer(drafts)
     for devices in best.sets_of_devices(_SHARE):
         if not met():
@@ -102,21 +104,21 @@ def _by_resources(asked: PlanRequest, clock: Clock) -> FoundPipeline:
             best.ask([planner for planner in INSIDE if planner.plan is not exhaustive], devices)
         best.ask(EVERY_DEVICE, devices)
     if not best.drafts:
-        return _none_found(asked, clock, finished=searched.finished)
-    return _concluded(asked, best, searched, bound)
+        return _none_found(request, clock, finished=searched.finished)
+    return _concluded(request, best, searched, bound)
 
 
 def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     """Offer the plan of least load on fewer devices: under a limit on window or latency more devices may be slower."""
-    result = search_by_loads(best.asked.on(devices), best.clock, incumbent_s=best.period_s)
+    result = search_by_loads(best.request.on(devices), best.clock, incumbent_s=best.period_s)
     if result.stages:
         best.offer(on_devices(result.stages, devices))
 
 
-def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
+def _concluded(request: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
     """The plan by resources with its bound. A plan from outside the space may have a period below the space's bound."""
     outside = best.period_s < bound * (1 - _CLOSE)
-    everything = total_bound_s(asked.problem, asked.cluster, comm="resources")
+    everything = total_bound_s(request.problem, request.cluster, comm="resources")
     least = min(best.period_s, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= best.period_s * (1 - _CLOSE)
     note = ""
@@ -127,7 +129,7 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
         )
     elif searched.rounded and not proven:
         note = _ROUNDED
-    elif not proven and any(device.messages is not None for device in asked.cluster.devices):
+    elif not proven and any(device.messages is not None for device in request.cluster.devices):
         note = "the bound leaves out what messages and frames take of processors; the period counts it"
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged, _ONE_BLOCK)
@@ -136,21 +138,21 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
 _ROUNDED = "there are many different devices: planning and bound take those of similar speed as equal"
 
 
-def _by_equations(asked: PlanRequest, clock: Clock) -> FoundPipeline:
-    best = Incumbents(asked, clock)
+def _by_equations(request: PlanRequest, clock: Clock) -> FoundPipeline:
+    best = Incumbents(request, clock)
     best.ask(QUICK)
-    searched = search_by_rounds(asked, clock, incumbent_s=best.period_s)
-    bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
+    searched = search_by_rounds(request, clock, incumbent_s=best.period_s)
+    bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     if searched.period_s < best.period_s:
         best.take(searched.period_s, searched.stages, None)
     # A search that finished covers the planners of its space; of the others only shorter plans matter.
-    covered = searched.finished and not asked.cluster.network.links and asked.accounting.max_latency_s is None
+    covered = searched.finished and not request.cluster.network.links and request.accounting.max_latency_s is None
     best.ask((*(() if covered else INSIDE), *OUTSIDE))
     for devices in best.sets_of_devices(_SHARE):
         best.ask(EVERY_DEVICE, devices)
     if not best.drafts:
-        return _none_found(asked, clock, finished=searched.finished)
-    everything = total_bound_s(asked.problem, asked.cluster, comm="paper")
+        return _none_found(request, clock, finished=searched.finished)
+    everything = total_bound_s(request.problem, request.cluster, comm="paper")
     least = min(best.period_s, max(everything, 0.0 if best.outside else bound))
     proven = not best.outside and bound >= best.period_s * (1 - _CLOSE)
     note = ""
@@ -167,35 +169,35 @@ def _by_equations(asked: PlanRequest, clock: Clock) -> FoundPipeline:
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged)
 
 
-def _none_found(asked: PlanRequest, clock: Clock, *, finished: bool) -> FoundPipeline:
+def _none_found(request: PlanRequest, clock: Clock, *, finished: bool) -> FoundPipeline:
     """The plan of least latency if it is within the limit. Raises InfeasibleError or LimitReached otherwise."""
-    if asked.accounting.max_latency_s is None and finished:
-        needed = format_bytes(least_weights(asked.problem, len(asked.cluster.devices)))
+    if request.accounting.max_latency_s is None and finished:
+        needed = format_bytes(least_weights(request.problem, len(request.cluster.devices)))
         raise InfeasibleError(
             "no pipeline fits the devices' memory: in every split some device holds more weights and activations "
             f"than it has; weights alone need {needed} bytes on one of them"
         )
-    if not finished or asked.accounting.max_latency_s is None:
+    if not finished or request.accounting.max_latency_s is None:
         wanted = (
             ""
-            if asked.accounting.max_latency_s is None
-            else f" of latency {asked.accounting.max_latency_s:g} s or less"
+            if request.accounting.max_latency_s is None
+            else f" of latency {request.accounting.max_latency_s:g} s or less"
         )
         raise LimitReached(f"no pipeline{wanted} was found in {clock.budget}; allow more")
-    least, plan = least_latency(asked, clock.at_least(1.0))
-    if not asked.forbidden and least <= asked.accounting.max_latency_s:
-        everything = total_bound_s(asked.problem, asked.cluster, comm=asked.accounting.comm)
+    least, plan = least_latency(request, clock.at_least(1.0))
+    if not request.forbidden and least <= request.accounting.max_latency_s:
+        everything = total_bound_s(request.problem, request.cluster, comm=request.accounting.comm)
         return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-    raise too_slow(asked.problem, asked.cluster, asked.accounting, least)
+    raise too_slow(request.problem, request.cluster, request.accounting, least)
 
 
-def _direct(asked: PlanRequest, clock: Clock) -> FoundPipeline:
+def _direct(request: PlanRequest, clock: Clock) -> FoundPipeline:
     """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
     are searched first, direct hand-over in the remaining time."""
-    problem, cluster = asked.problem, asked.cluster
+    problem, cluster = request.problem, request.cluster
     led, reason = None, Message()
     try:
-        led = _by_resources(replace(asked, accounting=replace(asked.accounting, topology="leader")), clock)
+        led = _by_resources(replace(request, accounting=replace(request.accounting, topology="leader")), clock)
     except (InfeasibleError, LimitReached) as error:
         reason = error.message
     guides = [led.stages] if led is not None else []
@@ -205,7 +207,7 @@ def _direct(asked: PlanRequest, clock: Clock) -> FoundPipeline:
         with contextlib.suppress(LimitReached):
             guides.append(on_cuts(coedge(coarse, cluster, deadline=clock).stages, cuts))
     best = direct(
-        asked,
+        request,
         clock,
         total_bound_s=total_bound_s(problem, cluster, comm="resources"),
         led_drafts=guides,

@@ -52,7 +52,7 @@ class Incumbents:
     """The best plan so far. `period_s` is infinite until a plan within the limits was offered. `late`: whether a
     planner had too little time."""
 
-    asked: PlanRequest
+    request: PlanRequest
     clock: Clock
     period_s: float = math.inf
     drafts: Drafted = ()
@@ -68,31 +68,31 @@ class Incumbents:
     _cuts: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._coarse, self._cuts = self.asked.problem.without_relays()
+        self._coarse, self._cuts = self.request.problem.without_relays()
         self.limit_s = self.clock.left()
         self._planning = self.clock.at_least(_LEAST_S)
 
     @property
     def by_resources(self) -> bool:
-        return self.asked.accounting.comm == "resources"
+        return self.request.accounting.comm == "resources"
 
     def offer(self, drafts: Drafted, *, clock: Clock | None = None, outside: bool = False) -> bool:
         """Offer a plan; whether it is the best so far. Its orders are searched until the end of the clock."""
-        if drafts in self._seen or not self.asked.allows(drafts):
+        if drafts in self._seen or not self.request.allows(drafts):
             return False
-        asked = self.asked
+        request = self.request
         self._seen.add(drafts)
         judgement = judged(
-            asked.problem,
-            asked.cluster,
+            request.problem,
+            request.cluster,
             drafts,
-            asked.accounting,
+            request.accounting,
             below_s=self.period_s,
             clock=clock or self.clock,
         )
         if judgement is None or judgement.period_s >= self.period_s:
             return False
-        limit = asked.accounting.max_latency_s
+        limit = request.accounting.max_latency_s
         if limit is not None and judgement.latency_s > limit:
             return False
         self.take(judgement.period_s, drafts, judgement, outside=outside)
@@ -105,10 +105,10 @@ class Incumbents:
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
         """Offer what planners make of the problem on these devices (default: all, in the order of strips). Once there
         is a plan, this ends with the clock."""
-        accounting = self.asked.accounting
-        order = canonical(self.asked.cluster, (accounting.source, accounting.sink)).order
+        accounting = self.request.accounting
+        order = canonical(self.request.cluster, (accounting.source, accounting.sink)).order
         chosen = order if devices is None else tuple(devices)
-        some = sub_cluster(self.asked.cluster, chosen)
+        some = sub_cluster(self.request.cluster, chosen)
         for planner in planners:
             # Tiles are one for each device, so one more slow device may make the plan slower.
             fewer = planner.plan is early_fused and devices is None
@@ -122,7 +122,7 @@ class Incumbents:
                     self.late = True
 
     def _ask(self, planner: Method, devices: Sequence[int], some: Cluster | None) -> None:
-        some = some or sub_cluster(self.asked.cluster, devices)
+        some = some or sub_cluster(self.request.cluster, devices)
         if self._floor_s(planner, some) >= self.period_s:
             return
         # Sums of the papers are above what resources allow, so there every plan of a planner is judged.
@@ -131,7 +131,7 @@ class Incumbents:
             self._coarse,
             some,
             **planner.taken(
-                accounting=self.asked.accounting.on(devices),
+                accounting=self.request.accounting.on(devices),
                 below_s=below,
                 clock=self._planning.within(_MOMENT_S),
                 deadline=self._planning,
@@ -143,18 +143,18 @@ class Incumbents:
         """A lower bound of the period of the planner's plans on these devices."""
         if not self.by_resources and planner in OUTSIDE and not any(device.alpha_of for device in some.devices):
             return OUTSIDE[planner](self._coarse, some)
-        return total_bound_s(self.asked.problem, some, comm=self.asked.accounting.comm)
+        return total_bound_s(self.request.problem, some, comm=self.request.accounting.comm)
 
     def sets_of_devices(self, share: float) -> Iterable[tuple[int, ...]]:
         """Sets of fewer devices on which a plan may be faster, for a share of the time limit."""
-        asked, part = self.asked, self.clock.within(self.limit_s * share)
-        ends = (asked.accounting.source, asked.accounting.sink)
-        for devices in fewer_devices(asked.cluster, ends):
+        request, part = self.request, self.clock.within(self.limit_s * share)
+        ends = (request.accounting.source, request.accounting.sink)
+        for devices in fewer_devices(request.cluster, ends):
             if part.late():
                 self.late = self.late or self.clock.over()
                 return
-            some = sub_cluster(asked.cluster, devices)
-            if total_bound_s(asked.problem, some, comm=asked.accounting.comm) < self.period_s:
+            some = sub_cluster(request.cluster, devices)
+            if total_bound_s(request.problem, some, comm=request.accounting.comm) < self.period_s:
                 yield devices
 
 

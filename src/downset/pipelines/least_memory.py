@@ -165,13 +165,13 @@ def _placed(
     """The plan on the cluster's devices; stages that need most are on the devices that have most. None if it does not
     fit. In a stage the fastest device has the top strip, and leads."""
     free = sorted(range(len(room)), key=lambda device: (-room[device], device))
-    given: dict[int, list[int]] = {}
+    members_of: dict[int, list[int]] = {}
     for place in sorted(range(len(plan.stages)), key=lambda place: -plan.needs[place]):
         count = plan.stages[place][2]
-        given[place], free = free[:count], free[count:]
-        if len(given[place]) < count or any(room[device] < plan.needs[place] for device in given[place]):
+        members_of[place], free = free[:count], free[count:]
+        if len(members_of[place]) < count or any(room[device] < plan.needs[place] for device in members_of[place]):
             return None
-    return tuple(_draft(problem, cluster, stage, given[place], led=led) for place, stage in enumerate(plan.stages))
+    return tuple(_draft(problem, cluster, stage, members_of[place], led=led) for place, stage in enumerate(plan.stages))
 
 
 def _draft(
@@ -191,8 +191,8 @@ def _at_least(problem: PricedChain, devices: int) -> np.ndarray[tuple[int, int, 
             segment, weights = problem.segment(start, stop), problem.weight_bytes(start, stop)
             for count in range(1, min(devices, segment.rows) + 1):
                 rows = equal_rows(segment.rows, count)
-                held = max(max(price(segment, rows[k], rows[k + 1])[1:]) for k in range(count))
-                costs[start, stop, count] = weights + held
+                bytes_of = max(max(price(segment, rows[k], rows[k + 1])[1:]) for k in range(count))
+                costs[start, stop, count] = weights + bytes_of
     return costs
 
 
@@ -227,28 +227,28 @@ def _plan_stages(
 ) -> tuple[int, ...]:
     """Count the memory of a path's stages with one frame inside, and enter it into `least_bytes` and `costs`. Source
     and sink are additional devices here."""
-    first, drafts, asked = 0, [], count.accounting
+    first, drafts, terms = 0, [], count.accounting
     for stage in path:
         members = range(first, first + stage[2])
-        drafts.append(_draft(count.problem, count.cluster, stage, members, led=asked.topology == "leader"))
+        drafts.append(_draft(count.problem, count.cluster, stage, members, led=terms.topology == "leader"))
         first += stage[2]
     before = len(count.cluster.devices)
     ends = tuple(Device(name, 1.0) for name in ("source", "sink"))
     apart = replace(count, cluster=replace(count.cluster, devices=(*count.cluster.devices, *ends)))
-    if asked.comm == "resources":
-        asked = replace(
-            asked,
-            source=None if asked.source is None else before,
-            sink=None if asked.sink is None else before + 1,
+    if terms.comm == "resources":
+        terms = replace(
+            terms,
+            source=None if terms.source is None else before,
+            sink=None if terms.sink is None else before + 1,
             window=1,
         )
-    plan = judged(count.problem, apart.cluster, tuple(drafts), asked)
+    plan = judged(count.problem, apart.cluster, tuple(drafts), terms)
     assert plan is not None  # a plan without limits always has a price
-    held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
+    bytes_of = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
     needs, first = [], 0
     for stage in path:
         start, stop, devices = stage
-        nbytes = max(held[device] for device in range(first, first + devices))
+        nbytes = max(bytes_of[device] for device in range(first, first + devices))
         first += devices
         needs.append(nbytes)
         least_bytes[stage] = max(least_bytes.get(stage, 0), nbytes)

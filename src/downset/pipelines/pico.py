@@ -64,11 +64,11 @@ def pico(
     `ties`: "printed" or "last devices first". Raises LimitReached at the deadline."""
     check_choice("leader", leader, get_args(Leader))
     check_choice("tie rule", ties, get_args(Ties))
-    asked = accounting or Accounting()
-    comm, limit = asked.comm, float("inf") if asked.max_latency_s is None else asked.max_latency_s
+    terms = accounting or Accounting()
+    comm, limit = terms.comm, float("inf") if terms.max_latency_s is None else terms.max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
-    timed = cluster.occupied if comm == "resources" and asked.max_latency_s is None else cluster
+    timed = cluster.occupied if comm == "resources" and terms.max_latency_s is None else cluster
     network = replace(timed.network, links=())
     equal = Cluster(tuple(Device(f"average {k}", average) for k in range(count)), network)
 
@@ -131,14 +131,14 @@ def adjust_stage_configuration(
         theta = sum(price(segment, bounds[k], bounds[k + 1])[0] for k in range(count))  # eq. 16
         requirement.append(theta / count)
     room = [count for _, _, count in shape]
-    given: list[list[int]] = [[] for _ in shape]
+    members_of: list[list[int]] = [[] for _ in shape]
     speeds = [device.speed for device in cluster.devices]
     for device in by_speed(cluster):
-        open_stages = [stage for stage in range(len(shape)) if len(given[stage]) < room[stage]]
+        open_stages = [stage for stage in range(len(shape)) if len(members_of[stage]) < room[stage]]
         stage = max(open_stages, key=lambda stage: (requirement[stage], -stage))
-        given[stage].append(device)
+        members_of[stage].append(device)
     drafts = []
-    for (start, stop, _), devices in zip(shape, given, strict=True):
+    for (start, stop, _), devices in zip(shape, members_of, strict=True):
         bounds = balanced_rows(problem.segment(start, stop), [speeds[device] for device in devices])
         drafts.append(_stage(problem, start, stop, devices, bounds, leader))
     return tuple(drafts)

@@ -44,7 +44,7 @@ _SPACE = (
 """The plans of which a bound and a proof speak."""
 
 
-def plan_pipeline(
+def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     network: Graph | SplitProblem | PricedChain,
     cluster: Cluster,
     *,

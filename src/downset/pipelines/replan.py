@@ -110,8 +110,8 @@ def _twice_as_fast(device: Device) -> Device:
 
 
 def _twice(one: Link | Network) -> dict[str, Any]:
-    held = one.occupied_bytes_per_s
-    return {"bytes_per_s": 2 * one.bytes_per_s, "occupied_bytes_per_s": None if held is None else 2 * held}
+    occupied = one.occupied_bytes_per_s
+    return {"bytes_per_s": 2 * one.bytes_per_s, "occupied_bytes_per_s": None if occupied is None else 2 * occupied}
 
 
 def plan_upgraded(

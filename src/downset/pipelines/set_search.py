@@ -89,7 +89,7 @@ class Searched(NamedTuple):
 
 def search_by_loads(request: PlanRequest, clock: Clock, *, incumbent_s: float = math.inf) -> Searched:
     """The pipeline of least load below the incumbent's."""
-    return _coarse_then_fine(_Loads(request), clock, incumbent_s)
+    return _coarse_then_fine(_LoadSearch(request), clock, incumbent_s)
 
 
 def search_by_rounds(
@@ -100,7 +100,7 @@ def search_by_rounds(
 
     On links without overlap the compiled search covers all stages of several blocks; elsewhere it bounds them and tries
     some of them, more with more time."""
-    search = _Rounds(request, least_latency=least_latency)
+    search = _RoundSearch(request, least_latency=least_latency)
     if least_latency and search.form.sets() <= _TOO_MANY:
         return search.whole(clock, incumbent_s)
     if least_latency:
@@ -114,7 +114,7 @@ def search_by_rounds(
     return _better(best, last._replace(stages=on_devices(last.stages, some)))
 
 
-def _coarse_then_fine(search: _Loads | _Rounds, clock: Clock, incumbent_s: float) -> Searched:
+def _coarse_then_fine(search: _LoadSearch | _RoundSearch, clock: Clock, incumbent_s: float) -> Searched:
     """First rounded speeds, finer and finer while there is time, for a plan and a bound; then the real speeds."""
     form = search.form
     if form.sets() <= _MANY:
@@ -150,7 +150,7 @@ def _better(best: Searched, last: Searched) -> Searched:
     return best._replace(states=last.states + best.states)
 
 
-class _Loads:
+class _LoadSearch:
     """The search by loads: the seconds for which a frame occupies each resource."""
 
     def __init__(self, request: PlanRequest) -> None:
@@ -181,8 +181,8 @@ class _Loads:
             )
             for place, device in enumerate(described)
         ]
-        asked = self.request.accounting
-        source, sink = (-1 if end is None else form.order.index(end) for end in (asked.source, asked.sink))
+        terms = self.request.accounting
+        source, sink = (-1 if end is None else form.order.index(end) for end in (terms.source, terms.sink))
         return SetProblem(
             self.tables,
             [float(macs) for macs in problem.least_macs_before()],
@@ -223,11 +223,11 @@ class _Loads:
 
 def load_problem(request: PlanRequest) -> SetProblem:
     """The input of the search by loads at real speeds."""
-    search = _Loads(request)
+    search = _LoadSearch(request)
     return search.set_problem(search.form, search.banned)
 
 
-class _Rounds:
+class _RoundSearch:
     """The search by sums of rounds (`paper_timing`)."""
 
     def __init__(self, request: PlanRequest, *, least_latency: bool) -> None:

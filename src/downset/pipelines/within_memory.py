@@ -135,7 +135,7 @@ class PlanSearch:
         one, might fit, so this forbids more than is known not to fit."""
         too_much: Forbidden = set()
         stages = counted.judged.frame.stages
-        for device in [held.device for held in broken]:
+        for device in [too_large.device for too_large in broken]:
             blocks = next((stage.blocks for stage in stages if device in stage.devices), stages[0].blocks)
             first, last = blocks[0].start, blocks[-1].stop
             too_much |= {
@@ -224,10 +224,10 @@ class PlanSearch:
             least = self._least_latency()[0]
             prefix = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
             return too_slow(self.problem, self.cluster, self.accounting, least, prefix=prefix)
-        held, described = broken[0], self.cluster.devices[broken[0].device]
+        too_large, described = broken[0], self.cluster.devices[broken[0].device]
         return LimitReached(
-            f"{self.planner.name}: device {described.name!r} would need {format_bytes(held.total_bytes)} bytes, more "
-            f"than its {format_bytes(described.memory_bytes or 0)}, and no plan that fits was found; give it "
+            f"{self.planner.name}: device {described.name!r} would need {format_bytes(too_large.total_bytes)} bytes, "
+            f"more than its {format_bytes(described.memory_bytes or 0)}, and no plan that fits was found; give it "
             "that much, more devices, or method exact"
         )
 

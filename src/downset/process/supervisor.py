@@ -215,5 +215,5 @@ def _innermost(trace: str) -> str:
     """File and line of the innermost call in what faulthandler wrote."""
     import re
 
-    call = re.search(r'^  File "(?:[^"\n]*/)?([^"/\n]*/[^"/\n]*|[^"/\n]*)", line (\d+)', trace, re.MULTILINE)
-    return f"{call[1]}, line {call[2]}" if call else ""
+    call = re.search(r'^  File "([^"\n]*)", line (\d+)', trace, re.MULTILINE)
+    return f"{'/'.join(call[1].split('/')[-2:])}, line {call[2]}" if call else ""

@@ -15,7 +15,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         return [*lines, comparison.note]
     if not comparison.runtime:
         return lines
-    lines.append(f"outputs: {_outputs(comparison)}")
+    lines.append(Message("outputs: ", _outputs(comparison)))
     if comparison.placed:
         lines.append("outputs in tflm, with the offsets of the file in force: equal, too")
     if comparison.tried:
@@ -80,24 +80,21 @@ def difference(comparison: Comparison) -> str:
     return Message(apart, f"; inside {comparison.inside_note}") if comparison.inside_note else apart
 
 
-def _outputs(comparison: Comparison) -> str:
-    how = f"equal bit for bit in {comparison.runtime}"
+def _outputs(comparison: Comparison) -> Message:
+    note: tuple[str, ...] = (" (", comparison.note, ")") if comparison.note else ()
+    how = Message(f"equal bit for bit in {comparison.runtime}", *note)
     if not comparison.equal:
         worst = (
             ""
             if comparison.max_abs_error is None
             else f"{comparison.max_abs_error:.2g} of outputs up to {comparison.largest:.3g}"
         )
-        how = f"equal up to rounding in {comparison.runtime}: largest difference {worst}"
+        how = Message(f"equal up to rounding in {comparison.runtime}: largest difference {worst}", *note)
         if not comparison.rounds_alike:
-            how = f"differ in {comparison.runtime}: {comparison.note or f'largest difference {worst}'}"
-        elif comparison.note:
-            how += f" ({comparison.note})"
-    elif comparison.note:
-        how += f" ({comparison.note})"
-    how += f", on {comparison.runs} input{'' if comparison.runs == 1 else 's'}"
+            how = Message(f"differ in {comparison.runtime}: ", comparison.note or f"largest difference {worst}")
+    ran = f", on {comparison.runs} input{'' if comparison.runs == 1 else 's'}"
     if comparison.inside and not comparison.inside_note:
-        how += f", and so are {comparison.inside} tensors inside"
+        ran += f", and so are {comparison.inside} tensors inside"
     elif comparison.inside_note:
-        how += f"; inside {comparison.inside_note}"
-    return how
+        ran += f"; inside {comparison.inside_note}"
+    return Message(how, ran)

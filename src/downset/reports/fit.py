@@ -138,7 +138,7 @@ def fit_lines(result: Fit, *, files: bool = True) -> list[str]:
     if result.assumed_kernels is not None:
         lines.append(overlap_line(result.assumed_kernels))
     if result.not_measured:
-        lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
+        lines.append(Message("not measured: ", result.not_measured, "; the figures are the plan's alone"))
     if result.shipped != "original":
         lines += [line for line in comparison_lines(result.outputs) if line not in lines]
     if (line := _run_times(result)) is not None:

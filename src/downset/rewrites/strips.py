@@ -23,7 +23,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import Interval, RowForm, needed
 
-__all__ = ["AddTensor", "Held", "StripOps", "given_rows", "strip_pads"]
+__all__ = ["Held", "StripOps", "given_rows", "strip_pads"]
 
 Held = tuple[int, Interval]
 """A tensor that holds some rows of another: its index, and the rows."""

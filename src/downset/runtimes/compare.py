@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from downset.clock import DEFAULT_TIME_LIMIT_S
+from downset.budget import DEFAULT_SECONDS
 from downset.equivalence.prove import prove
 from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
@@ -66,7 +66,7 @@ def compare(
     shapes: Shapes | None = None,
     seed: int = 0,
     inputs: Sequence[Named] = (),
-    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    time_limit_s: float = DEFAULT_SECONDS,
     trust: bool = False,
 ) -> Comparison:
     """Whether `second` holds the network of `first`: `verdict` of the result is "proven", "not proven" or "differ".

@@ -23,7 +23,7 @@ from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.search import Progress, Variant
 
-__all__ = ["Rounds", "Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
+__all__ = ["Timed", "TimingRounds", "choose", "longest_path", "noise", "timed_candidates", "work"]
 
 _WINS = 0.8
 """The share of interleaved rounds in which a candidate must be faster than sequential to be chosen."""
@@ -43,7 +43,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class TimingRounds:
     """The timing of whole networks: `runs` interleaved rounds on the device, on these inputs."""
 
     device: TorchDevice
@@ -55,7 +55,7 @@ class Rounds:
 def timed_candidates(
     variants: Mapping[str, Variant],
     candidates: Sequence[StageCandidate],
-    rounds: Rounds,
+    rounds: TimingRounds,
     *,
     required: str | None = None,
 ) -> Timed:

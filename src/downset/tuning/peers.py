@@ -18,7 +18,7 @@ from downset.graph.core import Graph
 from downset.messages import Message
 from downset.results.plans import StagePlan
 from downset.runtimes.ort_timed import timed_session
-from downset.tuning.choice import Rounds
+from downset.tuning.choice import TimingRounds
 
 __all__ = ["OURS", "time_peers"]
 
@@ -30,7 +30,7 @@ def time_peers(
     loaded: Graph,
     graph: Graph,
     plan: StagePlan,
-    rounds: Rounds,
+    rounds: TimingRounds,
 ) -> tuple[dict[str, tuple[float, ...]], list[str]]:
     """(measured seconds of each run by runtime, with the plan's; notes on runtimes that were not timed). `loaded`: the
     graph of the file. `graph`: the graph prepared from it for which the plan was made."""

@@ -138,7 +138,7 @@ class Profiles:
 
     def _unusable(self, error: Exception) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or measure anew: `",
+            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or measure again: `",
             Call("tune_stages", (Setting("profiles", None),)),
             "`",
         )

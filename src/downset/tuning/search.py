@@ -125,10 +125,10 @@ class StageSearch:
         """Search one block. Raises LimitReached if the block is too large or no time is left."""
 
         def price(stage: Stage) -> float:
-            asked = renamed([stage], block)[0]
-            if not self.timer.is_free(asked):
+            own = renamed([stage], block)[0]
+            if not self.timer.is_free(own):
                 self._tell(strategy)
-            return self.timer(asked)
+            return self.timer(own)
 
         def free(stage: Stage) -> bool:
             return self.timer.is_free(renamed([stage], block)[0])
@@ -192,7 +192,8 @@ class StageSearch:
 
     def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"
-        self.notes.append(f"a block of {len(problem.predecessors)} units was not searched ({why}): {how} there")
+        block = f"a block of {len(problem.predecessors)} units was not searched ("
+        self.notes.append(Message(block, why, f"): {how} there"))
         if strategy == "merge":
             return sequential(problem, lambda _: 0.0)
         return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)

@@ -20,15 +20,14 @@ from downset.results.plans import Evidence, Stage, StagePlan
 from downset.results.stages import StageCandidate, StageResult
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_stages
-from downset.stages.prepared import prepare
-from downset.stages.variants import VARIANTS
+from downset.stages.prepared import VARIANTS, prepare
 from downset.text import unheard
-from downset.tuning.choice import Rounds, Timed, choose, longest_path, noise, timed_candidates, work
+from downset.tuning.choice import Timed, TimingRounds, choose, longest_path, noise, timed_candidates, work
 from downset.tuning.peers import time_peers
 from downset.tuning.profiles import Profiles
 from downset.tuning.search import Progress, StageLimits, Tuning, Variant, further_limits
 
-__all__ = ["CANDIDATES", "check_candidate", "tune_stages"]
+__all__ = ["check_candidate", "tune_stages"]
 
 CANDIDATES = (
     "sequential",
@@ -47,9 +46,9 @@ def check_candidate(name: str) -> None:
     """Raise UsageError for a name that no candidate has, with the close one."""
     if name not in CANDIDATES:
         close = get_close_matches(name, CANDIDATES, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else ""
         listed = ", ".join(map(repr, CANDIDATES))
-        raise UsageError(Setting("candidate"), f" must be one of {listed}; given {name!r}{meant}")
+        raise UsageError(Setting("candidate"), f" must be one of {listed}; given {name!r}{hint}")
 
 
 def tune_stages(  # noqa: PLR0913 - users know its keywords
@@ -100,7 +99,7 @@ def tune_stages(  # noqa: PLR0913 - users know its keywords
     if candidate is not None and candidate not in kept_as:
         raise UsageError(f"candidate {candidate!r} is not one of this network's: {', '.join(map(repr, kept_as))}")
     required = None if candidate is None else kept_as[candidate]
-    rounds = Rounds(device, seeded_inputs(graph, seed=seed), runs, progress)
+    rounds = TimingRounds(device, seeded_inputs(graph, seed=seed), runs, progress)
     timed = timed_candidates(variants, candidates, rounds, required=required)
     chosen, speedup, why = choose(timed, required=required is not None)
     if required != candidate:

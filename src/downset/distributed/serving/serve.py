@@ -193,7 +193,7 @@ class RunningPipeline:
             self._closes.close()
 
 
-def serve(
+def serve(  # noqa: PLR0913 - users know its keywords
     model: str | os.PathLike[str] | Graph,
     plan: Pipeline,
     *,

@@ -32,7 +32,7 @@ _SHAPING = {
 
 
 def onnx_library() -> Any:
-    """The onnx module; the parsing process, which will be asked for shapes, imports it at the same time."""
+    """The onnx module; the server of workers, which will be asked for shapes, imports it at the same time."""
     if "onnx" not in sys.modules:
         warm()
     return optional_library("onnx", what="reading .onnx files", extra="onnx")

@@ -125,7 +125,7 @@ def _batches(
             segment_bytes(problem, *segment, reads, frame_is_held=source is not None, results_are_held=sink is not None)
             for segment in segments
         ]
-        batches.append(batch_of(cluster, kinds, segments, tables, roles, needed, forbidden))
+        batches.append(batch_of(cluster, kinds, tables, roles, needed, forbidden))
     return tuple(batches)
 
 

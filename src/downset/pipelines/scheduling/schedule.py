@@ -125,8 +125,8 @@ def _judged(work: _SchedulingProblem, schedule: Schedule, bound: float) -> Sched
     needed = window_needed(tasks, schedule, period, clock=work.clock)
     if window is None or needed <= window:
         return Scheduled(Schedule(schedule.orders, needed), period, bound)
-    held = Schedule(schedule.orders, window)
-    return Scheduled(held, period_s(event_graph(tasks, held), at_least=period), bound)
+    narrower = Schedule(schedule.orders, window)
+    return Scheduled(narrower, period_s(event_graph(tasks, narrower), at_least=period), bound)
 
 
 def sequence(tasks: Sequence[TimedTask]) -> list[int]:

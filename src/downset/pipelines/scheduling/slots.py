@@ -72,9 +72,9 @@ class _Fewer:
         buffers: Sequence[TimedBuffer],
         slots: Sequence[int],
     ) -> None:
-        held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+        slotted = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
         plain = event_graph(tasks, schedule)
-        arcs = [(one, two, place) for place, b in enumerate(held) for one in b.users for two in b.writers]
+        arcs = [(one, two, place) for place, b in enumerate(slotted) for one in b.users for two in b.writers]
         tails, heads, owners = (
             np.array(column, np.int64) for column in (zip(*arcs, strict=True) if arcs else [()] * 3)
         )

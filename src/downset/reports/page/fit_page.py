@@ -179,7 +179,7 @@ def _verdict(fit: Fit) -> Verdict:
         return Verdict(
             "good" if fit.arena.after < fit.arena.before or fit.arena.proven else "plain",
             gained,
-            fit.not_measured and f"Not measured: {fit.not_measured}",
+            fit.not_measured and Message("Not measured: ", fit.not_measured),
             tuple(numbers),
         )
     ram = fit.ram
@@ -343,7 +343,9 @@ def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
         placed = f"{moved} of {len(views[1].operators)} operators are new or run at another place in the order"
         lines.insert(1, placed if moved else "the order is the file's")
     # Why nothing was measured is a line already.
-    return lines + [f"note: {note}" for note in fit.notes if not fit.not_measured or fit.not_measured not in note]
+    return lines + [
+        Message("note: ", note) for note in fit.notes if not fit.not_measured or fit.not_measured not in note
+    ]
 
 
 def _traffic(fit: Fit) -> list[Section]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from downset.messages import Message
 from downset.reports.gaps import told_bound
 from downset.reports.page.elements import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.next_section import next_section
@@ -61,7 +62,7 @@ def pipeline_page(
         Section("Stages", (_stages(plan),)),
         next_section(_next_steps(plan, upgraded, compared, simulation, served, rates_of, replanned)),
     ]
-    lines = [] if plan.note == "" else [f"note: {plan.note}"]
+    lines: list[str] = [] if plan.note == "" else [Message("note: ", plan.note)]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
     lines += simulation_lines(simulation, plan) if simulation is not None else []
     lines += served_lines(served, rates_of=rates_of) if served is not None else []

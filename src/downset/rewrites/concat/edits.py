@@ -77,8 +77,8 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
         shape = list(result.shape)
         shape[axis] = (stop - start) * made_channels // whole
         first = start * made_channels // whole
-        held = along(result.name, axis, first, first + shape[axis])
-        moved = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=held)
+        cut = along(result.name, axis, first, first + shape[axis])
+        moved = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=cut)
         attrs = dict(op.attrs)
         if kind_of(op.kind).category == "convolution":
             attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
@@ -151,8 +151,8 @@ def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> Non
     parts: list[int] = []
     cuts = _cut_weights(edit, concat, op)
     for number, (tensor, weights, (start, stop)) in enumerate(cuts):
-        held = summed(result.name, start, stop)
-        partial = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=held)
+        cut = summed(result.name, start, stop)
+        partial = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=cut)
         bias = op.inputs[2:3] if number == 0 else no_bias
         ops.append(Op(f"{op.name}/partial{number}", op.kind, (tensor, weights, *bias), (partial,), dict(attrs)))
         parts.append(partial)
