@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Mapping
+=======
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+>>>>>>> line
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +43,27 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import reading
 from downset.commands.wording import worded
+<<<<<<< HEAD
 from downset.results.fit import Fit
 from downset.text import printable
+=======
+from downset.reports.fit import (
+    FRONT_COLUMNS,
+    SESSION_CAPTION,
+    SESSION_COLUMNS,
+    after_text,
+    fit_lines,
+    front_cells,
+    session_cells,
+    verdict_lines,
+)
+from downset.reports.gaps import gap_cell
+from downset.reports.json_forms.fit import fit_json
+from downset.reports.next_steps import next_steps, step_lines
+from downset.results.fit import Fit, FrontRow
+from downset.results.sessions import SessionTaken
+from downset.text import format_bytes, format_seconds, printable
+>>>>>>> line
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
@@ -203,8 +229,15 @@ def fit(
             _print_note(talk, line)
 
     with reading(talk, model, limit_s=time_limit) as progress:
+        runs_s = [0.0]
+
+        def takes_longer(seconds: float) -> None:
+            runs_s.append(seconds)
+            progress.takes_longer(seconds)
+
+        searching = partial(_interruptible, lambda: runs_s[-1])
         try:
-            result = fit_model(options, Listener(progress, notice, progress.takes_longer))
+            result = fit_model(options, Listener(progress, notice, takes_longer, searching))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
@@ -229,6 +262,32 @@ def fit(
         _print_note(talk, note)
     if unmade is not None:
         raise unmade
+
+
+@contextmanager
+def _interruptible(runs_s: Callable[[], float]) -> Iterator[None]:
+    """A context in which the first Ctrl-C ends all searches, and says what follows. `runs_s`: the seconds that all runs
+    in the runtime take, about."""
+    from downset.budget import INTERRUPTED
+    from downset.native import compiled
+    from downset.process.command import answering_interrupt
+
+    def end_searches() -> None:
+        INTERRUPTED.set()
+        compiled.interrupt(True)
+        print(
+            "downset: the search ends; what it found is run, proven and written, which takes about "
+            f"{format_seconds(runs_s())}; Ctrl-C again stops at once",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    try:
+        with answering_interrupt(end_searches):
+            yield
+    finally:
+        INTERRUPTED.clear()
+        compiled.interrupt(False)
 
 
 def _print_note(talk: Any, note: str) -> None:

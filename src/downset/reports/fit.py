@@ -39,8 +39,11 @@ def after_text(measured: Measured) -> str:
 
 
 def stopped_by(result: Fit) -> StoppedBy:
-    """The limit that ended the search early; "" if none did, or if the shipped candidate is proven nevertheless."""
+    """The limit that ended the search early, or "interrupt" for the user; "" if nothing did, or if a limit did and the
+    shipped candidate is proven nevertheless."""
     joint = result.together
+    if result.interrupted:
+        return "interrupt"
     return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by
 
 
@@ -48,7 +51,15 @@ def done_lines(result: Fit) -> list[str]:
     """Sentences on what was done and how it is known, one a line: the search, rewrites, kernels, outputs and loads."""
     lines = []
     if limit := stopped_by(result):
+<<<<<<< HEAD
         lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
+=======
+        ended = (
+            "interrupted; with more time" if limit == "interrupt" else f"stopped by the {limit} limit; with more of it"
+        )
+        lines.append(f"The search was {ended} a better plan may come.")
+    lines += peak_lines(result)
+>>>>>>> line
     for rewrite in result.rewrites:
         name = rewrite.short_name or operator_name(rewrite.name)
         if rewrite.kind == "row-wise":
