@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Mapping
-=======
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
->>>>>>> line
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,27 +39,8 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import reading
 from downset.commands.wording import worded
-<<<<<<< HEAD
 from downset.results.fit import Fit
-from downset.text import printable
-=======
-from downset.reports.fit import (
-    FRONT_COLUMNS,
-    SESSION_CAPTION,
-    SESSION_COLUMNS,
-    after_text,
-    fit_lines,
-    front_cells,
-    session_cells,
-    verdict_lines,
-)
-from downset.reports.gaps import gap_cell
-from downset.reports.json_forms.fit import fit_json
-from downset.reports.next_steps import next_steps, step_lines
-from downset.results.fit import Fit, FrontRow
-from downset.results.sessions import SessionTaken
-from downset.text import format_bytes, format_seconds, printable
->>>>>>> line
+from downset.text import format_seconds, printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError

@@ -51,15 +51,10 @@ def done_lines(result: Fit) -> list[str]:
     """Sentences on what was done and how it is known, one a line: the search, rewrites, kernels, outputs and loads."""
     lines = []
     if limit := stopped_by(result):
-<<<<<<< HEAD
-        lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
-=======
         ended = (
             "interrupted; with more time" if limit == "interrupt" else f"stopped by the {limit} limit; with more of it"
         )
         lines.append(f"The search was {ended} a better plan may come.")
-    lines += peak_lines(result)
->>>>>>> line
     for rewrite in result.rewrites:
         name = rewrite.short_name or operator_name(rewrite.name)
         if rewrite.kind == "row-wise":
