@@ -1,9 +1,10 @@
-"""Whole commands that place records, beside minimalloc and idealloc: each is a process of its own, start included.
+"""Whole commands that place records, compared with minimalloc and idealloc: each is one process, start included.
 
 Peers are programs that no index has; each is built from its repository, and its folder is then on PATH:
     minimalloc   github.com/google/minimalloc, CMake
     idealloc     github.com/cappadokes/idealloc, `cargo build --release`; its `benchmarks` are the instances
-CPU seconds and resident memory are the system's, of the process and its children. Every placement of ours is checked.
+CPU seconds and resident memory are the system's, of the process and its children; memory is 12 MB or more, that of the
+process that measures. Every placement of ours is checked.
 """
 
 from __future__ import annotations
