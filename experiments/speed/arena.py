@@ -7,7 +7,7 @@ First: records made from seeds, `narrow` (lifetimes of up to 50 steps, as in a n
 Second: real record sets and minimalloc's instances where ../shared exists, against the peers of arena_peers.py that are
 installed; `ratio` is their CPU time by that of `best` on the same records. CPU seconds, medians of five runs where one
 takes less than a second; every placement is checked. `x bound`: bytes by the largest breadth, which nothing goes below.
-Third: whole commands, compared with minimalloc and idealloc where they are on PATH (arena_commands.py says how to get them);
+Third: whole commands, compared with minimalloc and idealloc where they are on PATH, as arena_commands.py says;
 `ratio` and `memory` are theirs by ours. Their instances are in ../shared, or in FOLDER, idealloc's `benchmarks`.
 """
 
