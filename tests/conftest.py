@@ -6,14 +6,17 @@ The fixtures are the command line in this process, as several tests call it.
 
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from downset.cli import main
+from downset.messages import Message
 from tests.effort import cases
 from tests.needs import forbidden_skip
 
@@ -24,12 +27,24 @@ if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which(
     os.environ.setdefault("CXX", compiler)  # PyTorch's compiler looks for g++ alone
 if not shutil.which("openssl"):  # with which PyTorch's compiler names the headers that it compiles once
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+os.environ.setdefault(
+    "TORCHINDUCTOR_VEC_ISA_OK", "1"
+)  # else each process builds a program for each set of instructions
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:  # as in the background of a shell; what tests start answers them
         signal.signal(number, lambda *_: None)
 settings.register_profile("downset", deadline=None, max_examples=cases(250))
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=cases(250))
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
+
+
+def _kept(message, form):
+    """An f-string has Python's words for the settings of a message, also where the command line prints it."""
+    assert not message.settings, "make a Message of it, in place of an f-string: " + str(message)
+    return str.__format__(str(message), form)
+
+
+Message.__format__ = _kept
 
 
 def _judged(report):
@@ -61,6 +76,13 @@ def pytest_collection_finish():
     gc.freeze()  # a collection of garbage passes over 6,000 tests and their modules no more
 
 
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "downset"
+SETTINGS = {name for path in SOURCE.rglob("*.py") for name in re.findall(r'Setting\("(\w+)"', path.read_text())}
+PYTHON_WORDS = re.compile(
+    rf"\b({'|'.join(sorted(SETTINGS))})=(True|None|'|{{|\.\.\.)|\b\w+_(s|bytes|limit)=\d|\bdownset\.\w+\("
+)
+
+
 @pytest.fixture
 def run(monkeypatch, capfd):
     """`run("fit", path, …)` -> (exit status, what went to stdout, what went to stderr)."""
@@ -73,6 +95,7 @@ def run(monkeypatch, capfd):
         except SystemExit as end:
             status = end.code or 0
         said = capfd.readouterr()
+        assert not PYTHON_WORDS.search(said.out + said.err), "the command line words a setting as Python does"
         return status, said.out, said.err
 
     return call

@@ -5,6 +5,7 @@ code, those inside functions and those for types included.
 """
 
 import ast
+import json
 import subprocess
 import sys
 import tomllib
@@ -16,14 +17,16 @@ from pathlib import Path
 import pytest
 
 import downset
+from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
+    {"messages"},
     {"errors"},
     {"budget"},
-    {"text", "extras", "native", "methods", "clock"},
+    {"text", "extras", "native", "methods"},
     {"lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
@@ -60,7 +63,7 @@ LIBRARIES = {
     },
     "msgspec": {"clusters", "commands"},
     "rich_click": {"commands"},
-    "rich": {"commands"},
+    "rich": {"commands", "reports"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""
 
@@ -98,6 +101,7 @@ PLANNERS = {
         "strips",
         "judging",
         "tasks",
+        "set_problem",
         "accounting",
         "buffers",
         "memory",
@@ -275,3 +279,39 @@ def test_one_version():
     assert downset.__version__ == stated
     assert f"## [{stated}]" in (ROOT / "CHANGELOG.md").read_text()
     assert version("downset") == stated
+
+
+IMPORTED = """
+import atexit, sys
+atexit.register(lambda: open("modules", "w").write(" ".join(sys.modules)))
+from downset.cli import main
+main()
+"""
+GRAPH = {"tensors": [{"size": 1}] * 2, "ops": [{"name": "op", "ins": [0], "outs": [1]}], "inputs": [0], "outputs": [1]}
+HEAVY = {"numpy", "onnx", "onnxruntime", "torch", "ai_edge_litert", "tflite_micro", "flatbuffers", "ray", "jinja2"}
+ONLY_COMMANDS = {"commands.examples", "commands.group"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["--version"], {*HEAVY, "click", "rich", "subprocess", "tempfile", "importlib.metadata"}),
+        (["--help"], {*HEAVY, "msgspec", "subprocess"}),
+        (["order", "g.json"], {*HEAVY, "subprocess", "downset.formats.onnx.read"}),
+        (["inspect", "m.onnx"], {*HEAVY - {"numpy", "onnx"}, "downset.formats.tflite.read", "downset.formats.torch"}),
+    ],
+)
+def test_a_short_command_imports_only_what_it_uses(tmp_path, arguments, absent):
+    branchy_model(tmp_path / "m.onnx")
+    (tmp_path / "g.json").write_text(json.dumps(GRAPH))
+    subprocess.run(
+        [sys.executable, "-P", "-c", IMPORTED, *arguments],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    loaded = set((tmp_path / "modules").read_text().split())
+    assert "downset.cli" in loaded and not loaded & absent
+    if arguments == ["--help"]:
+        commands = {name.removeprefix("downset.") for name in loaded if name.startswith("downset.commands.")}
+        assert commands == ONLY_COMMANDS

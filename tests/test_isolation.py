@@ -7,12 +7,14 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
+from downset.messages import Setting
 from downset.process import isolation
 from downset.process.isolation import Worker, isolated, parsed
 from downset.process.limits import limits
@@ -57,7 +59,7 @@ def test_a_fresh_interpreter_has_imported_no_library():
 
 
 def test_a_conversation_keeps_its_process_until_a_call_fails():
-    with Worker("tests.workers") as worker:
+    with closing(Worker("tests.workers")) as worker:
         assert [int(worker.ask("mark", {})[0]["marks"]) for _ in range(3)] == [1, 2, 3]
         process = int(worker.ask("process", {})[0]["pid"])
         with pytest.raises(InfeasibleError):
@@ -69,10 +71,15 @@ def test_a_conversation_keeps_its_process_until_a_call_fails():
 def test_no_worker_is_forked_from_a_process_with_threads():
     """A fork has one thread, and what others have locked stays locked in it."""
     libraries = sorted({library for _, names in isolation._CODE.values() for library in names})
-    server = isolation._server()
-    server.connect({"module": "tests.workers", "libraries": libraries}).close()
-    assert set(libraries) <= set(isolated("tests.workers", "imported", {})[0]["modules"].tolist())
-    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) == 1
+    server = isolation._Server()
+    try:
+        with server.connect({"module": "tests.workers", "libraries": libraries}) as connection:
+            assert connection.recv(1) == b"", "it closes the connection once it has imported them"
+        mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "numpy" in mapped and "onnxruntime" in mapped
+        assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) == 1
+    finally:
+        server.stop()
 
 
 def gone_now(pid):
@@ -88,6 +95,9 @@ def test_what_goes_wrong_in_a_worker_is_one_error_of_ours(ask):
         ask("tests.workers", "leave", {})
     with pytest.raises(InfeasibleError, match=r"^two lines$"):
         ask("tests.workers", "refuse", {})
+    with pytest.raises(UsageError) as found:
+        ask("tests.workers", "name_settings", {})
+    assert found.value.message.parts == ("give ", Setting("shapes", {"x": [1, 3]}), " or ", Setting("trust"))
     with pytest.raises(UnsupportedError, match=r"failed: RecursionError \(too deep\)"):
         ask("tests.workers", "break_down", {})
     with pytest.raises(UnsupportedError, match="ModuleNotFoundError"):
@@ -124,7 +134,7 @@ def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
 def test_memory_is_limited(ask):
     with limits(memory_bytes=1 << 29):
         assert ask("tests.workers", "fill", {"nbytes": 1000})[0]["sum"] == 1000
-        with pytest.raises(LimitReached, match=r"536,870,912 bytes .*--worker-memory"):
+        with pytest.raises(LimitReached, match=r"536,870,912 bytes .*memory_bytes"):
             ask("tests.workers", "fill", {"nbytes": 1 << 29})
     assert ask("tests.workers", "fill", {"nbytes": 1 << 29})[0]["sum"].shape == (1,)
 
@@ -141,6 +151,15 @@ def test_the_current_folder_is_not_on_the_path(tmp_path, monkeypatch):
     assert not (tmp_path / "it_ran").exists()
 
 
+def test_a_worker_whose_end_is_reported_late_can_be_left_twice(monkeypatch):
+    """By the call that fails and by the context around it; on a busy machine nothing is reported in between."""
+    with closing(Worker("tests.workers")) as worker:
+        assert worker.ask("mark", {})[0]["marks"] == 1
+        with monkeypatch.context() as busy:
+            busy.setattr(Worker, "_line", lambda *_: None)
+            worker.close()
+
+
 def test_a_worker_survives_the_thread_that_asked_first(monkeypatch):
     monkeypatch.setenv("DOWNSET_TEST", "thread")  # another environment: a server of its own, started in the thread
     workers = []
@@ -148,7 +167,7 @@ def test_a_worker_survives_the_thread_that_asked_first(monkeypatch):
     thread.start()
     thread.join()
     time.sleep(0.2)
-    with workers[0] as worker:
+    with closing(workers[0]) as worker:
         assert worker.ask("mark", {})[0]["marks"] == 1
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from downset.errors import InfeasibleError
+from downset.errors import InfeasibleError, UsageError
+from downset.messages import Setting
 
 
 def process():
@@ -67,6 +68,10 @@ def compute(seconds):
 
 def refuse():
     raise InfeasibleError("two\nlines")
+
+
+def name_settings():
+    raise UsageError("give ", Setting("shapes", {"x": [1, 3]}), " or\n", Setting("trust"))
 
 
 def break_down():

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import downset
 from docs_site.methods import table_text
 from docs_site.tables.lines import lines
-from downset.cli import downset as command
+from downset.commands.group import downset as command
 
 __all__ = ["TABLES"]
 
@@ -62,20 +62,18 @@ def file_of(code: CodeType) -> Path | None:
 
 
 def is_step(code: CodeType, caller: CodeType | None) -> bool:
-    """Whether this call goes into another part: to a public function, which is not the body of a class."""
+    """Whether this call goes into another part: to a public function, which is not the body of a class. The first call
+    is that of the command's own function."""
     path, before = file_of(code), caller and file_of(caller)
-    if (
-        path is None
-        or path.parts[0] in HIDDEN
-        or code.co_name.startswith(("_", "<"))
-        or not code.co_flags & CO_OPTIMIZED
-    ):
+    if path is None or path.parts[0] in HIDDEN or code.co_name.startswith(("_", "<")):
         return False
-    return before is None or path.parts[0] != before.parts[0]
+    if before is None:
+        return path == Path("commands", f"{code.co_name}.py")
+    return bool(code.co_flags & CO_OPTIMIZED) and path.parts[0] != before.parts[0]
 
 
 def profile_of(arguments: list[str]) -> Call:
-    """What a command calls."""
+    """Its only call is that of the command."""
     root = Call()
     open_calls: list[tuple[FrameType | None, Call]] = [(None, root)]
 
@@ -114,8 +112,7 @@ def job(name: str) -> list[str]:
         arguments[1] = str(path.locate())
         profile_of(arguments)
         root = profile_of(arguments)
-    (main,) = (call for code, call in root.calls.items() if file_of(code) == Path("commands", f"{name}.py"))
-    return lines(["call", "file", "what it does"], steps(Call(calls={main.code: main})))
+    return lines(["call", "file", "what it does"], steps(root))
 
 
 TABLES: Mapping[str, Callable[[], list[str]]] = {f"calls of {name}": partial(job, name) for name in JOBS}

@@ -128,7 +128,7 @@ def measured_rows(device: TorchDevice, batches: Sequence[int], timings: int, run
             for name, stages in schedules.items():
                 program = lower(units, stages, barriers=True, max_lanes=device.max_lanes)
                 engines[name] = device.engine(
-                    binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+                    binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values
                 )
             samples = device.time_whole(engines, [binder.place(value) for value in values], runs=runs)
         finally:

@@ -57,7 +57,6 @@ def measured(rounds: int, timings: int, wanted: int | None) -> list[Row]:
         engines = {
             name: device.engine(
                 binder,
-                units,
                 lower(units, stages, barriers=False, max_lanes=device.max_lanes),
                 inputs=inputs,
                 outputs=outputs,

@@ -97,8 +97,8 @@ def launches(graph: Graph, plan: StagePlan, device: TorchDevice) -> tuple[Callab
     program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
     taken = {
         "captured_bytes": engine.engine.captured_bytes,
-        "live_bytes": possibly_live_bytes(planned, units, program, dtype=device.dtype),
-        "arena_bytes": concurrent_arena(planned, units, program, dtype=device.dtype).arena_bytes,
+        "live_bytes": possibly_live_bytes(planned, program, dtype=device.dtype),
+        "arena_bytes": concurrent_arena(planned, program, dtype=device.dtype).arena_bytes,
     }
     return lambda: engine.engine.launch(engine.values), taken
 

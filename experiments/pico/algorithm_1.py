@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from downset.budget import Budget
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.row_form import Interval, equal_strips, hull
 from downset.lattice import bits, successors
@@ -169,7 +170,9 @@ def divided_pieces(
         left = seconds - (time.perf_counter() - begin)
         before = kept.pop() if kept else ()
         part = _part(problem, before, chosen, diameter)
-        pieces_of_part = pieces(part, strips=strips, diameter=diameter, seconds=max(left, 0.0) / (parts - number + 1))
+        pieces_of_part = pieces(
+            part, strips=strips, diameter=diameter, clock=Budget(max(left, 0.0) / (parts - number + 1)).start()
+        )
         states += pieces_of_part.states
         groups = [before, *((v,) for v in chosen)] if before else [(v,) for v in chosen]
         kept += [tuple(sorted(v for place in piece for v in groups[place])) for piece in pieces_of_part.pieces]

@@ -14,6 +14,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from downset import load_cluster
+from downset.budget import Budget
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pieces import piece_problem, pieces
@@ -33,7 +34,7 @@ CLUSTERS = (
 def chains(name: str, most: int, seconds: float) -> dict[str, tuple[tuple[int, ...], ...]]:
     network = graph(name, weights=False)
     problem = piece_problem(network)
-    chain = pieces(problem, seconds=seconds)
+    chain = pieces(problem, clock=Budget(seconds).start())
     thin = thinned(problem, refined_cuts(problem, chain, state_limit=5000), most)
     return {"blocks": block_units(network), "pieces": chain.operators(problem), "downsets": thin.units(problem)}
 

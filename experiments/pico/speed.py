@@ -23,6 +23,7 @@ from itertools import combinations
 from random import Random
 
 from downset import load_cluster
+from downset.budget import Budget
 from downset.clusters.model import Cluster, Device, Link
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.network import block_units, pipeline_units, split_problem
@@ -87,10 +88,10 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
     cluster = Cluster(devices(members), network)
     begin = time.process_time()
     chain = PricedChain(problem)
-    least = search_by_loads(PlanRequest(chain, cluster, Accounting()), time_limit_s=60.0)
+    least = search_by_loads(PlanRequest(chain, cluster, Accounting()), Budget(60.0).start())
     assert least.finished
     searched = time.process_time()
-    result = plan_exact(chain, cluster)
+    result = plan_exact(chain, cluster, clock=Budget().start())
     planned = time.process_time()
     assert result.judged is not None
     period = result.judged.period_s

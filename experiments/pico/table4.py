@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import itemgetter, or_
 
+from downset.budget import Budget
 from downset.graph.width import width
 from downset.lattice import bits, lists
 from downset.pipelines.pieces import PieceProblem, Ties, piece_problem, pieces
@@ -71,7 +72,9 @@ def readings(name: str) -> dict[str, int]:
     last = max(index for index, op in enumerate(network.ops) if "Pool" in op.kind)
     before_pool = piece_problem(part(network, 0, last - 1))
     ties: tuple[Ties, Ties] = ("first", "sum")
-    return counts | {f"pieces_{rule}": len(pieces(before_pool, seconds=60, ties=rule).pieces) for rule in ties}
+    return counts | {
+        f"pieces_{rule}": len(pieces(before_pool, clock=Budget(60).start(), ties=rule).pieces) for rule in ties
+    }
 
 
 def said(rows: Sequence[Row]) -> None:
@@ -85,9 +88,15 @@ def row_of(name: str, seconds: float) -> Row:
     base, _, rest = name.partition(" ")
     problem = piece_problem(graph(base, weights=False))
     cpu = time.process_time()
-    result = divided_pieces(problem, seconds=seconds) if rest else pieces(problem, seconds=seconds)
+    result = divided_pieces(problem, seconds=seconds) if rest else pieces(problem, clock=Budget(seconds).start())
     cpu = time.process_time() - cpu
-    first = result if rest else pieces(problem, seconds=seconds, ties="first") if len(problem.vertices) < 500 else None
+    first = (
+        result
+        if rest
+        else pieces(problem, clock=Budget(seconds).start(), ties="first")
+        if len(problem.vertices) < 500
+        else None
+    )
     return {
         "network": name,
         "n": problem.layer_count,

@@ -1,49 +1,55 @@
-"""The time that parsing in a process of its own, and a process that watches, add to the start of `downset inspect`.
+"""CPU time of short commands next to that of Python itself and of peers, and the part of it that isolation takes.
 
-    python -m experiments.speed.start [--rounds 21]
+    python -m experiments.speed.start [--rounds 15] [--vela /path/to/vela] [--quick]
 
-A round runs the command as it ships, and the same command in one process, which parses too, in turns of changing
-order. Wall-clock seconds; medians, and the median of the differences by round with its 95 % interval (order
-statistics). Only on a quiet machine do they say something. `watcher_mb`: memory that the watching process shares with
-no other, while a command reads.
+User and system time of the command and of all processes that it starts, in seconds: medians over rounds, in each of
+which everything runs once. `one process`: the same command without the process that watches and without workers;
+a dash where it measures, which it does in workers. `python`: `python -c pass`. `peer`: `onnx.load` of the same file in
+a new interpreter, or Vela (`pip install ethos-u-vela` into an environment of its own), which compiles the same file
+for Ethos-U55 and runs nothing. The model of `fit` comes from ../shared/models; its row is left out without it.
+`watcher_mb`: memory that the watching process shares with no other, while a command reads.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-import onnx
 
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
-from tests.models import branchy_model, installed_model
-from zoo import ZOO
 
 SHIPS = "from downset.__main__ import main; main()"
+UNWATCHED = "from downset.cli import main; main()"
 ALONE = """
 import importlib
 from downset.process import isolation
-def parsed(module, function, given, **more):
-    return getattr(importlib.import_module(module), function)(**given), ""
-isolation.parsed = parsed
-isolation.warm_parser = lambda module: None
+def isolated(module, function, arguments, **limits):
+    return getattr(importlib.import_module(module), function)(**arguments), ""
+isolation.isolated = isolated
+isolation.warm_workers = lambda module: None
 from downset.cli import main
 main()
 """
+LOAD = "import onnx, sys; onnx.load(sys.argv[1])"
+MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "vww_96_int8.tflite"
 
 
-def seconds(program: str, model: Path) -> float:
-    begin = time.perf_counter()
-    subprocess.run([sys.executable, "-P", "-c", program, "inspect", str(model)], capture_output=True, check=True)
-    return time.perf_counter() - begin
+def cpu_s(command: Sequence[str]) -> float:
+    """CPU seconds of a command and of the processes that it waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def watcher_mb(folder: Path) -> float:
@@ -63,35 +69,78 @@ def watcher_mb(folder: Path) -> float:
     return round(1024 * sum(private) / 1e6, 1)
 
 
-def models(folder: Path) -> Iterator[tuple[str, Path]]:
-    branchy_model(folder / "branchy.onnx")
-    yield "branchy.onnx", folder / "branchy.onnx"
-    onnx.save(ZOO["swiftnet_hpd"](), str(folder / "swiftnet.onnx"))
-    yield "swiftnet.onnx", folder / "swiftnet.onnx"
-    yield "sine_float.tflite", installed_model("tflite-micro", "sine_float.tflite")
+def write_graph(path: Path, operators: int = 100) -> None:
+    draw = random.Random(3)
+    tensors = [{"size": draw.randrange(1, 1000)} for _ in range(operators + 1)]
+    reads = [sorted({draw.randrange(max(0, index - 6), index + 1) for _ in range(2)}) for index in range(operators)]
+    unread = sorted(set(range(1, operators + 1)) - {tensor for read in reads for tensor in read})
+    ops = [{"name": f"op{index}", "ins": read, "outs": [index + 1]} for index, read in enumerate(reads)]
+    path.write_text(json.dumps({"tensors": tensors, "ops": ops, "inputs": [0], "outputs": unread}))
+
+
+def write_onnx(path: Path, layers: int = 40) -> None:
+    """A chain of small convolutions; 14 KB."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes, weights = (
+        [],
+        [numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float32), f"w{index}") for index in range(layers)],
+    )
+    for index in range(layers):
+        nodes.append(helper.make_node("Conv", [f"r{index}", f"w{index}"], [f"c{index}"], kernel_shape=[1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index + 1}"]))
+    ends = [helper.make_tensor_value_info(f"r{index}", TensorProto.FLOAT, [1, 8, 16, 16]) for index in (0, layers)]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def jobs(folder: Path, vela: str | None) -> Iterator[tuple[str, list[str], str, list[str]]]:
+    """(name, arguments of downset, the peer's name, the peer's command)"""
+    write_graph(folder / "graph.json")
+    write_onnx(folder / "model.onnx")
+    yield "--version", ["--version"], "", []
+    yield "--help", ["--help"], "", []
+    yield "order, 100 operators", ["order", str(folder / "graph.json")], "", []
+    model = str(folder / "model.onnx")
+    yield "inspect, 14 KB .onnx", ["inspect", model], "onnx.load", [sys.executable, "-P", "-c", LOAD, model]
+    if MODEL.exists():
+        compiled = [vela, str(MODEL), "--output-dir", str(folder / "vela")] if vela else []
+        arguments = ["fit", str(MODEL), "-o", str(folder / "fitted.tflite")]
+        yield "fit, 333 KB .tflite", arguments, "Vela" if vela else "", compiled
+
+
+def medians(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, float]:
+    """By name: the median CPU seconds. Every second round runs in reverse; one before them warms the disk's cache."""
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(-1, rounds):
+        for name in list(commands)[:: 1 if number % 2 else -1]:
+            seconds = cpu_s(commands[name])
+            if number >= 0:
+                taken[name].append(seconds)
+    return {name: round(statistics.median(seconds), 3) for name, seconds in taken.items()}
 
 
 def rows(options: Namespace) -> Iterator[Row]:
     rounds = 3 if options.quick else options.rounds
     with tempfile.TemporaryDirectory() as folder:
         watcher = watcher_mb(Path(folder))
-        for name, model in models(Path(folder)):
-            taken: dict[str, list[float]] = {SHIPS: [], ALONE: []}
-            for number in range(-1, rounds):  # the first warms the disk's cache
-                for program in (SHIPS, ALONE) if number % 2 else (ALONE, SHIPS):
-                    times = seconds(program, model)
-                    if number >= 0:
-                        taken[program].append(times)
-            more = sorted(one - other for one, other in zip(taken[SHIPS], taken[ALONE], strict=True))
-            inside = max(int(rounds / 2 - 0.98 * rounds**0.5), 0)
+        for name, arguments, peer, peers in jobs(Path(folder), options.vela):
+            commands = {"ships": [sys.executable, "-P", "-c", SHIPS, *arguments]}
+            if arguments[0] != "fit":
+                program = ALONE if arguments[0] == "inspect" else UNWATCHED
+                commands["alone"] = [sys.executable, "-P", "-c", program, *arguments]
+            commands |= {"python": [sys.executable, "-c", "pass"]} | ({"peer": peers} if peers else {})
+            cpu = medians(commands, rounds)
             yield {
-                "model": name,
+                "command": name,
                 "rounds": rounds,
-                "with_worker_s": round(statistics.median(taken[SHIPS]), 3),
-                "without_s": round(statistics.median(taken[ALONE]), 3),
-                "difference_s": round(statistics.median(more), 3),
-                "low_s": round(more[inside], 3),
-                "high_s": round(more[-1 - inside], 3),
+                "cpu_s": cpu["ships"],
+                "one_process_s": cpu.get("alone"),
+                "python_s": cpu["python"],
+                "peer": peer or None,
+                "peer_s": cpu.get("peer"),
                 "watcher_mb": watcher,
             }
 
@@ -100,13 +149,21 @@ EXPERIMENT = Experiment(
     "speed_start",
     rows,
     (
-        *fields("model", "rounds"),
-        *fields("with_worker_s", "without_s", "difference_s", "low_s", "high_s", spec=".3f"),
+        ("command", "{command}"),
+        ("rounds", "{rounds}"),
+        ("CPU s", "{cpu_s:.3f}"),
+        ("one process", "{one_process_s:.3f}"),
+        ("python", "{python_s:.3f}"),
+        ("peer", "{peer}"),
+        ("peer CPU s", "{peer_s:.3f}"),
         *fields("watcher_mb"),
     ),
-    key=("model",),
+    key=("command",),
     quick="three rounds, nothing written",
-    options={"--rounds": {"type": int, "default": 21}},
+    options={
+        "--rounds": {"type": int, "default": 15},
+        "--vela": {"default": shutil.which("vela"), "help": "the program of ethos-u-vela, where it is not on the path"},
+    },
 )
 
 if __name__ == "__main__":

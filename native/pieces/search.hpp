@@ -49,9 +49,9 @@ public:
         return limit_ ? Outcome::kLimit : Outcome::kImpossible;
     }
 
-    // Among chains within the threshold: the least sum of costs, then the most pieces; or (first) the paper's choice,
-    // at each state the first piece, from small to large, of least max. False at the time limit, and where there is no
-    // chain within the threshold.
+    // Settles ties among the chains within the threshold: the chain of least sum of costs is taken, of equal ones that of
+    // most pieces. With `first` the paper's choice is taken: at each state the first piece of least max, where small
+    // pieces come first. False if the time is over, or if no chain is within the threshold.
     bool refine(std::int64_t threshold, bool first, double seconds) {
         threshold_ = threshold;
         first_ = first;

@@ -1,11 +1,12 @@
 // Whether a pipeline exists whose stages all have their price within a period: the one search over (cut, devices used).
 //
-// A stage that more devices can run within the period, fewer may as well: of the sets that can run a segment only those
-// matter that no smaller one matches. So for every cut the search keeps the multisets of devices used to get there with
-// what a price adds up: on a shared network the seconds of the medium, where pairs differ the device that leads in
-// front of the cut and its load without what it hands on, under a limit on latency the latency so far; and only those
-// that no other beats in all. Sets are tried in order of speed, from what the segment needs at least to what the
-// devices used before and the need of the units behind leave.
+// A larger set of devices is of no use where a smaller one runs the same segment within the period. So of all sets that
+// can run a segment, the search takes only those that contain no other. For every cut it keeps labels: the multiset of
+// devices used so far, and what the price has added up. On a shared network that is the seconds of the medium; where
+// rates differ from pair to pair, it is the device that leads in front of the cut, and its load without what it hands
+// on; under a limit on latency, the latency so far. A label is dropped if another one is at least as good in everything.
+// Sets are tried in order of speed. The slowest has the speed that the segment needs at least; the fastest leaves the
+// units behind the segment the speed that they need.
 //
 // A price (loads/price.hpp, rounds/price.hpp) says:
 //   at(period)              the period of the next questions

@@ -43,14 +43,14 @@ from downset.memory.models import MEMORY_MODELS as MEMORY_MODELS
 from downset.memory.models import MemoryModel as MemoryModel
 from downset.memory.records import Record as Record
 from downset.methods import Method as Method
-from downset.orders.lawful import lifetimes as lifetimes
-from downset.orders.lawful import peak_bytes as peak_bytes
+from downset.orders.check import lifetimes as lifetimes
+from downset.orders.check import peak_bytes as peak_bytes
 from downset.orders.plan import plan_order as plan_order
 from downset.pipelines.plan import plan_pipeline as plan_pipeline
 from downset.pipelines.replan import plan_by_every_method as plan_by_every_method
-from downset.reports.document import Report as Report
 from downset.reports.inspection import inspect as inspect
 from downset.reports.memory_map import memory_map as memory_map
+from downset.reports.text import Report as Report
 from downset.reports.text import report as report
 from downset.results.fit import Comparison as Comparison
 from downset.results.fit import Fit as Fit

@@ -1,4 +1,4 @@
-"""What a search may spend: seconds, states, and a seed for its random choices.
+"""The budget of a search: seconds, states, and a seed for its random choices.
 
 A `Budget` is data. Who plans starts its `Clock` and passes it to everything that searches. The time of a clock is real;
 under a limit of states it is the number of states that the searches have counted, so that the load of the machine does
@@ -8,6 +8,7 @@ not affect the result. The real time limit then holds as well.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -17,10 +18,10 @@ from downset.errors import UsageError
 
 __all__ = [
     "DEFAULT_SECONDS",
+    "INTERRUPTED",
     "MANY",
     "STATES_A_SECOND",
     "Budget",
-    "BudgetLimits",
     "Clock",
     "TimeIsUp",
     "check_time_limit",
@@ -32,6 +33,8 @@ DEFAULT_SECONDS = 10.0
 
 STATES_A_SECOND = 100_000
 """States that are one second of a clock under a limit of states."""
+INTERRUPTED = threading.Event()
+"""Set while a user has ended all searches of this process: none of their clocks has anything left."""
 MANY = 1 << 62
 """A number of states that no search reaches."""
 _LOOK = 500
@@ -125,7 +128,7 @@ class Clock:
 
     def left_s(self) -> float:
         """Real seconds left, 0 at the end."""
-        return max(self._end - time.monotonic(), 0.0)
+        return 0.0 if INTERRUPTED.is_set() else max(self._end - time.monotonic(), 0.0)
 
     def left_states(self) -> int:
         """States left; MANY without a limit of states."""
@@ -133,13 +136,15 @@ class Clock:
 
     def over(self) -> bool:
         """Whether a limit is reached."""
-        return self.left_states() == 0 or time.monotonic() >= self._end
+        return self.left_states() == 0 or self.left_s() == 0
 
-    def stopped_by(self) -> Literal["", "time", "work"]:
-        """The limit that is reached, "" if none is."""
+    def stopped_by(self) -> Literal["", "time", "work", "interrupt"]:
+        """The limit that is reached, or the interrupt; "" if nothing ends the search."""
+        if INTERRUPTED.is_set():
+            return "interrupt"
         if self.left_states() == 0:
             return "work"
-        return "time" if time.monotonic() >= self._end else ""
+        return "time" if self.left_s() == 0 else ""
 
     def late(self) -> bool:
         """`over`, as a look that counts."""
@@ -178,7 +183,7 @@ class Clock:
         return self.left_s(), min(most, self.left_states())
 
     def rest(self) -> Budget:
-        """What is left, for a search that runs a clock of its own."""
+        """The budget that is left, for a search that runs a clock of its own."""
         return Budget(self.left_s(), None if self._last is None else self.left_states(), self.budget.seed)
 
     def _look(self) -> None:

@@ -1,13 +1,15 @@
 """The types of errors: every error that the library raises on purpose is a `DownsetError`.
 
-A message names the operator or tensor, the number, the limit, and what to do next. `exit_code` is the exit code of the
-command line for the error, and `code` its name in the command line's JSON. Errors that the argument parser finds are
-usage errors too.
+A message names the operator or tensor, the number, the limit, and what to do next: with parameters as data, which each
+front end words in its own terms (`messages`). `exit_code` is the exit code of the command line for the error, and
+`code` its name in the command line's JSON. Errors that the argument parser finds are usage errors too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from downset.messages import Message, Part
 
 __all__ = [
     "DownsetError",
@@ -21,32 +23,36 @@ __all__ = [
 
 
 class DownsetError(Exception):
-    """Base of every error raised on purpose. `figures`: numbers and names of the message by key, for programs; the
-    command line's JSON has them in `error`. `result`: the result found before the failure, such as the `Fit` that
-    exceeds a memory limit. `found`: the same as keys of the command's JSON, where the command sets them. `lines`: a
-    long message as a terminal shows it, the verdict first; empty where the message is short."""
+    """Base of every error raised on purpose. `message`: its parts. `figures`: numbers and names of the message by key,
+    for programs; the command line's JSON has them in `error`. `result`: the result found before the failure, such as
+    the `Fit` that exceeds a memory limit. `found`: the same as keys of the command's JSON, where the command sets them.
+    `lines`: a long message as a terminal shows it, the verdict first; empty where the message is short."""
 
     exit_code = 70
     code = "internal"
 
     def __init__(
         self,
-        message: str,
-        *,
+        *message: Part,
         figures: Mapping[str, int | str] | None = None,
         result: object = None,
         lines: Sequence[str] = (),
     ) -> None:
-        super().__init__(message)
+        super().__init__(Message(*message))
         self.lines: tuple[str, ...] = tuple(lines)
         self.figures: Mapping[str, int | str] = figures or {}
         self.result = result
         self.found: Mapping[str, object] = {}
 
+    @property
+    def message(self) -> Message:
+        """The message with its settings as data; `str(error)` has them in Python's words."""
+        return Message(*self.args)
+
     def add_lines(self, lines: Sequence[str]) -> None:
         """Add lines below the message as a terminal shows it."""
         if lines:
-            self.lines = (*(self.lines or (str(self),)), *lines)
+            self.lines = (*(self.lines or (self.message,)), *lines)
 
 
 class UsageError(DownsetError):

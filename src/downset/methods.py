@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal
 
-from downset.budget import DEFAULT_SECONDS, Budget, Clock, check_time_limit, check_work_limit
+from downset.budget import DEFAULT_SECONDS, Budget, Clock
 from downset.errors import InvalidPlan, UsageError
 
 __all__ = [
@@ -23,9 +23,7 @@ __all__ = [
     "Method",
     "check_choice",
     "check_choices",
-    "check_time_limit",
     "check_whole",
-    "check_work_limit",
     "choose",
     "is_whole",
 ]
@@ -121,12 +119,11 @@ class Chosen:
     options: Mapping[str, object]
     listed: bool = True
 
-    def __call__(self, *problem: Any, clock: Clock | None = None, **settings: Any) -> Any:
+    def __call__(self, *problem: Any, clock: Clock, **settings: Any) -> Any:
         """Plan with the settings that the method takes: among them are the clock, and its limits as `time_limit_s` and
         `work_limit`. Raises UsageError for a result of another type, InvalidPlan for a callable's result that breaks a
         law or states a bound above its value."""
-        if clock is not None:
-            settings |= {"clock": clock, **clock.budget.limits()}
+        settings |= {"clock": clock, **clock.budget.limits()}
         result = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
         if not isinstance(result, self.contract.returns):
             raise UsageError(
@@ -214,9 +211,9 @@ def _check_options(
         if option in settings or not method.takes(option):
             own = [name for name in method.options if name not in settings]
             close = get_close_matches(option, [*own, *settings, *others], 1)
-            meant = f"; did you mean {close[0]!r}?" if close and close[0] != option else ""
+            hint = f"; did you mean {close[0]!r}?" if close and close[0] != option else ""
             raise UsageError(
-                f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}{meant}"
+                f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}{hint}"
             )
 
 

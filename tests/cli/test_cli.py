@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from downset.errors import LoadError
 from downset.formats.reading import load
 from downset.text import parse_bytes, parse_seconds
+from tests.command import output_of
 from tests.models import branchy_model, installed_model
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
@@ -31,25 +31,6 @@ PLAIN = {
 }
 
 
-def downset(*arguments, cwd=None, env=None):
-    command = [sys.executable, "-c", "from downset.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(env or {})}, check=False
-    )
-
-
-def fails(status, *arguments, says="", cwd=None):
-    """Exit status, one line on stderr, nothing on stdout, no traceback."""
-    done = downset(*arguments, cwd=cwd)
-    assert done.returncode == status, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("downset: error: ")
-    assert says in lines[0]
-    return lines[0]
-
-
 @pytest.fixture
 def plain(tmp_path):
     path = tmp_path / "plain.json"
@@ -58,8 +39,7 @@ def plain(tmp_path):
 
 
 def test_order_of_a_plain_graph_prints_its_schema(plain):
-    done = downset("order", plain, "--json")
-    result = json.loads(done.stdout)
+    result = json.loads(output_of("order", plain, "--json"))
     jsonschema.validate(result, json.loads((SCHEMAS / "order.json").read_text()))
     # x and b (6 bytes) while a is made: 14; a and b (10) and y: 11; the other way round a stays through b: 14
     assert result["peak_bytes"] == result["bound_bytes"] == 14
@@ -117,18 +97,17 @@ def test_other_keys_of_a_plain_graph_are_ignored(tmp_path):
 
 @pytest.mark.parametrize("method", ["file", "kahn", "dfs", "greedy", "beam", "optimal", "exhaustive"])
 def test_every_order_method_has_a_name_on_the_command_line(plain, method):
-    result = json.loads(downset("order", plain, "--json", "--method", method, "--memory", "tflm").stdout)
+    result = json.loads(output_of("order", plain, "--json", "--method", method, "--memory", "tflm"))
     assert result["method"] == method
     assert sorted(result["order"]) == [0, 1, 2]
 
 
-def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path):
+def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path, run):
     target = tmp_path / "fitted.tflite"
     picture = tmp_path / "map.svg"
-    done = downset("fit", EMBEDDING, "-o", target, "--map", picture, "--json", "--time-limit", "5s", "-q")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    result = json.loads(done.stdout)
+    status, out, err = run("fit", EMBEDDING, "-o", target, "--map", picture, "--json", "--time-limit", "5s", "-q")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
     jsonschema.validate(result, json.loads((SCHEMAS / "fit.json").read_text()))
     assert result["arena_bytes"] == {
         "before": 663552,
@@ -147,38 +126,37 @@ def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path):
     assert result["output_path"] == str(target)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fitted.tflite", "map.svg"]
     assert picture.read_text().count("<rect") > 64
-    verified = downset("verify", EMBEDDING, target, "--json")
-    result = json.loads(verified.stdout)
+    result = json.loads(output_of("verify", EMBEDDING, target, "--json"))
     jsonschema.validate(result, json.loads((SCHEMAS / "verify.json").read_text()))
     assert result["equal"] and result["proof"]["proven"] and result["equal_with_offsets"]
 
 
-def test_fit_screen_says_what_to_do_next(tmp_path):
-    done = downset("fit", EMBEDDING, "--time-limit", "5s", env={"NO_COLOR": "1"}, cwd=tmp_path)
-    assert "constexpr size_t kTensorArenaSize = " in done.stdout
-    assert "\x1b" not in done.stdout
-    assert "454,656" in done.stdout
+def test_fit_screen_says_what_to_do_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+    out = output_of("fit", EMBEDDING, "--time-limit", "5s")
+    assert "constexpr size_t kTensorArenaSize = " in out
+    assert "\x1b" not in out
+    assert "454,656" in out
     assert not list(tmp_path.iterdir())
 
 
 def test_inspect_prints_its_schema(tmp_path):
-    result = json.loads(downset("inspect", branchy_model(tmp_path / "m.onnx"), "--json").stdout)
+    result = json.loads(output_of("inspect", branchy_model(tmp_path / "m.onnx"), "--json"))
     jsonschema.validate(result, json.loads((SCHEMAS / "inspect.json").read_text()))
     assert result["operators"] == 10
     assert result["width"] == 2  # two branches, each a chain
     assert result["peak_bytes"] == max(step["live_bytes"] for step in result["steps"])
-    assert downset("inspect", tmp_path / "m.onnx").stdout.count("← peak") >= 1
+    assert output_of("inspect", tmp_path / "m.onnx").count("← peak") >= 1
 
 
 def test_help_lists_every_command():
-    done = downset("--help")
-    assert done.returncode == 0
+    out = output_of("--help")
     for command in ("fit", "inspect", "verify", "order", "arena"):
-        assert command in done.stdout
-        assert downset(command, "-h").returncode == 0
+        assert command in out and command in output_of(command, "-h")
 
 
-def test_two_different_networks_do_not_verify(tmp_path):
+def test_two_different_networks_do_not_verify(tmp_path, fails):
     one = branchy_model(tmp_path / "one.onnx")
     other = tmp_path / "other.onnx"
     data = bytearray(one.read_bytes())
@@ -205,7 +183,7 @@ def test_two_different_networks_do_not_verify(tmp_path):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_bad_files_are_one_line_and_exit_5(tmp_path, name, content, says):
+def test_bad_files_are_one_line_and_exit_5(tmp_path, fails, name, content, says):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -229,16 +207,16 @@ def test_bad_options_are_one_line_and_exit_2(tmp_path, plain, fails):
     fails(2, "fit", EMBEDDING, "--colour", says="--colour")
 
 
-def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path):
-    done = downset("fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "8KB", "--time-limit", "5s")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "its inputs or outputs alone take 31,632 B" in done.stderr.splitlines()[0]
-    assert "note:" not in done.stderr and " B live" not in done.stderr
+def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path, run):
+    status, out, err = run("fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "8KB", "--time-limit", "5s")
+    assert (status, out) == (3, "")
+    assert "its inputs or outputs alone take 31,632 B" in err.splitlines()[0]
+    assert "note:" not in err and " B live" not in err
     said = (
         r"\nthe least found takes [\d,]{7} B, [\d,]{7} B above the limit(; in strips .*)?\n"
         r"(.*\n)*peak at step \d+ of \d+: .* live are\n"
     )
-    assert re.search(said, done.stderr)
+    assert re.search(said, err)
     assert not list(tmp_path.iterdir())
 
 

@@ -173,8 +173,8 @@ def busy(**_):
         input()
         results.finish()
 
-from downset import cli
-cli.downset.main = busy
+from downset.commands import group
+group.downset.main = busy
 from downset.__main__ import main
 main()
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downset import cli
+from downset.commands import group
 
 COMMAND = [sys.executable, "-m", "downset"]
 
@@ -75,10 +75,10 @@ def test_no_file_takes_the_number_of_a_stream_that_is_closed(tmp_path):
 
 def _as_command(program, tmp_path, *arguments, **options):
     """A process whose command does what `busy` of the program does; its temporary files lie in a folder of its own."""
-    code = f"{program}\nfrom downset import cli\ncli.downset.main = busy\nfrom downset.__main__ import main; main()"
+    started = "from downset.commands import group\ngroup.downset.main = busy\nfrom downset.__main__ import main; main()"
     (tmp_path / "scratch").mkdir()
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", f"{program}\n{started}", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -98,7 +98,7 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
         "from downset.__main__ import main; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, "--version"],
+        [sys.executable, "-P", "-c", code, "--help"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stderr=subprocess.PIPE,
         check=False,
@@ -241,7 +241,7 @@ def test_an_error_of_our_own_is_one_line_a_report_and_exit_70(run, monkeypatch, 
     def broken(**_):
         raise ZeroDivisionError("a\nsecret")
 
-    monkeypatch.setattr(cli.downset, "main", broken)
+    monkeypatch.setattr(group.downset, "main", broken)
     status, out, err = run("inspect", "m.onnx")
     assert (status, out, err.count("\n")) == (70, "", 1)
     assert err.startswith("downset: error: an error of downset itself (ZeroDivisionError: a secret); a report is in ")
@@ -254,5 +254,5 @@ def test_an_error_of_our_own_is_one_line_a_report_and_exit_70(run, monkeypatch, 
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("downset.process.command.tempfile.NamedTemporaryFile", full)
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
     assert "no report could be written" in run("inspect", "m.onnx")[2]

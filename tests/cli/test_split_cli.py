@@ -67,7 +67,7 @@ def test_split_then_simulate(model, tmp_path):
     slowed = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 60, "--json", "--slow", "fast@0.001s*4"))
     assert slowed["period_s"] > 2 * simulated["period_s"]
     told = run("simulate", tmp_path / "plan.json", "--frames", 60, "--fail", "slow@1s")
-    assert "stalled" in told and "add --replan MODEL" in told
+    assert "stalled" in told and "(downset simulate --replan MODEL)" in told
 
 
 def test_latency_and_communication_are_options(model, tmp_path):

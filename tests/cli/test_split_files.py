@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from downset import cli
 from downset.clusters.toml_file import load_cluster, parse_cluster
+from downset.commands import group
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.formats.shards.write import write_shards
 from tests.cluster_toml import cluster_toml
@@ -110,7 +110,7 @@ def test_ctrl_c_exits_as_the_readme_says(run, monkeypatch):
     def pressed(**_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.downset, "main", pressed)
+    monkeypatch.setattr(group.downset, "main", pressed)
     assert run("split") == (130, "", "downset: stopped\n")
     assert "130 by Ctrl-C" in (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text()
 

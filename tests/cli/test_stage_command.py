@@ -17,8 +17,8 @@ from downset.formats.plan_json import decode_plan
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.prepared import prepare
-from tests.cli.test_cli import SCHEMAS, downset
-from tests.command import output_of
+from tests.cli.test_cli import SCHEMAS
+from tests.command import completed, output_of
 from tests.networks import branchy, random_network
 
 
@@ -29,7 +29,7 @@ def staged(tmp_path_factory):
     model = branchy(folder / "m.onnx")
     env = {"DOWNSET_CACHE": str(folder / "cache")}
     options = ("--threads", "2", "--budget-timings", "20", "--runs", "15")
-    done = downset("stage", model, *options, "-o", folder / "plan.json", "--json", env=env)
+    done = completed("stage", model, *options, "-o", folder / "plan.json", "--json", env=env)
     assert done.returncode == 0, done.stderr
     return model, folder / "plan.json", env, json.loads(done.stdout)
 
@@ -130,7 +130,7 @@ def test_a_candidate_is_asked_for_by_its_name(staged, tmp_path, monkeypatch, fai
     monkeypatch.setattr("downset.tuning.tune.time_peers", lambda *_, **__: ({}, []))
     options = ("--threads", "2", "--budget-timings", "1", "--no-profiles", "--candidate", "greedy")
     screen = output_of("stage", model, *options, "-o", tmp_path / "g.json", "--report", tmp_path / "g.html")
-    assert "chosen: greedy; it was asked for (--candidate)" in screen
+    assert "chosen: greedy; it was asked for" in screen
     assert decode_plan((tmp_path / "g.json").read_bytes()).evidence.method == "greedy"
     assert "greedy taken, as asked for" in (tmp_path / "g.html").read_text()
     output_of("run", model, "--plan", tmp_path / "g.json", "--check")
@@ -244,7 +244,7 @@ def test_numbers_that_are_none_of_the_options(staged, fails):
     refused(2, "run", model, "--plan", plan, "--runs", "0", says="--runs")
     refused(2, "run", model, "--plan", plan, "--runs", "9999999999", says="--runs")
     refused(2, "stage", model, "--threads", "100000", says="threads must be from 1 to 1024")
-    refused(2, "stage", model, "--max-ops", "1" + "0" * 20, says="max_ops")
+    refused(2, "stage", model, "--max-ops", "1" + "0" * 20, says="--max-ops must be from 1 to")
     fails(6, "stage", model, "--threads", "2", "--no-profiles", "--batch", "100000000000", says="and this machine has")
 
 
@@ -292,7 +292,7 @@ def test_advice_names_options_that_there_are(staged, tmp_path, monkeypatch):
         refused(5, "run", model, "--plan", tmp_path / "cuda.json", says="`downset stage --device cpu`")
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path / "file"))
-    refused(5, "profiles", "list", says="`downset stage` --no-profiles")
+    refused(5, "profiles", "list", says="`downset stage --no-profiles`")
 
 
 def test_a_tampered_plan_is_refused(staged, tmp_path, fails):
@@ -337,8 +337,8 @@ def test_a_damaged_cache_is_moved_aside(staged, tmp_path):
     model, *_ = staged
     (tmp_path / "profiles.sqlite").write_bytes(b"not a database " * 100)
     env = {"DOWNSET_CACHE": str(tmp_path)}
-    done = downset("stage", model, "--threads", "2", "--budget-timings", "2", env=env)
+    done = completed("stage", model, "--threads", "2", "--budget-timings", "2", env=env)
     assert done.returncode == 0, done.stderr
     assert "damaged" in done.stderr
     assert list(tmp_path.glob("profiles.damaged-*"))
-    assert "forgotten" in downset("profiles", "clear", env=env).stdout
+    assert "forgotten" in completed("profiles", "clear", env=env).stdout

@@ -6,7 +6,8 @@ import random
 import jsonschema
 import pytest
 
-from tests.cli.test_cli import SCHEMAS, downset, fails
+from tests.cli.test_cli import SCHEMAS
+from tests.command import completed
 from tests.models import branchy_model
 
 
@@ -32,7 +33,7 @@ def tangled(tmp_path):
 
 
 def test_an_order_is_the_same_again_and_says_that_it_was_stopped(tangled):
-    one, two = (json.loads(downset("order", tangled, "--json", "--work-limit", 200).stdout) for _ in range(2))
+    one, two = (json.loads(completed("order", tangled, "--json", "--work-limit", 200).stdout) for _ in range(2))
     jsonschema.validate(one, json.loads((SCHEMAS / "order.json").read_text()))
     assert one["stopped_by"] == "work" and not one["proven"] and one["states"] <= 200
     assert (one["order"], one["peak_bytes"], one["bound_bytes"]) == (
@@ -40,8 +41,8 @@ def test_an_order_is_the_same_again_and_says_that_it_was_stopped(tangled):
         two["peak_bytes"],
         two["bound_bytes"],
     )
-    assert "stopped by the work limit" in downset("order", tangled, "--work-limit", 200).stdout
-    assert json.loads(downset("order", tangled, "--json", "--time-limit", "0.001s").stdout)["stopped_by"] == "time"
+    assert "stopped by the work limit" in completed("order", tangled, "--work-limit", 200).stdout
+    assert json.loads(completed("order", tangled, "--json", "--time-limit", "0.001s").stdout)["stopped_by"] == "time"
 
 
 def test_an_arena_says_that_it_was_stopped(tmp_path):
@@ -49,35 +50,35 @@ def test_an_arena_says_that_it_was_stopped(tmp_path):
     rows = [(start := draw.randrange(30), start + draw.randint(1, 12), draw.randint(1, 60)) for _ in range(60)]
     records = tmp_path / "records.csv"
     records.write_text("id,lower,upper,size\n" + "".join(f"r{i},{a},{b},{c}\n" for i, (a, b, c) in enumerate(rows)))
-    found = json.loads(downset("arena", records, "--method", "exact", "--work-limit", 5, "--json").stdout)
+    found = json.loads(completed("arena", records, "--method", "exact", "--work-limit", 5, "--json").stdout)
     jsonschema.validate(found, json.loads((SCHEMAS / "arena.json").read_text()))
     assert found["stopped_by"] == ("work" if not found["proven"] else None)
-    shown = downset("arena", records, "--method", "exact", "--work-limit", 5).stdout
+    shown = completed("arena", records, "--method", "exact", "--work-limit", 5).stdout
     assert ("stopped by the work limit" in shown) == (not found["proven"])
 
 
-def test_fit_takes_it(tmp_path):
+def test_fit_takes_it(fails, tmp_path):
     branchy_model(tmp_path / "net.onnx")
     run = ["fit", tmp_path / "net.onnx", "--work-limit", 0, "--json"]
-    found = json.loads(downset(*run).stdout)
+    found = json.loads(completed(*run).stdout)
     jsonschema.validate(found, json.loads((SCHEMAS / "fit.json").read_text()))
     assert found["stopped_by"] in ("work", None)
     fails(2, "fit", tmp_path / "net.onnx", "--work-limit", -1, says="--work-limit")
 
 
-def test_a_pipeline_is_the_same_again_and_says_that_it_was_stopped(tmp_path):
+def test_a_pipeline_is_the_same_again_and_says_that_it_was_stopped(fails, tmp_path):
     model = branchy_model(tmp_path / "net.onnx")
     run = ["split", model, "--cluster", "pico_1mac", "--json", "--work-limit"]
-    one, two = (json.loads(downset(*run, 0).stdout) for _ in range(2))
+    one, two = (json.loads(completed(*run, 0).stdout) for _ in range(2))
     jsonschema.validate(one, json.loads((SCHEMAS / "split.json").read_text()))
     assert one["stopped"] and "stopped at the limit of 0 states" in one["note"]
     assert one == two
     fails(2, "split", model, "--cluster", "pico_1mac", "--work-limit", -1, says="--work-limit")
 
 
-def test_stages_take_it(tmp_path):
+def test_stages_take_it(fails, tmp_path):
     model = branchy_model(tmp_path / "net.onnx")
     run = ["stage", model, "--no-profiles", "--budget-timings", 2, "--work-limit"]
-    assert "was not searched" in downset(*run, 0).stderr
-    assert "was not searched" not in downset(*run, 100_000).stderr
+    assert "was not searched" in completed(*run, 0).stderr
+    assert "was not searched" not in completed(*run, 100_000).stderr
     fails(2, "stage", model, "--work-limit", -1, says="--work-limit")

@@ -12,6 +12,7 @@ from downset.errors import LimitReached, UnsupportedError
 from downset.process.command import Stopped
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
+from tests.without_ray import start_no_ray
 
 PAGE, TRACE = "an HTML page", "a trace in JSON"
 
@@ -97,8 +98,8 @@ def test_split_and_simulate(written):
     assert replanned == expected(r__json="a plan of a pipeline, without the dead devices")
 
 
-@pytest.mark.xdist_group("cluster")
-def test_serve(written):
+def test_serve(written, monkeypatch, tmp_path_factory):
+    start_no_ray(monkeypatch, tmp_path_factory.mktemp("fleet"))
     served = "serve net.onnx --cluster home.toml --time-limit 1s --input frames.npy -o o.npz --report s.html"
     lines = expected(o__npz="the results, a row for each frame", s__html=PAGE)
     assert written(served) == lines

@@ -96,12 +96,12 @@ def test_keys_say_whose_they_are_and_where(device):
     for host in (HOST, "d0.local", "D0.local.", "127.0.0.1"):
         keys.check_host(host)
     with pytest.raises(
-        UsageError, match=r"'d0' for 127\.0\.0\.2, d0\.local.* at 10\.0\.0\.9: issue keys with --host 10"
+        UsageError, match=r"'d0' for 127\.0\.0\.2, d0\.local.* at 10\.0\.0\.9: issue keys for the host 10"
     ):
         keys.check_host("10.0.0.9")
     keys.check_name("d0")
     keys.check_name("living room")  # no keys can have this name
-    with pytest.raises(UsageError, match="the keys of 'd0', and --name is 'd9': give --name d0, or the keys of 'd9'"):
+    with pytest.raises(UsageError, match="the keys of 'd0', and the name is 'd9': give the name 'd0', or the keys of"):
         keys.check_name("d9")
 
 

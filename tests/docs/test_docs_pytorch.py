@@ -1,13 +1,17 @@
-"""docs/pytorch.md: its examples compile, and those of the guide."""
+"""The examples of docs/pytorch.md and of its guide run, and print what is shown. No code is generated for them."""
 
 import re
 from pathlib import Path
 
-import pytest
+import torch
 
 from experiments.inductor.measure import peak_bytes
+from tests.effort import LONG
+from tests.ordered_only import order_only
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "pytorch.md").read_text()
+GUIDE = (DOCS / "guides" / "pytorch-training.md").read_text()
 
 
 def printed(shown, said):
@@ -19,9 +23,9 @@ def printed(shown, said):
 
 def test_the_examples(capsys, tmp_path, monkeypatch):
     """They print what the page shows, apart from Inductor's number of the graph and the time."""
-    torch = pytest.importorskip("torch")
     names = {}
     monkeypatch.chdir(tmp_path)
+    order_only(monkeypatch.setattr)
     with torch._inductor.config.patch(force_disable_caches=True):
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(example, names)
@@ -36,13 +40,14 @@ def test_the_examples(capsys, tmp_path, monkeypatch):
 
 
 def test_the_example_of_the_guide(capsys, tmp_path, monkeypatch):
-    """It prints what the guide shows, apart from Inductor's number of the graph and the time, and writes its page."""
-    torch = pytest.importorskip("torch")
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "pytorch-training.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    (shown,) = re.findall(r"```text\ngraph 0 (.*)\n```", guide)
+    """It prints what the guide shows, apart from Inductor's number of the graph and the time, and writes its page. With
+    LONG=1 it is compiled, and its memory measured."""
+    (example,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    (shown,) = re.findall(r"```text\ngraph 0 (.*)\n```", GUIDE)
     names = {}
     monkeypatch.chdir(tmp_path)
+    if not LONG:
+        order_only(monkeypatch.setattr)
     with torch._inductor.config.patch(force_disable_caches=True):
         exec(example, names)
     out = capsys.readouterr().out
@@ -52,6 +57,11 @@ def test_the_example_of_the_guide(capsys, tmp_path, monkeypatch):
     assert "training step" in (tmp_path / "training_0.html").read_text()
     gain = re.search(r"\(-([\d.]+)%\)", shown)
     assert float(gain[1]) > 10
+    if LONG:
+        holds_less_than_half(names)
+
+
+def holds_less_than_half(names):
     model, optimizer, inputs, targets = (names[name] for name in ("model", "optimizer", "inputs", "targets"))
     compiled = torch.compile(model)
 
@@ -61,5 +71,5 @@ def test_the_example_of_the_guide(capsys, tmp_path, monkeypatch):
         optimizer.zero_grad()
 
     loop()
-    assert "this step holds less than half of what `torch.compile(model)`" in " ".join(guide.split())
+    assert "this step holds less than half of what `torch.compile(model)`" in " ".join(GUIDE.split())
     assert 2 * peak_bytes(lambda: names["step"](inputs, targets)) < peak_bytes(loop)

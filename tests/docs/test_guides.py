@@ -80,6 +80,13 @@ def test_a_microcontroller(tmp_path, alone):
     assert (tmp_path / "report.html").exists() and (tmp_path / "model.h").exists()
 
 
+@pytest.mark.parametrize("page", sorted(GUIDES.glob("*.md")), ids=lambda page: page.name)
+def test_every_program_of_a_guide_is_run(page):
+    """By tests that know what it prints: these pages have programs, as many as their tests run."""
+    programs = {"engine-authors.md": 2, "pytorch-training.md": 1, "several-devices.md": 1}
+    assert len(re.findall(r"```python\n", page.read_text())) == programs.get(page.name, 0)
+
+
 @pytest.mark.xdist_group("cluster")
 def test_several_devices(tmp_path, alone):
     """As it stands, from the model and the frames to results, with what each command is shown to print."""
@@ -89,6 +96,7 @@ def test_several_devices(tmp_path, alone):
     (tmp_path / "home.toml").write_text(cluster)
     printed = re.findall(r"^\$ (downset .*)\n((?:(?!\$ |```).*\n)+)", page, re.MULTILINE)
     assert [command.split()[1] for command, _ in printed] == ["split", "split", "simulate", "serve"]
+    assert [command for command, _ in printed] == re.findall(r"^\$ (downset .*)", page, re.MULTILINE)
     for command, rows in printed:
         out = alone("several-devices.md", command)
         for row in rows.splitlines():
@@ -131,4 +139,5 @@ def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
         (said,) = re.findall(r"^print\(.*\)  # (.*)$", example, re.MULTILINE)
         assert capsys.readouterr().out == said + "\n"
     assert len(examples) == 2 and "520" in (tmp_path / "order.html").read_text()
+    assert names["order"].peak_bytes == 520 and names["order"].evidence.proven and names["arena"].evidence.proven
     assert "150 B" in (tmp_path / "placed.html").read_text()

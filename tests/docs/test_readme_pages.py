@@ -9,7 +9,9 @@ import pytest
 
 from tests.extras_alone import EXTRAS, run_alone
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+ORDER_ONLY = "from tests.ordered_only import order_only; order_only(setattr)\n"
 SECTION = README[README.index("## A page for each kind of user") :].split("\n## ")[0]
 SHELL, ENGINE, TRAINING = re.findall(r"```(?:python)?\n(.*?)```", SECTION, re.DOTALL)
 COPIES, COMMANDS = SHELL.split("downset fit", 1)
@@ -81,5 +83,6 @@ def test_a_program_with_the_extras_of_its_remark(folder, monkeypatch, name, prog
     monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")  # a graph in the compiler's cache has no report
     first = program.splitlines()[0]
     assert first.startswith("import ")
-    run_alone(folder, extras_of(first), "-c", program)
+    before = f"import sys; sys.path.append({str(ROOT)!r})\n{ORDER_ONLY}" if name == "training.html" else ""
+    run_alone(folder, extras_of(first), "-c", before + program)
     check(folder / name, name)

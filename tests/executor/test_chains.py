@@ -14,9 +14,8 @@ from downset.executor.cuda import CudaEngine
 from downset.executor.lane_program import lower
 from downset.formats.reading import load
 from downset.stages.planners import STAGERS
-from downset.stages.prepared import prepare
+from downset.stages.prepared import VARIANTS, prepare
 from downset.stages.unit_graph import group_units, search_blocks
-from downset.stages.variants import VARIANTS
 from downset.tuning.timer import block_problem, merge_families, renamed
 from tests.cuda_stand_in import standing_in
 from tests.effort import cases
@@ -64,7 +63,7 @@ def by_cuda(graph, units, stages, *, barriers, replays=2):
         program = lower(units, stages, barriers=barriers)
         binder = Binder(graph, device="cuda")
         options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": [np.zeros_like(v) for v in values]}
-        engine = CudaEngine(binder, units, program, **options)
+        engine = CudaEngine(binder, program, **options)
         for _ in range(replays):
             yield [value.numpy().copy() for value in engine([torch.from_numpy(value) for value in values])]
 

@@ -48,7 +48,7 @@ def results(graph, values):
     stages = tuple(Stage(((unit,),)) for unit in range(len(units.units)))
     program = lower(units, stages, barriers=True)
     options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
-    with device.engine(binder, units, program, **options) as engine:
+    with device.engine(binder, program, **options) as engine:
         return [value.numpy() for value in engine([binder.place(value) for value in values])]
 
 

@@ -62,7 +62,7 @@ def in_order(graph):
 def run(graph, units, program, during, *, times=1, threads=4):
     binder = Terms(graph, units, program, during)
     given = [hash(("input", tensor)) for tensor in graph.inputs]
-    with CpuEngine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, threads=threads) as engine:
+    with CpuEngine(binder, program, inputs=graph.inputs, outputs=graph.outputs, threads=threads) as engine:
         for _ in range(times):
             yield engine(given)
 
@@ -143,7 +143,7 @@ def test_a_stage_of_one_group_waits_for_what_it_reads_only():
     for barriers in (True, False):
         program = lower(units, STAGES, barriers=barriers)
         binder = Terms(graph, units, program)
-        CpuEngine(binder, units, program, inputs=(0,), outputs=(4,), threads=4).close()
+        CpuEngine(binder, program, inputs=(0,), outputs=(4,), threads=4).close()
         shares[barriers] = binder.threads
     assert shares == {True: {0: 2, 1: 2, 2: 4, 3: 4}, False: {0: 2, 1: 2, 2: 2, 3: 4}}
 
@@ -177,7 +177,7 @@ def test_what_nobody_reads_any_more_is_let_go_of():
             return KernelCall(call.inputs, call.outputs, run)
 
     binder = Values(graph, units, program)
-    with CpuEngine(binder, units, program, inputs=(0,), outputs=(4,), threads=2) as engine:
+    with CpuEngine(binder, program, inputs=(0,), outputs=(4,), threads=2) as engine:
         engine([Value()])
     assert sorted(left) == ["B", "C"]
 
@@ -195,7 +195,7 @@ def test_the_first_failure_is_what_the_caller_sees(made, data):
 
     binder = Terms(graph, units, program, during)
     given = [hash(("input", tensor)) for tensor in graph.inputs]
-    with CpuEngine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, threads=4) as engine:
+    with CpuEngine(binder, program, inputs=graph.inputs, outputs=graph.outputs, threads=4) as engine:
         for _ in range(3):
             with pytest.raises(ArithmeticError):
                 engine(given)

@@ -52,7 +52,7 @@ def engine_of(path, stages_of, *, copies=1, dtype="float32", change=lambda progr
     values = seeded_inputs(graph)
     binder = Binder(graph, device="cuda", dtype=dtype)
     return cuda.CudaEngine(
-        binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values, copies=copies
+        binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values, copies=copies
     ), program
 
 
@@ -144,9 +144,8 @@ def test_one_lane_holds_what_is_live_and_no_more(tmp_path, stand_in, seed):
     its convolution has no tensor of its own; so the engine may hold less."""
     path = random_network(tmp_path / "m.onnx", seed=seed) if seed else branchy(tmp_path / "m.onnx")
     graph = prepare(load(path))
-    units = group_units(graph)
     engine, program = engine_of(path, in_order)
-    live = possibly_live_bytes(graph, units, program)
+    live = possibly_live_bytes(graph, program)
     every = sum(graph.tensors[tensor].nbytes for op in graph.ops for tensor in op.outputs)
     assert engine.captured_bytes <= live < every
 
@@ -286,7 +285,7 @@ def test_inputs_given_are_never_written(tmp_path, stand_in):
     given = [binder.place(value) for value in seeded_inputs(graph)]
     before = [value.clone() for value in given]
     options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": given}
-    engine = cuda.CudaEngine(binder, units, lower(units, in_order(graph, units), barriers=False), **options)
+    engine = cuda.CudaEngine(binder, lower(units, in_order(graph, units), barriers=False), **options)
     engine([torch.zeros_like(value) for value in given])
     assert all(torch.equal(value, old) for value, old in zip(given, before, strict=True))
 

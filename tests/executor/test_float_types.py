@@ -20,7 +20,7 @@ from downset.formats.reading import load
 from downset.graph.float_types import cast_text, coarsest, float_types, type_in_common
 from downset.stages.prepared import prepare
 from downset.stages.unit_graph import group_units
-from tests.cli.test_cli import downset
+from tests.command import completed
 from tests.executor.test_stages import schedules_of
 from tests.networks import branchy
 
@@ -101,7 +101,7 @@ def test_every_schedule_computes_in_the_model_s_type(tmp_path, dtype):
     for _, stages in schedules_of(graph, units):
         program = lower(units, stages, barriers=False, max_lanes=2)
         options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
-        with device.engine(binder, units, program, **options) as engine:
+        with device.engine(binder, program, **options) as engine:
             check(*engine([binder.place(value) for value in values]))
         merged += [stage for stage in stages if stage.merged]
     assert merged
@@ -173,7 +173,7 @@ def test_a_type_without_a_kernel_is_refused_by_name(tmp_path, monkeypatch):
         return [inputs[0]]
 
     monkeypatch.setitem(ds.kernels.table.KERNELS, "LRN", lacks)
-    with pytest.raises(UnsupportedError, match=r"'z' \(LRN\).*'x' of float16.*--dtype float32") as caught:
+    with pytest.raises(UnsupportedError, match=r"'z' \(LRN\).*'x' of float16.*dtype='float32'") as caught:
         ds.tune_stages(graph, **FEW)
     assert "\n" not in str(caught.value)
     result = ds.tune_stages(graph, ds.open_device("cpu", dtype="float32"), **FEW)
@@ -225,14 +225,14 @@ def test_the_commands_tell_the_type_and_the_cast(tmp_path):
     options = ("--no-profiles", "--threads", "1", "-o", plan)
     np.save(tmp_path / "x.npy", np.ones((1, 8)))
     run = ("run", model, "--plan", plan, "--input", tmp_path / "x.npy", "--output", tmp_path / "o.npz")
-    done = downset("stage", model, *options)
+    done = completed("stage", model, *options)
     assert "float64, batch 1" in done.stdout and "cast" not in done.stdout + done.stderr
-    assert "cast" not in downset(*run).stdout
+    assert "cast" not in completed(*run).stdout
     kept = np.load(tmp_path / "o.npz")["z"]
     assert kept.dtype == np.float64 and (kept == 1.0).all()
-    done = downset("stage", model, *options, "--dtype", "float32")
+    done = completed("stage", model, *options, "--dtype", "float32")
     assert "float32, batch 1" in done.stdout and "cast to float32" in done.stderr
     assert "ONNX Runtime was timed in the file's own element types" in done.stderr
-    assert "cast to float32, the plan's element type" in downset(*run).stdout
-    refused = downset("stage", model, *options, "--dtype", "float8")
+    assert "cast to float32, the plan's element type" in completed(*run).stdout
+    refused = completed("stage", model, *options, "--dtype", "float8")
     assert refused.returncode == 2 and "(--dtype) 'float8'" in refused.stderr

@@ -96,7 +96,7 @@ def test_no_wait_is_implied_by_the_others(made):
 @given(programs(), st.integers(0, 1000))
 def test_an_arena_that_knows_the_partial_order_is_never_corrupted(made, seed):
     graph, units, _, program = made
-    conflicts = concurrent_conflicts(graph, units, program)
+    conflicts = concurrent_conflicts(graph, program)
     # Planners of arenas know no empty records.
     sizes = [max(tensor.nbytes, 1) for tensor in graph.tensors]
     records = records_of_conflicts(sizes, conflicts)
@@ -128,7 +128,7 @@ def test_an_arena_that_knows_the_partial_order_is_never_corrupted(made, seed):
             )
     for tensor in last & taken_part:
         assert all(owner.get(byte) == tensor for byte in span(tensor))
-    assert possibly_live_bytes(graph, units, program) >= most
+    assert possibly_live_bytes(graph, program) >= most
 
 
 def test_an_arena_for_the_order_of_issue_corrupts_a_concurrent_run():
@@ -150,16 +150,16 @@ def test_an_arena_for_the_order_of_issue_corrupts_a_concurrent_run():
     assert units.predecessors == unit_predecessors(graph, units.units)
     stages = (Stage(((0, 1), (2, 3))), Stage(((4,),)))
     program = lower(units, stages, barriers=False)
-    conflicts = concurrent_conflicts(graph, units, program)
+    conflicts = concurrent_conflicts(graph, program)
     assert {(1, 3), (1, 4), (2, 3)} <= set(conflicts)
     living = lifetimes(graph, range(5), "live")
     a, c = (living.records[living.record_of[tensor]] for tensor in (1, 3))
     assert a.stop <= c.start  # so a planner that trusts the order of issue may put them at one offset
     sequential = lower(units, tuple(Stage(((unit,),)) for unit in range(5)), barriers=False)
-    assert (1, 3) not in concurrent_conflicts(graph, units, sequential)
-    assert possibly_live_bytes(graph, units, sequential) == 3 * 64
-    assert possibly_live_bytes(graph, units, program) == 5 * 64
-    arenas = [concurrent_arena(graph, units, lanes, dtype="float32", alignment=64) for lanes in (sequential, program)]
+    assert (1, 3) not in concurrent_conflicts(graph, sequential)
+    assert possibly_live_bytes(graph, sequential) == 3 * 64
+    assert possibly_live_bytes(graph, program) == 5 * 64
+    arenas = [concurrent_arena(graph, lanes, dtype="float32", alignment=64) for lanes in (sequential, program)]
     assert arenas[0].arena_bytes == 3 * 64 < arenas[1].arena_bytes <= 5 * 64
 
 

@@ -15,10 +15,9 @@ from downset.lattice import bits, ready
 from downset.results.plans import Evidence, StagePlan
 from downset.runtimes import ort
 from downset.stages.greedy import greedy
-from downset.stages.prepared import prepare
+from downset.stages.prepared import VARIANTS, prepare
 from downset.stages.problem import Stage, StageProblem
 from downset.stages.unit_graph import group_units, search_blocks
-from downset.stages.variants import VARIANTS
 from downset.tuning.timer import merge_families
 from tests.models import installed_model
 from tests.networks import branches, branchy, random_network
@@ -71,7 +70,7 @@ def outputs(graph, units, stages, *, barriers, threads, values=None):
     binder = Binder(graph)
     program = lower(units, stages, barriers=barriers, max_lanes=device.max_lanes)
     values = seeded_inputs(graph) if values is None else values
-    with device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values) as engine:
+    with device.engine(binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values) as engine:
         first = [value.numpy().copy() for value in engine([binder.place(value) for value in values])]
         again = engine([binder.place(value) for value in values])
         for one, other in zip(first, again, strict=True):
@@ -224,7 +223,7 @@ def test_a_failure_on_a_lane_reaches_the_caller(tmp_path):
     program = lower(units, stages, barriers=False, max_lanes=3)
     device = open_device("cpu", threads=3)
     values = seeded_inputs(graph)
-    with device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values) as engine:
+    with device.engine(binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values) as engine:
         placed = [binder.place(value) for value in values]
         engine(placed)
         with pytest.raises(RuntimeError):

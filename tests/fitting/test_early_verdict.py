@@ -83,7 +83,7 @@ def test_a_file_that_is_refused_is_told_before_anything_is_searched(events, refu
 
 def test_the_line_names_the_int8_form(events, tmp_path):
     _, (line,) = verdict(uint8_network(tmp_path / "m.tflite"), events, ram_bytes=10**9)
-    assert "the file has an exact int8 form, which --int8 fits" in line
+    assert "the file has an exact int8 form, which int8=True fits" in line
 
 
 def file_of(target, tmp_path, runs):

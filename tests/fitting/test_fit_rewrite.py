@@ -13,7 +13,7 @@ from downset.memory.traffic import off_chip_traffic
 from downset.results.fit import Comparison
 from downset.results.sessions import DEFAULT
 from downset.runtimes import ort, tflm
-from tests.cli.test_cli import downset, fails
+from tests.command import completed
 from tests.rewrites.test_rewrite_onnx import Net
 from tests.tflite_net import TfliteNet
 
@@ -120,19 +120,19 @@ def off_by_a_little(compare_outputs):
 
 def test_the_command_line_names_rewritings_and_traffic(tmp_path):
     path = tflite_model(tmp_path / "m.tflite")
-    done = downset("fit", path, "--json", "--on-chip", "4KB,1MB", "--time-limit", "1s", "-q")
+    done = completed("fit", path, "--json", "--on-chip", "4KB,1MB", "--time-limit", "1s", "-q")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     jsonschema.validate(result, SCHEMA)
     assert [set(rewrite) for rewrite in result["rewrites"]] == [{"name", "readers", "kind", "bytes_gained"}]
     assert [row["on_chip_bytes"] for row in result["traffic"]] == [4096, 1 << 20]
-    done = downset("fit", path, "--on-chip", "4KB", "--time-limit", "1s")
+    done = completed("fit", path, "--on-chip", "4KB", "--time-limit", "1s")
     assert result["rewrites"][0]["name"] in done.stdout
     assert "off-chip traffic with 4,096 B on chip (simulated)" in done.stdout
 
 
 @pytest.mark.parametrize("sizes", ["64KB,pq", "", "64KB,,128KB", "0", "-1KB"])
-def test_malformed_sizes_are_one_line(tmp_path, sizes):
+def test_malformed_sizes_are_one_line(fails, tmp_path, sizes):
     fails(2, "fit", tmp_path / "m.tflite", "--on-chip", sizes, says="is not a size")
 
 

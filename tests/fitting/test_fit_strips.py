@@ -8,6 +8,8 @@ import re
 import shlex
 import time
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -18,18 +20,19 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions, Job
-from downset.fitting.offer import fit_command
+from downset.fitting.offer import fit_call
 from downset.fitting.strips import arithmetic, files_of, search_strips
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
+from downset.reports.document import Picture
 from downset.reports.fit import gain_line
+from downset.reports.fit_document import fit_document
 from downset.reports.next_steps import next_steps
-from downset.reports.page.elements import ChartGroup
-from downset.reports.page.fit_page import fit_page
 from downset.reports.text import report
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
+from tests.command import typed
 from tests.strip_networks import SAME, StripNet
 
 
@@ -78,8 +81,9 @@ def test_a_plan_in_strips_within_a_limit_is_told_what_needs_less(plain, tmp_path
     texts = [step.text for step in next_steps(within)]
     assert not any("Search longer" in text for text in texts)
     (step,) = (step for step in next_steps(within) if "in strips of rows" in step.text)
-    assert step.text.startswith("Compute more in strips of rows, with no more arithmetic (downset fit ")
-    command = shlex.split(step.text.split("(")[1].split(")")[0])
+    text = typed(step.text)
+    assert text.startswith("Compute more in strips of rows, with no more arithmetic (downset fit ")
+    command = shlex.split(text.split("(")[1].split(")")[0])
     assert command[-2:] == ["--max-recompute", "0%"] and "--ram" not in command
     least = fit(path, max_recompute=0.0, time_limit_s=5)
     assert 0 < step.gained_bytes <= within.measured.after - least.measured.after
@@ -135,7 +139,7 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     with pytest.raises(InfeasibleError, match="inputs or outputs alone") as proven:
         fit(path, output=tmp_path / "f.tflite", ram_bytes=100, time_limit_s=5)
     assert "every plan in this order" not in str(proven.value), "the first line proves more"
-    assert "its inputs or outputs alone need at least" in fit_page(proven.value.result).verdict.headline
+    assert "its inputs or outputs alone need at least" in fit_document(proven.value.result).verdict.headline
     assert not list(tmp_path.iterdir())
 
 
@@ -150,7 +154,7 @@ def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
         return found
 
     monkeypatch.setattr("downset.fitting.strips.partial_front", recorded)
-    with pytest.raises(LimitReached, match=r"\(1\) --max-recompute .* and --strips"):
+    with pytest.raises(LimitReached, match=r"\(1\) max_recompute=.* and strips="):
         fit(path, ram_bytes=result.measured.after // 2, strips=2, time_limit_s=20)
     *first, (left_s, _) = searched
     assert 0 < left_s <= 0.4 * 20 - sum(spent for _, spent in first)
@@ -159,7 +163,7 @@ def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
 def test_strips_are_offered_with_a_command_that_gives_what_it_says(plain, run, tmp_path):
     path, result = plain
     (offer,) = [step for step in next_steps(result) if "segments in strips" in step.text]
-    command = re.search(r"\((downset .*?)\)", offer.text)[1]
+    command = re.search(r"\((downset .*?)\)", typed(offer.text))[1]
     words = shlex.split(command)
     assert words == ["downset", "fit", str(path), "--time-limit", "5s", "--max-recompute", "0%"]
     status, out, _ = run(*words[1:], "--json", "-q")
@@ -183,34 +187,40 @@ def test_what_was_not_searched_for_is_offered_without_a_figure(plain):
     path, _ = plain
     offer = fit(path, time_limit_s=math.inf, work_limit=0).in_strips
     assert offer is not None and offer.gained_bytes is None
-    assert "may need less (downset fit" in offer.text and "--work-limit 0 --max-recompute 0%)" in offer.text
+    assert "may need less (downset.fit" in offer.text
+    assert "time_limit_s=math.inf, work_limit=0, max_recompute=0.0)" in offer.text
+    assert typed(offer.text).count("--work-limit 0 --max-recompute 0%)") == 1
 
 
 def test_the_command_of_an_offer_repeats_every_option():
-    options = {
-        "--target": "tflm",
-        "--kernels": None,
-        "--int8": True,
-        "--trust": False,
-        "--slower": 1.1,
-        "-o": "a b.tflite",
-    }
-    said = fit_command("m'n.tflite", options, shapes={"x": (1, 3)}, time_limit_s=2.5)
-    assert shlex.split(said) == [
+    options = FitOptions(
+        "m'n.tflite",
+        output=Path("a b.tflite"),
+        target="tflm",
+        shapes={"x": (1, 3)},
+        time_limit_s=2.5,
+        seed=3,
+        int8=True,
+        slower=1.1,
+    )
+    call = fit_call(options)
+    again = eval(str(call), {"downset": SimpleNamespace(fit=FitOptions)})
+    assert again == replace(options, output="a b.tflite")
+    assert shlex.split(typed(call)) == [
         "downset",
         "fit",
         "m'n.tflite",
+        "-o",
+        "a b.tflite",
+        "--target",
+        "tflm",
         "--shape",
         "x=1,3",
         "--time-limit",
         "2.5s",
-        "--target",
-        "tflm",
         "--int8",
         "--slower",
-        "1.1",
-        "-o",
-        "a b.tflite",
+        "1.10x",
     ]
 
 
@@ -218,10 +228,11 @@ def test_the_page_says_what_is_written_without_a_limit(plain):
     path, result = plain
     with pytest.raises(LimitReached) as caught:
         fit(path, ram_bytes=result.measured.after // 2, time_limit_s=5)
-    (section,) = [one for one in fit_page(caught.value.result).sections if one.heading == "How to run it"]
+    (section,) = [one for one in fit_document(caught.value.result).sections if one.heading == "How to run it"]
     said = " ".join(section.parts[0].lines)
     assert "in which every operator is computed whole" in said
-    assert "--max-recompute 100%, without --ram, asks for that" in said
+    assert "max_recompute=1.0, without ram_bytes, asks for that" in said
+    assert "--max-recompute 100%, without --ram, asks for that" in typed(section.parts[0]).lines[-1]
 
 
 def test_limits_without_a_memory_limit_ask_for_the_least(plain, tmp_path):
@@ -259,7 +270,7 @@ def test_the_front_is_measured(plain):
     weighed = [(row.arena_bytes, row.measured["total_bytes"], row.extra_macs, row.file_bytes) for row in rows]
     for row, others in zip(rows, weighed, strict=True):
         assert row.ships or not any(all(map(int.__lt__, other, others)) for other in weighed)
-    figures = [part for section in fit_page(shipped).sections for part in section.parts if isinstance(part, ChartGroup)]
+    figures = [part.draw() for part in fit_document(shipped).parts if isinstance(part, Picture)]
     (drawn,) = [figure for figure in figures if figure.name.startswith("Memory against arithmetic")]
     ((_, chart),), (behind,) = drawn.charts, drawn.tables
     heights = {mark.row: mark.y + mark.height / 2 for mark in chart.marks}
@@ -286,7 +297,7 @@ def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path
     search = search_strips(job, plan, PartialLimits(work_limit=100))
     (file, *_) = files_of(job, search, search.front.least, "strips")
     shown = replace(result, rewrites=file.rewrites)
-    (done,) = [section for section in fit_page(shown).sections if section.heading == "What was done"]
+    (done,) = [section for section in fit_document(shown).sections if section.heading == "What was done"]
     for lines in (str(report(shown)).split("\n"), done.parts[0].lines):
         told = [line for line in lines if line.startswith("rewritten: ")]
         assert len(told) == len(file.rewrites) > 0
@@ -300,9 +311,9 @@ def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path
 def test_a_report_of_what_fits_begins_with_the_verdict(plain):
     path, result = plain
     roomy = fit(path, ram_bytes=result.measured.after, time_limit_s=2)
-    assert str(report(roomy)).startswith(f"fits {result.measured.after:,} B: ")
+    assert str(report(roomy)).startswith(f"Fits {result.measured.after:,} B: ")
     assert str(report(roomy)).count(" B free") == 1
-    assert str(report(result)).startswith(f"{path} on tflm\n")
+    assert f"{path.name} on TFLite Micro: " in str(report(result)).split("\n")[1]
 
 
 def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):

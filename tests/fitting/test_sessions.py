@@ -254,7 +254,7 @@ def test_only_what_is_known_to_be_slower_is_left_out():
     assert without_slower(given, None) == (given, [])
     left, (note,) = without_slower(given, 1.1)
     assert [item.name for item in left] == ["original", "1.04", "1.12"]
-    assert note.startswith("2 candidates are left out by --slower 1.1x, 1.16 among them: 1.16x (1.11 to 1.21)")
+    assert note.startswith("2 candidates are left out by slower=1.1, 1.16 among them: 1.16x (1.11 to 1.21)")
     kept = [{item.name for item in without_slower(given, limit)[0]} for limit in (1.0, 1.05, 1.1, 1.2, 3.0)]
     assert all(fewer <= more for fewer, more in pairwise(kept))
     assert all("original" in names for names in kept)

@@ -66,7 +66,7 @@ def test_a_format_is_a_line_in_two_tables(tmp_path, monkeypatch):
     path = tmp_path / "net.TOY"
     path.write_bytes(b"toy")
     assert ds.load(path).name == "net"
-    with pytest.raises(UsageError, match=r"sizes in a \.toy file are fixed; --shape is for \.onnx and \.tflite"):
+    with pytest.raises(UsageError, match=r"sizes in a \.toy file are fixed; shapes is for \.onnx and \.tflite"):
         ds.load(path, shapes={"x": (1,)})
     with pytest.raises(UsageError, match=r"or \.toy with an arena"):
         ds.export(path, graph, order)

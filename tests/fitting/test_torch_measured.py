@@ -221,7 +221,7 @@ def test_no_operator_that_opens_a_file_runs_from_a_file():
     ],
 )
 def test_other_names_are_refused(target):
-    with pytest.raises(ds.UnsupportedError, match="--trust"):
+    with pytest.raises(ds.UnsupportedError, match="trust=True"):
         runnable_operator(torch, target)
 
 

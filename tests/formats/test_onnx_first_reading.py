@@ -75,5 +75,5 @@ def test_a_file_that_is_too_large_for_the_parsing_process(tmp_path):
         file.write(model.SerializeToString() + in_message(7, content, LARGE))
         file.truncate(file.tell() + LARGE)
     inference._tried.cache_clear()
-    with limits(memory_bytes=LARGE), pytest.raises(LimitReached, match=r"needs more memory than .*--worker-memory"):
+    with limits(memory_bytes=LARGE), pytest.raises(LimitReached, match=r"needs more memory than .*memory_bytes"):
         load(path)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from downset.joint import order_and_arena
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from tests.strategies import graphs
@@ -42,3 +43,21 @@ def test_the_clock_has_no_part_in_it(graph, limit):
             patch.setattr(time, name, lambda: float(next(clock)))
         slow = planned(graph, limit)
     assert figures(slow) == figures(plain)
+
+
+@given(graph=graphs(most_ops=9))
+def test_the_time_limit_holds_beside_a_limit_of_work(graph):
+    """Where the time ends while the first order is placed, no other order is, and the time is said to have ended it."""
+    with pytest.MonkeyPatch.context() as patch:
+        now, placed, plan = [0.0], [], order_and_arena.plan_arena
+
+        def placing(*problem, **options):
+            placed.append(problem)
+            now[0] += 1.0
+            return plan(*problem, **options)
+
+        patch.setattr(time, "monotonic", lambda: now[0])
+        patch.setattr(order_and_arena, "plan_arena", placing)
+        found = plan_together(graph, memory="live", time_limit_s=0.5, work_limit=10**9, count=2)
+    assert len(placed) == 1
+    assert found.arena.evidence.proven or found.arena.evidence.stopped_by == "time"

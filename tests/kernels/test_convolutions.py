@@ -28,7 +28,7 @@ def through_the_engine(graph, values, threads, finite=True):
     device, binder = open_device("cpu", threads=threads), Binder(graph, finite=finite)
     program = lower(units, greedy(StageProblem(units.predecessors), lambda _: 0.0).stages, barriers=False, max_lanes=2)
     options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
-    with device.engine(binder, units, program, **options) as engine:
+    with device.engine(binder, program, **options) as engine:
         return [result.numpy() for result in engine([binder.place(value) for value in values])], binder
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from downset import native
 from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
-from downset.orders.bound import closure_bound, pair_bound
 from downset.orders.check import verify_steps
 from downset.orders.liu import liu
 from downset.orders.native_form import native_problem
@@ -18,6 +17,7 @@ from downset.orders.plan import plan_order
 from downset.orders.planners import ORDERS
 from downset.orders.problem import check_problem
 from tests.effort import cases
+from tests.orders.compiled_bounds import closure_bound, pair_bound
 from tests.orders.nested_problems import in_tree, nested_problem
 from tests.strategies import graphs, orders_of
 

@@ -13,7 +13,6 @@ from downset.errors import LimitReached, UsageError
 from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.alternatives import alternatives
-from downset.orders.bound import closure_bound, pair_bound
 from downset.orders.check import verify_order, verify_steps
 from downset.orders.greedy import greedy_steps
 from downset.orders.native_form import native_problem
@@ -22,6 +21,7 @@ from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
 from downset.orders.searches import MANY, OrderSearches
 from tests.effort import cases
+from tests.orders.compiled_bounds import closure_bound, pair_bound
 from tests.orders.oracles import beam as beam_oracle
 from tests.orders.oracles import bounds as bound_oracle
 from tests.orders.oracles.best_first import BestFirst

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from downset.budget import Budget
 from downset.clusters.model import Cluster, Device, Network
 from downset.errors import LimitReached
 from downset.methods import Method
@@ -79,19 +80,19 @@ def test_nobody_is_asked_when_there_is_a_plan_and_no_time(monkeypatch):
         return single(problem, cluster)
 
     (problem,) = chains(1)
-    best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), 100.0)
+    best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), Budget(100.0).start())
     best.ask([Method(slow), Method(single)])
     assert asked and not best.late
     monkeypatch.setattr(incumbents, "_LEAST_S", 0.0)
     for known in (False, True):
         asked.clear()
-        best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), 0.0)
+        best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), Budget(0.0).start())
         best.ask([Method(single), Method(slow)] if known else [Method(slow)])
         assert (bool(asked), best.late) == (not known, known)
         assert best.drafts
     with pytest.raises(LimitReached):
-        optimal_fused(problem, CLUSTER, deadline=-1.0)
-    assert early_fused(problem, CLUSTER, deadline=-1.0).stages
+        optimal_fused(problem, CLUSTER, deadline=Budget(0.0).start())
+    assert early_fused(problem, CLUSTER, deadline=Budget(0.0).start()).stages
 
 
 def test_optimal_fused_is_the_best_of_all_ways_to_fuse():

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from downset.budget import Budget
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.simulator import simulate
 from downset.errors import InvalidPlan, LimitReached, UsageError
@@ -53,7 +54,11 @@ def best_of_all(problem, cluster, ends):
 
 def bound(space, asked, most):
     found = least_period(
-        lambda period: space.stages(period, asked), at_least_s=0.0, at_most_s=most, close=1e-7, deadline=math.inf
+        lambda period: space.stages(period, asked),
+        at_least_s=0.0,
+        at_most_s=most,
+        close=1e-7,
+        clock=Budget(math.inf).start(),
     )
     return found.bound_s
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset import native
+from downset.budget import Budget
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.cost import segment_macs
 from downset.graph.row_form import equal_strips
@@ -154,7 +155,7 @@ def test_limits_end_the_searches():
     with pytest.raises(LimitReached, match="more than 10 "):
         partition_graph_into_pieces(problem, state_limit=10)
     with pytest.raises(LimitReached, match="no chain of pieces within 0 s"):
-        pieces(problem, seconds=0.0)
+        pieces(problem, clock=Budget(0.0).start())
     with pytest.raises(InfeasibleError, match="diameter 1"):
         pieces(problem, diameter=1)
     with pytest.raises(UsageError, match="a diameter of 1; given 2 and 0"):

@@ -22,6 +22,7 @@ from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.pieces import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import chain_problem
 from tests.effort import cases
 from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
@@ -238,10 +239,10 @@ def test_plans_of_real_networks_verify_and_round_trip(name):
 def test_a_longer_limit_searches_the_plans_of_a_shorter_one(monkeypatch):
     """Where pieces take longer than a chain gets, the chain is that of blocks under every limit."""
 
-    def slow(problem, *, seconds):
-        if seconds < 20.0:
+    def slow(problem, *, clock):
+        if clock.left_s() < 20.0:
             raise LimitReached("too slow")
-        return pieces(problem, seconds=seconds)
+        return pieces(problem, clock=clock)
 
     net = graph("squeezenet1_0", weights=False, image=96)
     monkeypatch.setattr(network, "pieces", slow)
@@ -250,10 +251,12 @@ def test_a_longer_limit_searches_the_plans_of_a_shorter_one(monkeypatch):
     )
     assert [stage.ops for stage in short.stages] == [stage.ops for stage in long.stages]
     chain_s = []
-    monkeypatch.setattr(network, "pieces", lambda problem, *, seconds: chain_s.append(seconds) or pieces(problem))
+    monkeypatch.setattr(
+        network, "pieces", lambda problem, *, clock: chain_s.append(clock.budget.seconds) or pieces(problem)
+    )
     for limit_s in (10.0, 20.0, 1e6):
         plan_pipeline(net, load_cluster("rpi_8"), method="pico", time_limit_s=limit_s)
-    assert len(set(chain_s)) == 1 and len(chain_s) == 3
+    assert chain_s == pytest.approx([chain_s[-1]] * 3, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["inception_v3", "resnet34"])
@@ -353,7 +356,7 @@ def test_broken_plans_are_named():
 
 def test_stages_must_cover_the_chain():
     plan = two_stages()
-    problem = chain_problem([(100, 1, 1, 1), (100, 1, 1, 1)], rows=10, row_bytes=1)
+    problem = PricedChain(chain_problem([(100, 1, 1, 1), (100, 1, 1, 1)], rows=10, row_bytes=1))
     verify_stages_cover(problem, plan.stages)
     for stages in (plan.stages[:1], plan.stages[1:], plan.stages * 2):
         if len(plan.stages) > 1 or stages != plan.stages:
@@ -363,7 +366,7 @@ def test_stages_must_cover_the_chain():
 
 def test_several_fused_blocks_in_a_stage_can_be_best():
     """Deep kernels make fusing expensive; on quick links a stage of two devices scatters again instead."""
-    problem = chain_problem([(100, 9, 1, 1), (100, 9, 1, 1), (100, 9, 1, 1)], rows=24, row_bytes=1)
+    problem = PricedChain(chain_problem([(100, 9, 1, 1), (100, 9, 1, 1), (100, 9, 1, 1)], rows=24, row_bytes=1))
     cluster = Cluster((Device("a", 100.0), Device("b", 100.0)), Network("links", 1e6))
     several, one = (by_rounds(problem, cluster, "paper", several=both) for both in (True, False))
     assert several.period_s < one.period_s * 0.95

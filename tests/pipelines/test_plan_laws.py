@@ -11,6 +11,7 @@ from downset.errors import InfeasibleError, LimitReached
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.prices import PricedChain
 from tests.effort import LONG, cases
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph, random_setting
 
@@ -105,7 +106,7 @@ def test_no_plan_of_any_method_is_below_the_floor(kind):
         random = Random(f"floor/{kind}/{seed}")
         problem, cluster, source, sink = random_setting(random, kind, rows=8)
         if seed % 3 == 0:
-            problem = replace(problem, across=problem)
+            problem = PricedChain(replace(problem.problem, across=problem.problem))
         ends = {"source": source, "sink": sink} if seed % 2 else {}
         names = {end: None if at is None else cluster.devices[at].name for end, at in ends.items()}
         for comm in ("resources", "paper"):

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from downset.budget import Budget
 from downset.pipelines.scheduling.events import (
     Deadlock,
     Schedule,
@@ -201,7 +202,7 @@ def test_past_the_deadline_there_is_a_schedule_all_the_same():
     for seed in range(60):
         draw = random.Random(f"late/{seed}")
         tasks = random_tasks(draw, draw.randint(2, 9), 4, late=True)
-        found, whole = cyclic_schedule(tasks, 4, deadline=0.0), cyclic_schedule(tasks, 4)
+        found, whole = cyclic_schedule(tasks, 4, clock=Budget(0.0).start()), cyclic_schedule(tasks, 4)
         assert found.bound_s == whole.bound_s <= whole.period_s <= found.period_s
         assert reached(tasks, found.schedule) == pytest.approx(found.period_s)
         assert found.schedule.window == 1

@@ -25,10 +25,10 @@ def run_on(device, graph, stages):
     options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
     if device == "cpu":
         binder = Binder(graph)
-        with open_device("cpu", threads=2).engine(binder, units, program, **options) as engine:
+        with open_device("cpu", threads=2).engine(binder, program, **options) as engine:
             return [result.numpy() for result in engine([binder.place(value) for value in values])]
     with pytest.MonkeyPatch.context() as patch, standing_in(patch):
-        engine = CudaEngine(Binder(graph, device="cuda"), units, program, **options)
+        engine = CudaEngine(Binder(graph, device="cuda"), program, **options)
         return [result.numpy() for result in engine([torch.from_numpy(value) for value in values])]
 
 

@@ -3,17 +3,16 @@
 import math
 import re
 import time
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import count
 from random import Random
 
 import pytest
 
-from downset import clock
 from downset.errors import DownsetError, UsageError
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.time_steps import pipeline_next_steps
-from tests.pipeline_generators import random_chain, random_cluster, random_graph
+from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
 LIMITS = (0, 300, 20_000)
@@ -78,7 +77,7 @@ def test_what_a_limit_ended_is_told_to_search_further_with_a_larger_one():
         told = [step.text for step in pipeline_next_steps(stopped) if step.text.startswith("Search further")]
         assert bool(told) != stopped.evidence.proven
         for text in told:
-            larger = int(re.search(r"--work-limit (\d+)", text)[1])
+            larger = int(re.search(r"work_limit=(\d+)", text)[1])
             assert larger > limit
             assert planned(problem, cluster, larger).period_s <= stopped.period_s
 
@@ -91,23 +90,32 @@ def test_another_method_that_is_faster_is_named():
     (step,) = [
         one
         for one in pipeline_next_steps(alone, compared={"exact": best, "single": alone, "pico": None})
-        if "--method exact: a period" in one.text
+        if "method='exact': a period" in one.text
     ]
     assert step.gained_s == alone.period_s - best.period_s
     assert not any("a period of" in one.text for one in pipeline_next_steps(best, compared={"single": alone}))
 
 
-def test_the_time_limit_holds_beside_it(monkeypatch):
+def test_the_time_limit_holds_beside_it():
     random = Random(3)
     problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
     plan = plan_pipeline(problem, cluster, time_limit_s=0, work_limit=10**12)
     assert plan.stopped or plan.evidence.proven
-    with clock.counting(10**6, 5.0) as limit_s:
-        assert limit_s == 10**6 / clock.STATES_A_S
-        before = clock.now()
-        racing(monkeypatch)
-        assert clock.now() > before + limit_s
-        assert clock.compiled_limits(1.0, 10**9)[0] == 0 and clock.limits(1.0)["time_limit_s"] == 0
+
+
+def test_a_problem_is_a_value_and_prices_that_were_computed_before_change_no_plan():
+    for seed in range(20):
+        random = Random(f"value/{seed}")
+        chain = random_chain(random, layers=4, rows=9) if seed % 2 else random_graph(random, units=4, rows=8)
+        cluster = random_cluster(random, random.choice(KINDS))
+        assert not hasattr(chain.problem, "__dict__")
+        with pytest.raises(FrozenInstanceError):
+            chain.problem.units = ()
+        for topology, comm in (("leader", "resources"), ("direct", "resources"), ("leader", "paper")):
+            first, again, alone = (
+                planned(one, cluster, 10**6, topology=topology, comm=comm) for one in (chain, chain, chain.problem)
+            )
+            assert first == again == alone, (seed, topology, comm)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "many"])

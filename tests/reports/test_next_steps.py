@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.pipelines.replan import plan_upgraded, upgrades
-from downset.reports.json_forms.pipelines import served_json
+from downset.reports.json_form import json_of
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,
@@ -22,6 +22,7 @@ from downset.reports.next_steps import (
     remedy_lines,
     without_small,
 )
+from downset.reports.pipeline_documents import served_document
 from downset.reports.pipelines import one_device_line
 from downset.reports.serving import SLOWER
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
@@ -31,6 +32,7 @@ from downset.results.serving import DeviceUse, Served
 from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
 from downset.results.task_times import plan_seconds
 from downset.text import parse_seconds
+from tests.command import typed
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 
@@ -95,7 +97,7 @@ def test_more_search_is_offered_where_there_is_a_gap_and_only_there(bound):
     arena = Arena((ds.Record("a", 0, 1, 8), ds.Record("b", 1, 2, 8)), (0, 8), Evidence("naive", 16, bound, bound == 16))
     gained = [step.gained_bytes for step in arena_next_steps(arena)]
     assert gained == ([8] if bound == 8 else [])
-    assert ("--capacity" in arena_next_steps(arena, 99)[0].text) if bound == 8 else True
+    assert ("capacity_bytes=None" in arena_next_steps(arena, 99)[0].text) if bound == 8 else True
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def test_no_more_search_is_offered_where_a_plan_has_the_bytes_of_the_bound(origi
     open_yet = replace(original_shipped, arena=figure)
     assert not any("Search longer" in step.text for step in next_steps(open_yet)), "no limit ended the search"
     (step,) = (step for step in next_steps(_stopped(open_yet, "time")) if "Search longer" in step.text)
-    assert step.gained_bytes == 11 and "(--time-limit 60s)" in step.text
+    assert step.gained_bytes == 11 and "(time_limit_s=60)" in step.text
 
 
 def _stopped(fitted, limit, **limits):
@@ -136,7 +138,7 @@ def test_a_longer_search_is_longer_than_the_one_that_was_ended(original_shipped,
     """Each proposed limit is one that the command takes, and is above the limit that ended the search."""
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
     steps = next_steps(_stopped(replace(original_shipped, arena=figure), limit, **given))
-    told = [step.text for step in steps if "Search longer" in step.text]
+    told = [typed(step.text) for step in steps if "Search longer" in step.text]
     assert [text.split("(")[1].split(")")[0] for text in told] == ([] if proposed is None else [proposed])
     if limit == "time" and proposed is not None:
         assert parse_seconds(proposed.split()[1]) >= 4 * given["time_limit_s"]
@@ -146,7 +148,7 @@ def test_a_method_that_does_not_search_is_told_the_one_that_does():
     records = [ds.Record("a", 0, 2, 8), ds.Record("b", 2, 4, 8)]
     for plan, steps in ((ds.plan_arena, arena_next_steps), (ds.plan_shared, objects_next_steps)):
         (step, *_) = steps(plan(records, method="naive"))
-        assert step.text.startswith("Search for the least (--method best): at most 8 B") and step.gained_bytes == 8
+        assert step.text.startswith("Search for the least (method='best'): at most 8 B") and step.gained_bytes == 8
         assert plan(records, method="best").evidence.value == 8
 
 
@@ -178,13 +180,13 @@ def test_faster_settings_are_offered_only_where_they_keep_the_limit_at_every_loa
 def test_faster_settings_are_offered_only_where_the_named_ratio_leaves_out_what_holds_less(
     original_shipped, low, offered
 ):
-    """`--slower` leaves out what is known to be slower, by the lower end of the interval, and ships the least left."""
+    """`slower` leaves out what is known to be slower, by the lower end of the interval, and ships the least left."""
     shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 7, 1.2, low, 1.3, 0.01))
     faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER)
     told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
-    assert len(told) == offered and all("(--slower 1.01x)" in text for text in told)
+    assert len(told) == offered and all("(slower=1.01)" in text for text in told)
 
 
 def test_an_order_that_is_not_searched_for_is_told_how():
@@ -192,9 +194,9 @@ def test_an_order_that_is_not_searched_for_is_told_how():
     order = ds.plan_order(graph, method="kahn")
     best = ds.plan_order(graph)
     assert order.peak_bytes > best.peak_bytes
-    (first,) = (step for step in order_next_steps(order, graph) if "--method optimal" in step.text)
+    (first,) = (step for step in order_next_steps(order, graph) if "method='optimal'" in step.text)
     assert order.peak_bytes - first.gained_bytes <= best.peak_bytes
-    assert not any("--method" in step.text for step in order_next_steps(best, graph))
+    assert not any("method" in step.text for step in order_next_steps(best, graph))
 
 
 def test_offsets_are_offered_where_objects_take_more_than_lives():
@@ -276,10 +278,12 @@ def test_a_run_on_this_machine_says_nothing_of_the_devices(planned):
     _, _, plan = planned
     served = served_as(plan, 2.91, ("d0", 0.5, 0.2, 0.1), ("d1", 0.04, 0.1, 0.74))
     first, *others = served_next_steps(served, plan, local=True)
-    assert first.text.startswith("Run it on the devices: start downset worker on each, then downset serve with --head")
+    start = "Run it on the devices: start downset worker on each, then "
+    assert first.text.startswith(f"{start}downset.serve with head and keys. What")
+    assert typed(first.text).startswith(f"{start}downset serve with --head and --keys. What")
     assert not any(step.text.startswith(("Make ", "Measure ")) for step in others)
-    assert served_json(served, plan, local=True)["next_steps"][0]["text"] == first.text
-    assert served_json(served, plan)["next_steps"][0]["text"].startswith("Measure the devices")
+    assert json_of(served_document(plan, served, rates_of="plan.json"))["next_steps"][0]["text"] == first.text
+    assert json_of(served_document(plan, served))["next_steps"][0]["text"].startswith("Measure the devices")
 
 
 def test_a_run_that_measured_nothing_has_the_steps_of_its_plan(planned):
@@ -323,13 +327,3 @@ def test_a_gap_that_is_only_rounding_is_not_named():
     assert not _leaves_room(0.00125 * (1 - 2e-7), 0.00125) and not _leaves_room(0.00125, 0.00125)
     assert not _leaves_room(1.23412, 1.23414)  # both are 1.234 s
     assert _leaves_room(0.00124, 0.00125)
-
-
-def test_an_offered_command_leaves_out_the_time_limit_that_is_the_default_of_fit():
-    from downset.commands.fit import fit
-    from downset.fitting.offer import fit_command
-    from downset.text import parse_seconds
-
-    default = next(option.default for option in fit.params if option.name == "time_limit")
-    assert "--time-limit" not in fit_command("m.onnx", {}, shapes=None, time_limit_s=parse_seconds(default))
-    assert "--time-limit 7s" in fit_command("m.onnx", {}, shapes=None, time_limit_s=7.0)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import downset as ds
-from downset.reports.page.fit_page import fit_page
+from downset.reports.fit_document import fit_document
 from tests.cluster_toml import cluster_toml
+from tests.command import typed
 from tests.models import branchy_model, installed_model
 
 PACKAGES = {"ort": ("onnx", "onnxruntime"), "tflm": ("tflite-micro", "ai-edge-litert")}
@@ -45,12 +46,13 @@ def fitted(target, **options):
 
 @pytest.mark.parametrize("target", ["ort", "tflm"])
 def test_a_fit_states_what_its_figures_hold_for(target, run):
-    """The command on its page, typed again, plans the same bytes for the same target."""
+    """The call on its page plans the same bytes for the same target, and so does the command of the same settings."""
     fit = fitted(target, work_limit=5_000)
     facts = facts_of(ds.report(fit).page())
     check_versions(facts["versions"], PACKAGES[target])
     assert facts["time limit"] == ("2.5 s" if target == "ort" else "7 s") and facts["work limit"] == "5,000"
-    words = shlex.split(facts["command"])
+    assert eval(facts["command"], {"downset": ds}).arena.after == fit.arena.after  # the call, pasted into Python
+    words = shlex.split(typed(fit.command))
     assert words[words.index("--target") + 1] == target
     assert words[words.index("--rewrite") + 1] == ("off" if target == "ort" else "auto")
     status, out, err = run(*words[1:], "--json")
@@ -74,19 +76,20 @@ def test_the_command_has_every_option_that_was_asked_for(run):
         "on_chip": (4096, 8192),
     }
     fit = ds.fit(installed_model("pymicro-wakeword", "okay_nabu.tflite"), work_limit=2_000, output="o.tflite", **kept)
-    command = facts_of(ds.report(fit).page())["command"]
+    command = typed(fit.command)
     status, _, err = run(*shlex.split(command)[1:], "--report", "again.html", "-q")
     assert status == 0, err
     assert facts_of(Path("again.html").read_text())["command"] == command
     for option in ("--kernels", "--max-recompute 1.5%", "--strips 3", "--front", "--ram 100000", "-o o.tflite"):
         assert option in command
-    assert "--on-chip 4096,8192" in command and "--inexact" not in command and "--int8" not in command
+    assert "--on-chip 4KB,8KB" in command and "--inexact" not in command and "--int8" not in command
 
 
 def test_a_limit_that_is_not_there_and_a_seed_are_named():
     fit = fitted("tflm", seed=3, work_limit=100)
-    assert dict(fit_page(fit).facts)["seed"] == "3"
-    assert "seed" not in dict(fit_page(fitted("tflm", work_limit=100)).facts)
+    assert [one.text for one in fit_document(fit).foot if one.title == "seed"] == ["3"]
+    (seed,) = [one for one in fit_document(fitted("tflm", work_limit=100)).foot if one.title == "seed"]
+    assert not seed.text
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from downset.graph.cost import row_form, segment_macs, whole_macs
 from downset.graph.edit import Edit
 from downset.graph.halos import spatial_axis
 from downset.graph.row_form import needed
-from downset.rewrites.strips import strip_ops
+from downset.rewrites.strips import StripOps
 from tests.effort import cases
 from tests.spatial import execute, spatial_graphs
 from tests.strategies import orders_of
@@ -37,8 +37,9 @@ def _strip(graph, form, ops, wanted, values, axis):
             shape[dimension] = stop - start
             held[tensor] = (edit.add_tensor(f"{tensor}/given", shape, graph.tensors[tensor]), (start, stop))
             given[held[tensor][0]] = values[tensor].narrow(dimension, start, stop - start).contiguous().numpy()
-    operators, found, _ = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/s", held=held)
-    part = Graph("strip", tuple(edit.tensors), tuple(operators), tuple(given), tuple(found.values()), edit.constants)
+    strip = StripOps(graph, form, edit.add_tensor, suffix="/s", held=held)
+    found = strip.segment(ops, wanted)
+    part = Graph("strip", tuple(edit.tensors), tuple(strip.ops), tuple(given), tuple(found.values()), edit.constants)
     results = execute(part.check(), given)
     return {tensor: results[index] for tensor, index in found.items()}
 
@@ -76,6 +77,7 @@ def test_macs_of_a_strip_are_what_its_operators_spend(graph):
     form = row_form(graph)
     outputs = {tensor: (form.rows[tensor] // 3, form.rows[tensor]) for tensor in graph.outputs}
     edit = Edit(graph)
-    operators, found, _ = strip_ops(graph, form, range(len(graph.ops)), outputs, edit.add_tensor, suffix="/s")
-    part = Graph("s", tuple(edit.tensors), tuple(operators), graph.inputs, tuple(found.values()), edit.constants)
-    assert segment_macs(form, range(len(graph.ops)), outputs) == whole_macs(row_form(part), range(len(operators)))
+    strip = StripOps(graph, form, edit.add_tensor, suffix="/s")
+    found = strip.segment(range(len(graph.ops)), outputs)
+    part = Graph("s", tuple(edit.tensors), tuple(strip.ops), graph.inputs, tuple(found.values()), edit.constants)
+    assert segment_macs(form, range(len(graph.ops)), outputs) == whole_macs(row_form(part), range(len(strip.ops)))

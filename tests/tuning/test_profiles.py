@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_mended_is_named(tmp_path, monkeypatch):
     kept = Profiles(path)
     monkeypatch.setattr(Profiles, "_move_aside", lambda self, why: self.notes.append(why))
     path.write_bytes(b"garbage" * 500)
-    with pytest.raises(UnsupportedError, match="--no-profiles"):
+    with pytest.raises(UnsupportedError, match="profiles=None"):
         kept.get(KEY)
     assert len(kept.notes) == 1
 

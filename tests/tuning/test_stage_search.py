@@ -1,24 +1,23 @@
 """The search for stages and the choice among whole schedules: what is found, refused, left out, and said."""
 
-import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import jsonschema
 import onnx
 import pytest
-from rich.console import Console
 
-from downset.commands.stage import _print_table
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
-from downset.reports.json_forms.stages import stage_result_json
-from downset.reports.stages import peer_lines
+from downset.reports.json_form import json_of
+from downset.reports.stages import peer_lines, stage_document
+from downset.reports.terminal import text_of
 from downset.reports.time_steps import stage_next_steps
 from downset.results.plans import Evidence, StagePlan
 from downset.results.stages import StageCandidate, StageResult
@@ -31,6 +30,7 @@ from downset.tuning.search import StageLimits
 from downset.tuning.timer import StageTimer
 from downset.tuning.tune import tune_stages
 from tests.cli.test_cli import SCHEMAS
+from tests.command import typed
 from tests.executor.test_stages import close, expected
 from tests.networks import branchy, random_network
 
@@ -131,11 +131,11 @@ def test_rounds_that_are_all_lost_are_an_answer():
 
 def test_the_candidate_that_is_asked_for_is_taken_whatever_its_time_is():
     slower = timed([(1.0, 2.0)] * 15)
-    chosen, gain, why = choose(slower, asked=True)
+    chosen, gain, why = choose(slower, required=True)
     assert (chosen.name, gain) == ("other", 0.5)
-    assert why.startswith("it was asked for (--candidate), and was slower than sequential in each of 15")
-    chosen, gain, why = choose(timed([], best=""), asked=True)
-    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for (--candidate)")
+    assert why.startswith("it was asked for, and was slower than sequential in each of 15")
+    chosen, gain, why = choose(timed([], best=""), required=True)
+    assert (chosen.name, gain, why) == ("sequential", 1.0, "it was asked for")
 
 
 def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
@@ -153,7 +153,7 @@ def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
         )
         assert (result.plan.stages, result.plan.barriers) == (listed[taken].stages, listed[taken].barriers)
         verify_stages(planned_graph(graph, result.plan), result.plan)
-        assert stage_result_json(result)["asked"]
+        assert json_of(stage_document(result))["asked"]
     with pytest.raises(UsageError, match="did you mean 'greedy'"):
         tune_stages(graph, device, runs=1, candidate="greed")
     with pytest.raises(UsageError, match="pools swapped' is not one of this network's: 'sequential', 'greedy'"):
@@ -207,8 +207,9 @@ def test_a_limit_is_named_only_where_a_larger_one_times_more_stages(tmp_path, mo
         assert steps == []
         return
     (step,) = steps
+    assert all(f"{name}=" in step for name in named)
     option = {"timings": "--budget-timings", "seconds": "--time-limit", "work": "--work-limit"}
-    assert all(option.get(name, name.replace("max_", "--max-")) in step for name in named)
+    assert all(option.get(name, name.replace("max_", "--max-")) in typed(step, "stage") for name in named)
     more = tune_stages(graph, device, limits=StageLimits(**{**limits, **result.further}), runs=1)
     assert more.timings_used > result.timings_used
 
@@ -242,28 +243,24 @@ def beside(ours, theirs):
 )
 def test_what_less_memory_costs_is_told_only_where_it_is_known(ours, theirs, says):
     said = beside(ours, theirs)
-    assert said.startswith(
-        "Where memory counts more, take the candidate both, barriers (--candidate 'both, barriers'): "
-    )
+    assert said.startswith("Where memory counts more, take the candidate both, barriers (candidate='both, barriers'): ")
     assert says in said and " 0 s " not in said
 
 
 def test_others_beside_the_plan_and_when_nothing_is_said_of_them():
     assert peer_lines({}) == peer_lines({"downset": [1.0]}) == []
-    first, *further = peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9})
-    rounds = "compared with other runtimes, in rounds with rests between them, medians"
-    assert first == f"{rounds}: ONNX Runtime 10.000 ms; downset 20.000 ms; PyTorch 30.000 ms"
-    assert further == ["ONNX Runtime is faster than this plan, 2.00x"]
-    assert peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9})[1:] == []
+    times = {"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9}
+    assert peer_lines(times) == ["ONNX Runtime is faster than this plan, 2.00x"]
+    assert peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9}) == []
     wild = [0.02, 0.02, 0.04, 0.08]
     # Times that do not overlap tell, however far one of them spreads.
-    assert peer_lines({"downset": wild, "ONNX Runtime": [0.001] * 4})[1:] == [
+    assert peer_lines({"downset": wild, "ONNX Runtime": [0.001] * 4}) == [
         "ONNX Runtime is faster than this plan, 20.00x or more (the p10 of this plan over its p90); repeated times "
         "vary too much for a ratio of medians"
     ]
-    assert peer_lines({"downset": [0.001] * 4, "ONNX Runtime": wild})[1:] == []
+    assert peer_lines({"downset": [0.001] * 4, "ONNX Runtime": wild}) == []
     for ours, others in ((wild, [0.025] * 4), ([0.025] * 4, wild)):
-        _, said = peer_lines({"downset": ours, "ONNX Runtime": others, "PyTorch": [1.0] * 4})
+        (said,) = peer_lines({"downset": ours, "ONNX Runtime": others, "PyTorch": [1.0] * 4})
         assert said.startswith("it is not known whether ONNX Runtime is faster")
 
 
@@ -336,16 +333,15 @@ def test_no_bound_is_stated_that_a_candidate_beats(tmp_path, monkeypatch, unit_s
     fastest = min(candidate.percentile(0.1) for candidate in result.candidates)
     assert result.plan.evidence.bound <= fastest
     assert any("no bound is known" in note for note in result.notes) != known
-    printed = {"kind": "stage", "schema": 1, "ok": True, "error": None, **stage_result_json(result)}
+    printed = {"kind": "stage", "schema": 1, "ok": True, "error": None, **json_of(stage_document(result))}
     jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
-    out = Console(file=io.StringIO(), width=200)
-    _print_table(result, out)
+    text = text_of(stage_document(result))
     if known:
         assert 0 < printed["bound_s"] <= fastest
-        assert " ms, the longest path" in out.file.getvalue()
+        assert re.search(r"bound: \S+ .*s \(the longest path", text)
     else:
         assert printed["bound_s"] is None
-        assert "bound: not known" in out.file.getvalue()
+        assert "bound: not known" in text
 
 
 def test_limits_that_are_none(tmp_path):
@@ -369,10 +365,10 @@ def test_a_candidate_that_cannot_be_built_is_left_out(tmp_path, monkeypatch):
     device = open_device("cpu", threads=2)
     build = type(device).engine
 
-    def engine(self, binder, units, program, **options):
+    def engine(self, binder, program, **options):
         if any(len(step.units) > 1 for step in program.steps):
             raise UnsupportedError("operator 'x' cannot run in a CUDA graph here: out of memory")
-        return build(self, binder, units, program, **options)
+        return build(self, binder, program, **options)
 
     monkeypatch.setattr(type(device), "engine", engine)
     result = tune_stages(graph, device, runs=3)
@@ -398,10 +394,10 @@ def test_a_candidate_with_other_outputs_is_left_out(tmp_path, monkeypatch, apart
         def __call__(self, values):
             return [value * self.scale for value in self.engine(values)]
 
-    def engine(self, binder, units, program, **options):
+    def engine(self, binder, program, **options):
         whole = len(options["outputs"]) == len(graph.outputs) and sum(len(s.units) for s in program.steps) > 5
         merged = any(len(step.units) > 1 for step in program.steps)
-        right = build(self, binder, units, program, **options)
+        right = build(self, binder, program, **options)
         return Wrong(right, 1.0 + apart) if whole and merged else right
 
     monkeypatch.setattr(type(device), "engine", engine)

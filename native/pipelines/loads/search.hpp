@@ -1,6 +1,5 @@
 // Pipelines of least period by the loads of their resources: every device, radio or port, and the medium.
-// Work and bytes are whole numbers or sums of
-// them, seconds double.
+// Work and bytes are whole numbers or sums of them, seconds are of type double.
 #pragma once
 
 #include "pipelines/loads/price.hpp"

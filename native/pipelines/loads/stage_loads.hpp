@@ -1,4 +1,6 @@
-// What a stage of one block, divided over devices, loads each of them, its leader and the medium with.
+// The loads of a stage of one block that is divided over devices: seconds of each device, of its leader, of the medium.
+// They are the prices of results/task_times.py; tests/pipelines/test_load_search.py holds the load of every plan found
+// to that formula.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The price of stages by the paper's equations, for the set search: computing and communication of a stage, summed or
-// side by side, within a period.
+// side by side, within a period. tests/pipelines/test_pipeline_exact.py holds the period of every plan found to
+// pipelines/paper_timing.py.
 #pragma once
 
 #include <array>

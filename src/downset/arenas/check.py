@@ -6,6 +6,7 @@ the stamps are still there. A placement that overwrites a byte which is still ne
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 
 from downset.arenas.check_overlaps import reads_before_it_writes
@@ -46,7 +47,7 @@ def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: st
     peak = peak_bytes(order_problem(graph, model), steps)
     if arena.arena_bytes < peak:
         raise InvalidPlan(f"an arena of {arena.arena_bytes} bytes is less than the peak of {peak}")
-    _simulate(graph, steps, arena, model)
+    _ArenaSimulation(graph, arena, model).run(steps)
 
 
 class _Stamps:
@@ -57,8 +58,6 @@ class _Stamps:
         self.holds = [-1]
 
     def _cut(self, offset: int) -> int:
-        import bisect
-
         index = bisect.bisect_left(self.cuts, offset)
         if self.cuts[index] != offset:
             self.cuts.insert(index, offset)
@@ -74,7 +73,7 @@ class _Stamps:
     def intruder(self, start: int, stop: int, value: int) -> int | None:
         """Another value that lies somewhere in the range, or None."""
         low, high = self._cut(start), self._cut(stop)
-        return next((held for held in self.holds[low:high] if held != value), None)
+        return next((other for other in self.holds[low:high] if other != value), None)
 
 
 Piece = tuple[int, int, int]
@@ -155,78 +154,82 @@ def _is_whole(graph: Graph, offsets: Mapping[int, int], op: Op) -> bool:
     )
 
 
-def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryModel) -> None:
-    stamps = _Stamps(arena.arena_bytes)
-    values, partial = _values(graph, arena, model)
+class _ArenaSimulation:
+    """The bytes of an arena while the operators of a graph run in an order."""
 
-    def name(tensor: int) -> str:
-        return graph.tensors[tensor].name if tensor >= 0 else "nothing"
+    def __init__(self, graph: Graph, arena: Arena, model: MemoryModel) -> None:
+        self._graph, self._offsets, self._model = graph, arena.tensor_offsets, model
+        self._stamps = _Stamps(arena.arena_bytes)
+        self._values, self._partial = _values(graph, arena, model)
 
-    def read(tensor: int, reader: str) -> None:
-        for value, start, stop in values[tensor]:
-            lost = stamps.intruder(start, stop, value)
+    def run(self, steps: Sequence[int]) -> None:
+        """Raise InvalidPlan for the first operator that does not find what it reads."""
+        graph = self._graph
+        for tensor in graph.inputs:
+            for piece in self._values[tensor]:
+                self._write(piece)
+        for tensor in graph.inputs:  # the caller fills them all before anything runs
+            self._read(tensor, "the caller")
+        for operator in steps:
+            op = graph.ops[operator]
+            reader = f"operator {op.name!r}"
+            for tensor in op.inputs:
+                self._read(tensor, reader)
+            for tensor in op.outputs:
+                for piece in self._values[tensor] if tensor != ABSENT else ():
+                    if piece[0] == tensor or tensor in self._partial:
+                        self._forbid_overwriting_inputs(op, piece)
+                        self._write(piece)
+            for tensor in op.outputs:  # two outputs of one operator must not overwrite each other
+                self._read(tensor, reader)
+        for tensor in graph.outputs:
+            self._read(tensor, "the caller")
+
+    def _write(self, piece: Piece) -> None:
+        value, start, stop = piece
+        if start < stop:
+            self._stamps.write(start, stop, value)
+
+    def _read(self, tensor: int, reader: str) -> None:
+        for value, start, stop in self._values[tensor] if tensor != ABSENT else ():
+            lost = self._stamps.intruder(start, stop, value)
             if start < stop and lost is not None:
+                intruder = self._graph.tensors[lost].name if lost >= 0 else "nothing"
                 raise InvalidPlan(
-                    f"{reader} needs tensor {name(tensor)!r} at offset {start}, but {name(lost)!r} lies there then"
+                    f"{reader} needs tensor {self._graph.tensors[tensor].name!r} at offset {start}, but {intruder!r} "
+                    "lies there then"
                 )
 
-    for tensor in graph.inputs:
-        for value, start, stop in values[tensor]:
-            if start < stop:
-                stamps.write(start, stop, value)
-    for tensor in graph.inputs:  # the caller fills them all before anything runs
-        read(tensor, "the caller")
-    for operator in steps:
-        op = graph.ops[operator]
-        reader = f"operator {op.name!r}"
+    def _forbid_overwriting_inputs(self, op: Op, written: Piece) -> None:
+        """While an operator runs its inputs must stay readable, except that it may work exactly in place, or where its
+        kernel has read what it overwrites."""
+        value, start, stop = written
         for tensor in op.inputs:
-            if tensor != ABSENT:
-                read(tensor, reader)
-        for tensor in op.outputs:
-            if tensor == ABSENT:
-                continue
-            for value, start, stop in values[tensor]:
-                if (value == tensor or tensor in partial) and start < stop:
-                    _forbid_overwriting_inputs(graph, op, arena, values, (value, start, stop), reader, model)
-                    stamps.write(start, stop, value)
-        for tensor in op.outputs:  # two outputs of one operator must not overwrite each other
-            if tensor != ABSENT:
-                read(tensor, reader)
-    for tensor in graph.outputs:
-        read(tensor, "the caller")
-
-
-def _forbid_overwriting_inputs(
-    graph: Graph,
-    op: Op,
-    arena: Arena,
-    values: list[tuple[Piece, ...]],
-    written: Piece,
-    reader: str,
-    model: MemoryModel,
-) -> None:
-    """While an operator runs its inputs must stay readable, except that it may work exactly in place, or where its
-    kernel has read what it overwrites."""
-    value, start, stop = written
-    kind, inputs, offsets = op.kind, op.inputs, arena.tensor_offsets
-    for tensor in inputs:
-        for read_value, offset, end in values[tensor] if tensor != ABSENT else ():
-            if offset < stop and start < end and read_value != value:
-                position = model.in_place_input.get(kind)
-                alone = (
-                    position is not None
-                    and inputs[position : position + 1] == (tensor,)
-                    and list(inputs).count(tensor) == 1
-                )
-                exactly = (offset, end) == (start, stop) and (kind in model.in_place or alone)
-                whole = (read_value, value) == (inputs[0], op.outputs[0]) and inputs[0] in offsets and value in offsets
-                lagging = (
-                    model.kernels is not None
-                    and whole
-                    and reads_before_it_writes(graph, op, model.kernels, offsets[inputs[0]], offsets[value])
-                )
-                if not (exactly or lagging):
+            for read_value, offset, end in self._values[tensor] if tensor != ABSENT else ():
+                if not (offset < stop and start < end) or start == stop or read_value == value:
+                    continue
+                exactly = (offset, end) == (start, stop) and self._works_in_place(op, tensor)
+                if not (exactly or self._is_read_before(op, read_value, value)):
                     raise InvalidPlan(
-                        f"{reader} would write {graph.tensors[value].name!r} over its own input "
-                        f"{graph.tensors[read_value].name!r}"
+                        f"operator {op.name!r} would write {self._graph.tensors[value].name!r} over its own input "
+                        f"{self._graph.tensors[read_value].name!r}"
                     )
+
+    def _works_in_place(self, op: Op, tensor: int) -> bool:
+        """Whether a kernel of this kind may write its result over this input, at the same bytes."""
+        position = self._model.in_place_input.get(op.kind)
+        alone = (
+            position is not None
+            and op.inputs[position : position + 1] == (tensor,)
+            and list(op.inputs).count(tensor) == 1
+        )
+        return op.kind in self._model.in_place or alone
+
+    def _is_read_before(self, op: Op, read_value: int, value: int) -> bool:
+        """Whether the kernel has read each byte of its first input before it writes its first result there."""
+        offsets, kernels = self._offsets, self._model.kernels
+        if kernels is None or (read_value, value) != (op.inputs[0], op.outputs[0]):
+            return False
+        if read_value not in offsets or value not in offsets:
+            return False
+        return reads_before_it_writes(self._graph, op, kernels, offsets[read_value], offsets[value])

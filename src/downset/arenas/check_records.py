@@ -84,17 +84,17 @@ def _check_numbers(records: Sequence[Record], numbers: Sequence[int], what: str)
 def check_objects(records: Sequence[Record], object_of: Sequence[int]) -> None:
     """Raise InvalidPlan naming two records that share an object while both live."""
     _check_numbers(records, object_of, "objects")
-    for record, held in zip(records, object_of, strict=True):
-        if held < 0:
+    for record, number in zip(records, object_of, strict=True):
+        if number < 0:
             raise InvalidPlan(f"record {record.id!r} has no object")
-    uses = [(held, *piece, i) for i, held in enumerate(object_of) for piece in records[i].active()]
+    uses = [(number, *piece, i) for i, number in enumerate(object_of) for piece in records[i].active()]
     uses.sort()
     # Of the uses of one object by ascending begin, two overlap if any two neighbours do.
-    for (held, _, stop, one), (next_held, start, _, other) in pairwise(uses):
-        if held == next_held and start < stop and one != other:
+    for (number, _, stop, one), (next_number, start, _, other) in pairwise(uses):
+        if number == next_number and start < stop and one != other:
             first, second = sorted((one, other))
             raise InvalidPlan(
-                f"records {records[first].id!r} and {records[second].id!r} share object {held} and both live at step "
+                f"records {records[first].id!r} and {records[second].id!r} share object {number} and both live at step "
                 f"{start}"
             )
 
@@ -111,9 +111,9 @@ def verify_objects(shared: SharedObjects) -> None:
     """The laws of shared objects: no two records of one object live at once, each object is as large as the largest of
     its records, and the evidence is that of their sizes. Raises InvalidPlan naming the first one broken."""
     check_objects(shared.records, shared.object_of)
-    for record, held in zip(shared.records, shared.object_of, strict=True):
-        if held >= len(shared.object_bytes) or record.nbytes > shared.object_bytes[held]:
-            raise InvalidPlan(f"record {record.id!r} of {record.nbytes} bytes is larger than its object {held}")
+    for record, number in zip(shared.records, shared.object_of, strict=True):
+        if number >= len(shared.object_bytes) or record.nbytes > shared.object_bytes[number]:
+            raise InvalidPlan(f"record {record.id!r} of {record.nbytes} bytes is larger than its object {number}")
     _check_evidence(shared.evidence, shared.total_bytes, "objects")
 
 

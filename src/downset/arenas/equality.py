@@ -41,8 +41,8 @@ def _assign(records: Sequence[Record]) -> tuple[int, ...]:
     for index in sorted(range(len(records)), key=lambda i: (records[i].start, i)):
         record = records[index]
         while in_use and in_use[0][0] <= record.start:
-            _, held, size = heapq.heappop(in_use)
-            free.setdefault(size, []).append(held)
+            _, number, size = heapq.heappop(in_use)
+            free.setdefault(size, []).append(number)
         if free.get(record.nbytes):
             chosen = free[record.nbytes].pop()
         else:

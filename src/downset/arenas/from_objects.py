@@ -47,11 +47,11 @@ def objects_to_offsets(
 ) -> tuple[int, ...]:
     """The offset of each record whose object is given, with the objects one after the other from `base` on."""
     starts, cursor = [], base
-    for held, size in enumerate(object_bytes):
-        cursor = align_up(cursor, alignments[held] if alignments else 1)
+    for number, size in enumerate(object_bytes):
+        cursor = align_up(cursor, alignments[number] if alignments else 1)
         starts.append(cursor)
         cursor += size
-    return tuple(starts[held] for held in object_of)
+    return tuple(starts[number] for number in object_of)
 
 
 def stacked(records: Sequence[Record], assign: Callable[[Sequence[Record]], Sequence[int]]) -> tuple[int, ...]:
@@ -61,9 +61,9 @@ def stacked(records: Sequence[Record], assign: Callable[[Sequence[Record]], Sequ
     object_of = assign([records[index] for index in free])
     count = max(object_of, default=-1) + 1
     sizes, alignments = [0] * count, [1] * count
-    for index, held in zip(free, object_of, strict=True):
-        sizes[held] = max(sizes[held], records[index].nbytes)
-        alignments[held] = lcm(alignments[held], records[index].alignment)
+    for index, number in zip(free, object_of, strict=True):
+        sizes[number] = max(sizes[number], records[index].nbytes)
+        alignments[number] = lcm(alignments[number], records[index].alignment)
     offsets = [record.offset or 0 for record in records]
     for index, offset in zip(free, objects_to_offsets(object_of, sizes, alignments=alignments, base=base), strict=True):
         offsets[index] = offset

@@ -58,9 +58,9 @@ def _assign_stage(
         for piece in pieces[index]:
             insort(busy[chosen], piece)
         object_of[index] = chosen
-        for other, (_, gap, held) in closest.items():
+        for other, (_, gap, number) in closest.items():
             now = _distance(busy[chosen], pieces[other])
-            if held == chosen and now != gap:  # taken, or closer: look at all objects again
+            if number == chosen and now != gap:  # taken, or closer: look at all objects again
                 closest[other] = _closest(busy, pieces[other])
             elif now >= 0:
                 closest[other] = min(closest[other], (0, now, chosen))
@@ -68,8 +68,8 @@ def _assign_stage(
 
 def _closest(busy: Sequence[Sequence[Interval]], pieces: Sequence[Interval]) -> tuple[int, int, int]:
     """(0, least distance, lowest object at it), or `_NONE`."""
-    near = ((_distance(taken, pieces), held) for held, taken in enumerate(busy))
-    return min(((0, gap, held) for gap, held in near if gap >= 0), default=_NONE)
+    near = ((_distance(taken, pieces), number) for number, taken in enumerate(busy))
+    return min(((0, gap, number) for gap, number in near if gap >= 0), default=_NONE)
 
 
 def _distance(busy: Sequence[Interval], pieces: Sequence[Interval]) -> int:

@@ -14,8 +14,8 @@ __all__ = ["assign_in_order", "object_sizes", "total_bytes"]
 def object_sizes(records: Sequence[Record], object_of: Sequence[int]) -> list[int]:
     """Bytes of each object: its largest record's."""
     sizes = [0] * (max(object_of, default=-1) + 1)
-    for held, record in zip(object_of, records, strict=True):
-        sizes[held] = max(sizes[held], record.nbytes)
+    for number, record in zip(object_of, records, strict=True):
+        sizes[number] = max(sizes[number], record.nbytes)
     return sizes
 
 

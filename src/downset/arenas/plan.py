@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Unpack, overload
 
 from downset.arenas.capacity import within, within_objects
@@ -18,7 +18,7 @@ from downset.arenas.ties import TiesName, check_ties
 from downset.budget import Budget
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import Graph
-from downset.memory.liveness import Lifetimes, lifetimes, order_problem, peak_bytes
+from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model, stated_model
 from downset.memory.records import Overlap, Record, check_records
 from downset.methods import Chosen, Method, check_whole, choose
@@ -61,7 +61,7 @@ def plan_arena(
 ) -> Arena: ...
 
 
-def plan_arena(
+def plan_arena(  # noqa: PLR0913 - users know its keywords
     graph: Graph | Sequence[Record],
     order: Order | Sequence[int] | None = None,
     *,
@@ -91,9 +91,7 @@ def plan_arena(
     if capacity_bytes is not None:
         check_whole("capacity_bytes", capacity_bytes)
     chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
-    living: Lifetimes | None = None
-    model: MemoryModel | None = None
-    steps: Sequence[int] = ()
+    request = _ArenaRequest(chosen, ties, budget, capacity_bytes)
     if isinstance(graph, Graph):
         if order is None:
             raise UsageError("plan_arena of a graph needs the order in which its operators run")
@@ -101,73 +99,92 @@ def plan_arena(
             model = stated_model(order.memory, None, "order")
         else:
             model = memory_model("live" if memory is None else memory)
-        steps = order.steps if isinstance(order, Order) else tuple(order)
-        verify_steps(graph.predecessors(), steps)
-        living = lifetimes(graph, steps, model)
-        records = living.records
-    else:
-        for name, given in (("the order", order), ("memory=", memory)):
-            if given is not None:
-                raise UsageError(f"records have their lifetimes and bytes already: leave {name} out, or give the graph")
-        records = check_records(graph)
-        check_range(records)
+        return _graph_arena(graph, order.steps if isinstance(order, Order) else tuple(order), model, request)
+    for name, value in (("the order", order), ("memory=", memory)):
+        if value is not None:
+            raise UsageError(f"records have their lifetimes and bytes already: leave {name} out, or give the graph")
+    return _records_arena(graph, request)
+
+
+@dataclass(frozen=True, slots=True)
+class _ArenaRequest:
+    """A method, and what its arenas must keep to."""
+
+    method: Chosen
+    ties: TiesName
+    budget: Budget
+    capacity_bytes: int | None
+
+    def place(self, records: Sequence[Record]) -> Found:
+        """Offsets of records that lie apart where they live together."""
+        planner: Planner = self.method
+        if self.capacity_bytes is not None:
+            planner = within(self.method, self.capacity_bytes)
+        return planner(records, ties=self.ties, clock=self.budget.start())
+
+
+def _graph_arena(graph: Graph, steps: Sequence[int], model: MemoryModel, request: _ArenaRequest) -> Arena:
+    verify_steps(graph.predecessors(), steps)
+    living = lifetimes(graph, steps, model)
+    records, overlaps = living.records, living.overlaps
     begin = time.perf_counter()
-    overlaps = () if living is None else living.overlaps
-    if overlaps and isinstance(graph, Graph) and model is not None:
+    if overlaps:
         bound = peak_bytes(order_problem(graph, model), steps)
-        result = _overlapping(chosen, records, overlaps, bound, ties=ties, budget=budget)
-        if capacity_bytes is not None:
-            _check_fits(height(records, result.solution), bound, capacity_bytes)
+        result = _overlapping(records, overlaps, bound, request)
     else:
-        planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
         try:
-            result = planner(records, ties=ties, clock=budget.start())
+            result = request.place(records)
         except (InfeasibleError, LimitReached) as error:
-            reached, error.result = error.result, None
-            if living is None and isinstance(reached, Found):
-                check_placement(records, reached.solution)
-                value = height(records, reached.solution)
-                evidence = _evidence(chosen.name, value, reached, time.perf_counter() - begin)
-                error.result = Arena(records, reached.solution, evidence)
+            error.result = None
             raise
     seconds = time.perf_counter() - begin
     check_placement(records, result.solution, overlaps=overlaps)
-    value = height(records, result.solution)
-    evidence = _evidence(chosen.name, value, result, seconds)
+    evidence = _evidence(request.method.name, height(records, result.solution), result, seconds)
     offsets = tuple(map(int, result.solution))
-    tensor_offsets = {} if living is None else living.tensor_offsets(offsets)
-    arena = Arena(records, offsets, evidence, model.name if model else "", tensor_offsets, overlaps)
-    if isinstance(graph, Graph):
-        verify_arena(graph, steps, arena, memory=model)
+    arena = Arena(records, offsets, evidence, model.name, living.tensor_offsets(offsets), overlaps)
+    verify_arena(graph, steps, arena, memory=model)
     return arena
+
+
+def _records_arena(bare: Sequence[Record], request: _ArenaRequest) -> Arena:
+    records = check_records(bare)
+    check_range(records)
+    begin = time.perf_counter()
+
+    def arena(result: Found) -> Arena:
+        seconds = time.perf_counter() - begin
+        check_placement(records, result.solution)
+        evidence = _evidence(request.method.name, height(records, result.solution), result, seconds)
+        return Arena(records, tuple(map(int, result.solution)), evidence)
+
+    try:
+        return arena(request.place(records))
+    except (InfeasibleError, LimitReached) as error:
+        error.result = arena(error.result) if isinstance(error.result, Found) else None
+        raise
 
 
 _SEARCHING = frozenset({"local_search", "exact"})
 
 
-def _overlapping(
-    chosen: Chosen,
-    records: Sequence[Record],
-    overlaps: Sequence[Overlap],
-    bound: int,
-    *,
-    ties: TiesName,
-    budget: Budget,
-) -> Found:
+def _overlapping(records: Sequence[Record], overlaps: Sequence[Overlap], bound: int, request: _ArenaRequest) -> Found:
     """The method's own offsets, where no records overlap; for methods that search, also lower ones where records do as
     `overlaps` allow. The method's own bound is for records that lie apart: `bound` takes its place."""
-    apart = chosen(records, ties=ties, clock=replace(budget, seconds=0.3 * budget.seconds).start())
+    name, budget = request.method.name, request.budget
+    apart = request.method(records, ties=request.ties, clock=replace(budget, seconds=0.3 * budget.seconds).start())
     value = height(records, apart.solution)
     result = Found(apart.solution, min(bound, value), value <= bound, apart.states)
-    if chosen.name == "best" or chosen.name in _SEARCHING:
+    if name == "best" or name in _SEARCHING:
         result = overlapping(
             records,
             overlaps,
             bound=bound,
             incumbent=apart.solution,
-            search=chosen.name in _SEARCHING,
+            search=name in _SEARCHING,
             clock=replace(budget, seconds=0.7 * budget.seconds).start(),
         )
+    if request.capacity_bytes is not None:
+        _check_fits(height(records, result.solution), bound, request.capacity_bytes)
     return result
 
 
@@ -226,8 +243,8 @@ def _shared(records: tuple[Record, ...], result: Found, method: str, seconds: fl
     """The checked objects of a planner's result."""
     check_objects(records, result.solution)
     sizes = [0] * (max(result.solution, default=-1) + 1)
-    for held, record in zip(result.solution, records, strict=True):
-        sizes[held] = max(sizes[held], record.nbytes)
+    for number, record in zip(result.solution, records, strict=True):
+        sizes[number] = max(sizes[number], record.nbytes)
     evidence = _evidence(method, sum(sizes), result, seconds)
     return SharedObjects(records, tuple(map(int, result.solution)), tuple(sizes), evidence)
 

@@ -225,7 +225,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
             try:
                 sizes[field] = parse_bytes(written) if isinstance(written, str) else written
             except UsageError as error:
-                raise LoadError(_placed(f"{error} - at `$.device[{index}].{field}`", text, where)) from None
+                raise LoadError(_placed(f"{error.message} - at `$.device[{index}].{field}`", text, where)) from None
         devices.append(
             Device(
                 device.name,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
+from downset.commands.wording import worded
 from downset.errors import InvalidPlan, LimitReached
 from downset.text import escaped
 
@@ -50,13 +51,13 @@ def json_option(kind: str) -> Callable[[_Command], _Command]:
 
 
 def print_json(kind: str, fields: Mapping[str, Any]) -> None:
-    """Print a command's keys to stdout, in the envelope of success."""
-    _print({"kind": kind, "schema": SCHEMA, "ok": True, "error": None, **fields})
+    """Print a command's keys to stdout, in the envelope of success. Messages are worded as options."""
+    _print({"kind": kind, "schema": SCHEMA, "ok": True, "error": None, **worded(fields)})
 
 
 def print_failure(kind: str, error: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     """Print the envelope of a command that failed to stdout. `error`: code, exit_code, message, and figures if any."""
-    _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **fields})
+    _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **worded(fields)})
 
 
 def _print(document: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import rich_click as click
 
 from downset import __version__
 from downset.commands.examples import epilog
-from downset.errors import UsageError
+from downset.errors import DownsetError, UsageError
 
 __all__ = ["COMMANDS", "downset", "run"]
 
@@ -48,6 +48,9 @@ class _Commands(click.RichGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise _PipeClosedError from None
+        except DownsetError as error:
+            _word(error, _imported(str(ctx.invoked_subcommand)))
+            raise
 
     # Click names these parameters; neither list depends on the context.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
@@ -64,8 +67,16 @@ class _Commands(click.RichGroup):
             close = get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"No such command {name!r}: {hint}", ctx)
-        found, listed, rest = super().resolve_command(ctx, args)
-        return found, listed and _imported(name), rest
+        typed, listed, rest = super().resolve_command(ctx, args)
+        return typed, listed and _imported(name), rest
+
+
+def _word(error: DownsetError, command: Any) -> None:
+    """Put the error into the words of the command's options."""
+    from downset.commands.wording import worded
+
+    error.args = (worded(error.message, command),)
+    error.lines, error.found = worded(error.lines, command), worded(error.found, command)
 
 
 _WITHOUT_NUMPY = ("order", "arena", "simulate", "worker", "profiles", "keys", "doctor")

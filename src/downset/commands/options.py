@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import rich_click as click
 
-from downset.clock import DEFAULT_TIME_LIMIT_S
+from downset.budget import DEFAULT_SECONDS
 from downset.errors import UsageError
 from downset.process.limits import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
@@ -21,7 +22,6 @@ __all__ = [
     "SIZES",
     "console",
     "parse_shapes",
-    "print_table",
     "search_s",
     "shape_option",
     "time_limit_option",
@@ -35,10 +35,15 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Parsed(click.ParamType[Any]):
-    """A type of options whose text `parse` turns into a value of type `kind`."""
+    """A type of options whose text `parse` turns into a value of type `kind`. `forms`: texts for a value, the shortest
+    first."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any], kind: type) -> None:
-        self.name, self._parse, self._kind = name, parse, kind
+    def __init__(self, name: str, parse: Callable[[str], Any], kind: type, forms: Callable[[Any], list[str]]) -> None:
+        self.name, self._parse, self._kind, self._forms = name, parse, kind, forms
+
+    def word(self, value: Any) -> str:
+        """The first text that is parsed to exactly this value."""
+        return next(text for text in self._forms(value) if self._parse(text) == value)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
@@ -49,6 +54,27 @@ class _Parsed(click.ParamType[Any]):
 
 def _sizes(text: str) -> tuple[int, ...]:
     return tuple(parse_bytes(item) for item in text.split(","))
+
+
+def _bytes_forms(nbytes: int) -> list[str]:
+    units = ((1024**3, "GB"), (1024**2, "MB"), (1024, "KB"))
+    return [f"{nbytes // factor}{unit}" for factor, unit in units if nbytes % factor == 0] + [str(nbytes)]
+
+
+def _seconds_forms(seconds: float) -> list[str]:
+    longer = [(3600, "h")] if seconds > 5400 else []
+    longer += [(60, "min")] if seconds > 90 else []
+    return [*(f"{_short(seconds / unit)}{name}" for unit, name in [*longer, (1, "s")]), f"{_whole(seconds)}s"]
+
+
+def _short(value: float) -> str:
+    """Six digits of a number, without an exponent."""
+    return f"{Decimal(f'{value:g}'):f}"
+
+
+def _whole(value: float) -> str:
+    """All digits of a number, without an exponent."""
+    return f"{Decimal(repr(float(value))):f}"
 
 
 shape_option = click.option(
@@ -71,7 +97,7 @@ def _limit_time(ctx: Any, param: Any, value: float) -> float:
 
 
 def time_limit_option(
-    help_text: str, *, default: str = f"{DEFAULT_TIME_LIMIT_S:g}s", given: bool = True
+    help_text: str, *, default: str = f"{DEFAULT_SECONDS:g}s", given: bool = True
 ) -> Callable[[_Command], _Command]:
     """`--time-limit`, which limits the processes that parse and run models. `given`: the command gets it as an argument
     too."""
@@ -103,11 +129,11 @@ def search_s(time_limit_s: float, work_limit: int | None) -> float:
     return math.inf if work_limit is not None and defaulted else time_limit_s
 
 
-BYTES = _Parsed("SIZE", parse_bytes, int)
-SIZES = _Parsed("SIZE,...", _sizes, tuple)
-SHARE = _Parsed("SHARE", parse_share, float)
-FACTOR = _Parsed("FACTOR", parse_factor, float)
-SECONDS = _Parsed("TIME", parse_seconds, float)
+BYTES = _Parsed("SIZE", parse_bytes, int, _bytes_forms)
+SIZES = _Parsed("SIZE,...", _sizes, tuple, lambda sizes: [",".join(map(BYTES.word, sizes))])
+SHARE = _Parsed("SHARE", parse_share, float, lambda share: [f"{_short(100 * share)}%", _whole(share)])
+FACTOR = _Parsed("FACTOR", parse_factor, float, lambda factor: [f"{factor:.2f}x", f"{_whole(factor)}x"])
+SECONDS = _Parsed("TIME", parse_seconds, float, _seconds_forms)
 worker_memory_option = click.option(
     "--worker-memory",
     type=BYTES,
@@ -161,30 +187,6 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
 
     width = None if (stderr or _is_terminal()) else 120
     return Safe(stderr=stderr, quiet=quiet, width=width, highlight=False)
-
-
-def print_table(out: Any, table: Any) -> None:
-    """Print the table. If the terminal is too narrow, each figure has its own line, so that no digit is cut."""
-    from rich.measure import Measurement
-    from rich.text import Text
-
-    wide = 1_000
-    needed = Measurement.get(out, out.options.update_width(wide), table).maximum
-    if needed <= out.width:
-        out.print(table)
-        return
-    if table.title:
-        out.print(table.title, soft_wrap=True)
-    names = [str(column.header) for column in table.columns]
-    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
-        head, *rest = (str(cell) for cell in cells)
-        named = f"{names[0]} {head}" if head.isdigit() else head
-        out.print(Text(named, style="bold"), soft_wrap=True)
-        for name, cell in zip(names[1:], rest, strict=True):
-            if cell:
-                out.print(Text(f"  {name}: {cell}"), soft_wrap=True)
-    if table.caption:
-        out.print(table.caption, soft_wrap=True)
 
 
 def _is_terminal() -> bool:

@@ -18,7 +18,8 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.commands.waiting import waiting
-from downset.text import printable
+from downset.commands.wording import worded
+from downset.messages import Message
 
 if TYPE_CHECKING:
     from downset.runtimes.compare import RuntimeName
@@ -74,8 +75,9 @@ def verify(
     """Prove that FIRST and SECOND hold the same network, and run both on the same inputs. Exit 0: proven. Exit 6: not
     proven, and all that was tried agrees. Exit 4: they differ."""
     from downset.errors import UsageError
-    from downset.reports.comparisons import comparison_lines, difference, not_proven
-    from downset.reports.json_forms.fit import comparison_json
+    from downset.reports.comparisons import comparison_document, difference, not_proven
+    from downset.reports.json_form import json_of
+    from downset.reports.terminal import print_document
 
     if tolerance is not None and not math.isfinite(tolerance):
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
@@ -94,17 +96,18 @@ def verify(
         )
     verdict = comparison.verdict(tolerance)
     if verdict == "differ":
-        why = f" ({comparison.reason})" if comparison.proof is not None and comparison.reason else ""
+        why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
-            f"{first} and {second} differ{where}: {difference(comparison)}{why}", comparison_json(comparison)
+            f"{first} and {second} differ{where}: {difference(comparison)}{why}",
+            json_of(comparison_document(comparison)),
         )
     if verdict == "not proven" and not (accept_runs and comparison.telling):
         raise NotKnown(
-            f"{first} and {second} are not proven the same: {not_proven(comparison)}", comparison_json(comparison)
+            f"{first} and {second} are not proven the same: {not_proven(comparison)}",
+            json_of(comparison_document(comparison)),
         )
     if as_json:
-        print_json("verify", comparison_json(comparison))
+        print_json("verify", json_of(comparison_document(comparison)))
     else:
-        for line in comparison_lines(comparison):
-            console().print(printable(line), markup=False, soft_wrap=True)
+        print_document(console(), worded(comparison_document(comparison)))

@@ -67,8 +67,8 @@ class DeviceKeys:
         one with spaces, is not checked."""
         if name != self.name and _NAME.fullmatch(name):
             raise UsageError(
-                f"{self.folder} holds the keys of {self.name!r}, and --name is {name!r}: give --name {self.name}, or "
-                f"the keys of {name!r}"
+                f"{self.folder} holds the keys of {self.name!r}, and the name is {name!r}: give the name "
+                f"{self.name!r}, or the keys of {name!r}"
             )
 
     def check_host(self, host: str) -> None:
@@ -76,7 +76,7 @@ class DeviceKeys:
         if _normal(host) not in map(_normal, self.hosts):
             raise UsageError(
                 f"{self.folder} holds keys of {self.name!r} for {', '.join(self.hosts)}, so that others would refuse "
-                f"it at {host}: issue keys with --host {host}"
+                f"it at {host}: issue keys for the host {host}, too"
             )
 
 

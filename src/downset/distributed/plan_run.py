@@ -73,14 +73,16 @@ class _PlanTables:
                 self.followers[other].append(index)
         place = {order.resource: number for number, order in enumerate(schedule.orders)}
         self.orders = [order.turns for order in schedule.orders]
-        self.held: list[list[int]] = []
+        self.resources: list[list[int]] = []
         for index, task in enumerate(plan.tasks):
-            held = list(dict.fromkeys(resources_of(plan.cluster, task)))
-            if any(resource not in place for resource in held):
+            resources = list(dict.fromkeys(resources_of(plan.cluster, task)))
+            if any(resource not in place for resource in resources):
                 raise InvalidPlan(f"task {index} occupies a resource for which the plan has no order")
-            self.held.append([place[resource] for resource in held])
+            self.resources.append([place[resource] for resource in resources])
         for number, turns in enumerate(self.orders):
-            if sorted(turn.task for turn in turns) != [i for i, held in enumerate(self.held) if number in held]:
+            if sorted(turn.task for turn in turns) != [
+                i for i, resources in enumerate(self.resources) if number in resources
+            ]:
                 raise InvalidPlan("an order must list each task of its resource once, and no other task")
         self.buffers = schedule.buffers
         self.written: list[list[int]] = [[] for _ in plan.tasks]
@@ -188,19 +190,19 @@ class _PlanRun:
         frame = self.inside[number]
         if frame.waits[index] or any(number - work.buffers[b].slots not in self.freed[b] for b in work.written[index]):
             return
-        if all(not self.busy[other] and self.turns[other].front == front for other in work.held[index]):
+        if all(not self.busy[other] and self.turns[other].front == front for other in work.resources[index]):
             self.begin(number, index, frame)
 
     def begin(self, number: int, index: int, frame: _SimulatedFrame) -> None:
         self.due.discard((number, index))
         if frame.real is None:
-            for resource in self.work.held[index]:
+            for resource in self.work.resources[index]:
                 self.turns[resource].advance()
                 self.touched.add(resource)
             self.done(number, index, frame)
             return
         frame.state[index] = _RUNNING
-        for resource in self.work.held[index]:
+        for resource in self.work.resources[index]:
             self.busy[resource] = True
         for buffer in self.work.written[index]:
             if buffer not in frame.taken:
@@ -231,7 +233,7 @@ class _PlanRun:
         """Free the resources of a task."""
         ends = self.work.ends[index]
         self.record.end(ends, begin, self.now, transfers=len(ends) > 1)
-        for resource in self.work.held[index]:
+        for resource in self.work.resources[index]:
             self.busy[resource] = False
             self.turns[resource].advance()
             self.touched.add(resource)
@@ -253,7 +255,7 @@ class _PlanRun:
             frame.waits[other] -= 1
             if not frame.waits[other]:
                 self.due.add((number, other))
-                self.touched.add(work.held[other][0])
+                self.touched.add(work.resources[other][0])
         for buffer in work.used[index]:
             frame.users_left[buffer] -= 1
             if not frame.users_left[buffer]:
@@ -268,7 +270,7 @@ class _PlanRun:
         self.freed[buffer].add(number)
         if buffer in frame.taken:
             self.record.take(described.device, -described.nbytes)
-        self.touched.update(self.work.held[index][0] for index in described.writers)
+        self.touched.update(self.work.resources[index][0] for index in described.writers)
 
     def leave(self, number: int, frame: _SimulatedFrame) -> None:
         del self.inside[number]
@@ -295,7 +297,7 @@ class _PlanRun:
         while left:
             number, index = left.pop()
             if self.inside[number].state[index] == _RUNNING or any(
-                self.busy[resource] for resource in self.work.held[index]
+                self.busy[resource] for resource in self.work.resources[index]
             ):
                 return False
             for other in self.undone_before(number, index):
@@ -308,7 +310,7 @@ class _PlanRun:
         """The tasks of frames inside that must be done before this task of a frame begins."""
         work, frame = self.work, self.inside[number]
         yield from ((number, other) for other in work.after[index] if frame.state[other] != _DONE)
-        for resource in work.held[index]:
+        for resource in work.resources[index]:
             other = self.turns[resource].before((number, index), self.admitted)
             if other is not None:
                 yield other

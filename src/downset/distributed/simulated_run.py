@@ -1,4 +1,4 @@
-"""What a simulated run meets that its plan does not state, and the record that it fills.
+"""The conditions of a simulated run that its plan does not state, and the record that the run fills.
 
 Conditions: computing times that vary, and devices that slow down, die and come back.
 """

@@ -28,7 +28,7 @@ _PACED_TASKS = 2_000_000
 """About how many tasks are simulated for latencies. Empty frames cost as much as others."""
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - users know its keywords
     plan: Pipeline,
     *,
     frames: int = 1000,
@@ -53,13 +53,13 @@ def simulate(
     saturated = runs.run(frames, None, (), observed=arrival_s is None and not disturbances)
     sustained_s = _period_s(saturated)
     if arrival_s is None:
-        asked = runs.run(frames, None, disturbances, observed=True) if disturbances else saturated
+        main_run = runs.run(frames, None, disturbances, observed=True) if disturbances else saturated
         pace_s = (sustained_s or plan.period_s) / _PACE
-        latest = runs.run(_paced_frames(plan, frames), pace_s, disturbances) if pace_s > 0 else asked
+        latest = runs.run(_paced_frames(plan, frames), pace_s, disturbances) if pace_s > 0 else main_run
     else:
         pace_s = arrival_s
-        asked = latest = runs.run(frames, arrival_s, disturbances, observed=True)
-    return _summary(plan, frames, asked, latest, sustained_s, pace_s)
+        main_run = latest = runs.run(frames, arrival_s, disturbances, observed=True)
+    return _summary(plan, frames, main_run, latest, sustained_s, pace_s)
 
 
 def _check(
@@ -141,9 +141,9 @@ def _period_s(record: RunRecord) -> float | None:
 
 
 def _summary(
-    plan: Pipeline, frames: int, asked: RunRecord, latest: RunRecord, sustained_s: float | None, pace_s: float
+    plan: Pipeline, frames: int, main_run: RunRecord, latest: RunRecord, sustained_s: float | None, pace_s: float
 ) -> Simulation:
-    end = max([asked.stalled_at_s or 0.0, *(when for _, when in asked.left[-1:])])
+    end = max([main_run.stalled_at_s or 0.0, *(when for _, when in main_run.left[-1:])])
     waiting = latest.waiting()
     macs, redundant = [0] * len(plan.cluster.devices), [0] * len(plan.cluster.devices)
     for strip in (strip for stage in plan.stages for block in stage.blocks for strip in block.strips):
@@ -151,18 +151,18 @@ def _summary(
         redundant[strip.device] += strip.redundant_macs
     return Simulation(
         frames=frames,
-        completed=len(asked.left),
-        period_s=_period_s(asked),
+        completed=len(main_run.left),
+        period_s=_period_s(main_run),
         latency_s=percentiles(latest.latencies_s()),
-        utilisation=_shares(asked.computing_s, end),
+        utilisation=_shares(main_run.computing_s, end),
         redundancy=tuple(part / whole if whole else 0.0 for part, whole in zip(redundant, macs, strict=True)),
-        energy_j=_energy_j(plan, asked, end),
+        energy_j=_energy_j(plan, main_run, end),
         seconds=end,
-        stalled_at_s=asked.stalled_at_s,
-        window=asked.window,
-        sending=_shares(asked.sending_s, end),
-        receiving=_shares(asked.receiving_s, end),
-        buffer_bytes=tuple(asked.most_buffer_bytes),
+        stalled_at_s=main_run.stalled_at_s,
+        window=main_run.window,
+        sending=_shares(main_run.sending_s, end),
+        receiving=_shares(main_run.receiving_s, end),
+        buffer_bytes=tuple(main_run.most_buffer_bytes),
         sustained_period_s=sustained_s,
         arrival_s=pace_s,
         most_waiting=max(waiting, default=0),

@@ -223,9 +223,9 @@ class _Check:
             other = self.found.nodes.get(index)
             if other not in there:
                 return f"{self.first.nodes[index].called} has no counterpart"
-            said = self._node(index)
-            if said:
-                return said
+            difference = self._node(index)
+            if difference:
+                return difference
             paired.add(other)
         left = next((index for index in theirs if index not in paired), None)
         return None if left is None else f"{self.second.nodes[left].called} of the other has no counterpart"
@@ -248,16 +248,16 @@ class _Check:
             return f"{self.first.nodes[lost].called} has no counterpart"
         if any(len(one.nodes) != len(other.nodes) for one, other in zip(ours, theirs, strict=False)):
             return f"{where} holds graphs of other sizes"
-        said = self._bodies(ours, theirs, where) or next((said for each in inside if (said := self._node(each))), None)
-        if said:
-            return said
+        difference = self._bodies(ours, theirs, where) or next(filter(None, map(self._node, inside)), None)
+        if difference:
+            return difference
         pairs = ((self.first.nodes[each], self.second.nodes[self.found.nodes[each]], each) for each in inside)
         deeper = (self.graphs(one.bodies, other.bodies, self.first.nodes[each].called) for one, other, each in pairs)
-        return next((said for said in deeper if said), None)
+        return next(filter(None, deeper), None)
 
     def _named(self, ours: Mapping[Any, int], theirs: Mapping[Any, int]) -> str | None:
-        said = (self._value(value, theirs[name], _said(name)) for name, value in ours.items())
-        return next((difference for difference in said if difference), None)
+        differences = (self._value(value, theirs[name], _label_text(name)) for name, value in ours.items())
+        return next(filter(None, differences), None)
 
     def _bodies(self, ours: tuple[Body, ...], theirs: tuple[Body, ...], where: str) -> str | None:
         """The first difference of graphs, except for their operators. All operators must be paired elsewhere."""
@@ -270,13 +270,13 @@ class _Check:
                 return f"{one.label} has other {_first_key(one.settings, other.settings)}"
             if one.named.keys() != other.named.keys():
                 return f"{one.label} has no {_first_key(one.named, other.named)} in both files"
-            said = self._named(one.named, other.named)
-            if said:
-                return said
+            difference = self._named(one.named, other.named)
+            if difference:
+                return difference
             for what, mine, its in (("inputs", one.inputs, other.inputs), ("outputs", one.outputs, other.outputs)):
-                said = self._values(mine, its, f"the {what} of {one.label!r}")
-                if said:
-                    return said
+                difference = self._values(mine, its, f"the {what} of {one.label!r}")
+                if difference:
+                    return difference
         return None
 
     def _node(self, index: int) -> str | None:
@@ -295,7 +295,8 @@ class _Check:
     def _values(self, ours: tuple[int, ...], theirs: tuple[int, ...], where: str) -> str | None:
         if len(ours) != len(theirs):
             return f"{where}: {len(ours)} against {len(theirs)}"
-        return next((said for pair in zip(ours, theirs, strict=True) if (said := self._value(*pair, where))), None)
+        differences = (self._value(one, other, where) for one, other in zip(ours, theirs, strict=True))
+        return next(filter(None, differences), None)
 
     def _value(self, one: int, other: int, where: str) -> str | None:
         if (one, other) in self.alike:
@@ -321,9 +322,9 @@ class _Check:
 def _first_key(one: Mapping[Any, object], other: Mapping[Any, object]) -> str:
     missing = object()
     keys = [*one, *(key for key in other if key not in one)]
-    return _said(next(key for key in keys if one.get(key, missing) != other.get(key, missing)))
+    return _label_text(next(key for key in keys if one.get(key, missing) != other.get(key, missing)))
 
 
-def _said(key: str | tuple[str, ...]) -> str:
+def _label_text(key: str | tuple[str, ...]) -> str:
     """A key of settings or names in messages: what it is, then the names in it."""
     return key if isinstance(key, str) else " ".join((key[0], *(repr(part) for part in key[1:])))

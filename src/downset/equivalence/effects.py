@@ -25,9 +25,9 @@ def order_difference(
     that are looked at."""
     seen: tuple[Container[int], Container[int]] = only or (range(len(first.nodes)), range(len(second.nodes)))
     for network, among in zip((first, second), seen, strict=True):
-        said = _too_early(network, among)
-        if said:
-            return said
+        difference = _too_early(network, among)
+        if difference:
+            return difference
     ours = _histories(first, seen[0], nodes, values)
     theirs = _histories(second, seen[1], None, None)
     for resource in ours.keys() | theirs.keys():

@@ -16,6 +16,7 @@ from downset.equivalence.meaning import fused, number, others
 
 __all__ = [
     "Place",
+    "box_text",
     "elementwise",
     "flattened",
     "global_pool",
@@ -25,7 +26,6 @@ __all__ = [
     "normalised",
     "padded",
     "pads_of",
-    "said",
     "same_type",
     "shape_is",
     "sliced",
@@ -64,7 +64,7 @@ class Place:
             return
         claim = self.claims.get(given)
         if claim is None or box not in self.views.boxes(claim, target):
-            raise Unproven(f"input {position} does not hold {said(box)} of {original.label!r}")
+            raise Unproven(f"input {position} does not hold {box_text(box)} of {original.label!r}")
 
     def boxes(self, position: int, target: int) -> list[Box]:
         """The boxes of a value of the original that an input holds."""
@@ -82,7 +82,7 @@ class Place:
         return [(claim.box, claim.valid or claim.box)] if claim.padding or claim.valid is not None else []
 
 
-def said(box: Box) -> str:
+def box_text(box: Box) -> str:
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
 
 
@@ -98,7 +98,7 @@ def _same_constant(value: FileValue, original: FileValue, box: Box) -> None:
         same = mine.dtype == cut.dtype and mine.shape == cut.shape and mine.tobytes() == cut.tobytes()
         same = same and scales_of(value, tuple((0, extent) for extent in mine.shape)) == scales_of(original, box)
     if not same:
-        raise Unproven(f"the constant {value.label!r} is not {said(box)} of {original.label!r}")
+        raise Unproven(f"the constant {value.label!r} is not {box_text(box)} of {original.label!r}")
 
 
 def kept(place: Place, node: FileNode) -> None:
@@ -203,7 +203,7 @@ def sliced(place: Place, out: Claim) -> None:
             cut[axis] = (min(low + start, high), min(low + end, high))
         if tuple(cut) == out.box:
             return
-    raise Unproven(f"it does not cut {said(out.box)} out")
+    raise Unproven(f"it does not cut {box_text(out.box)} out")
 
 
 def padded(place: Place, node: FileNode, out: Box) -> None:
@@ -211,15 +211,15 @@ def padded(place: Place, node: FileNode, out: Box) -> None:
     _same_settings(place.node, node, without=frozenset({"pads"}))
     if node.settings.get("mode", (3, b"constant")) != (3, b"constant") and node.kind != "PAD":
         raise Unproven("it does not pad with a constant")
-    held = place.boxes(0, node.inputs[0])
-    if not held:
+    boxes = place.boxes(0, node.inputs[0])
+    if not boxes:
         raise Unproven("its input holds no part of the original's input")
     ours, theirs = pads_of(place.node, place.second, len(out)), pads_of(node, place.first, len(out))
     for position in range(2, max(len(node.inputs), len(place.node.inputs))):
         place.holds(position, node.inputs[position], ())
     full = whole(place.first.values[node.inputs[0]])
     # A tensor that a concatenation reads twice holds two boxes of its result; one of them must fit.
-    reasons = [_misplaced(out, given, full, ours, theirs) for given in held]
+    reasons = [_misplaced(out, given, full, ours, theirs) for given in boxes]
     if None not in reasons:
         raise Unproven(reasons[0] or "")
 

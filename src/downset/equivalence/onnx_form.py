@@ -138,18 +138,18 @@ class OnnxForm:
 
     def _in_range(self, tensor: Any, value: Any) -> None:
         """Raise LoadError where an element does not fit its type: readers cut it in different ways."""
-        for held in (tensor.int32_data, tensor.uint64_data):
-            if not len(held) or value.dtype.kind not in "iub" or value.size != len(held):
+        for values in (tensor.int32_data, tensor.uint64_data):
+            if not len(values) or value.dtype.kind not in "iub" or value.size != len(values):
                 continue  # bits of floats, and packed elements
-            stored = np.asarray(held)
+            stored = np.asarray(values)
             if not np.array_equal(stored, value.reshape(-1).astype(stored.dtype)):
                 raise LoadError(f"{self._path}: an element of the tensor {tensor.name!r} is outside its type")
 
     def attribute(self, attribute: Any) -> dict[Any, Hashable]:
         """The settings that an attribute states: (its type, its value) under its name, all else under another key."""
-        held = _VALUE.get(attribute.type, "")
-        settings: dict[Any, Hashable] = {attribute.name: (attribute.type, self._value(attribute, held))}
-        further = self.stated(attribute, frozenset({"name", "type", held}))
+        field = _VALUE.get(attribute.type, "")
+        settings: dict[Any, Hashable] = {attribute.name: (attribute.type, self._value(attribute, field))}
+        further = self.stated(attribute, frozenset({"name", "type", field}))
         if attribute.type in (4, 9):
             tensors = [attribute.t] if attribute.type == 4 else attribute.tensors
             odd = tuple((tensor.name, self.tensor(tensor)[2]) for tensor in tensors)
@@ -158,7 +158,7 @@ class OnnxForm:
             settings["further fields", attribute.name] = further
         return settings
 
-    def _value(self, attribute: Any, held: str) -> Hashable:
+    def _value(self, attribute: Any, field: str) -> Hashable:
         match attribute.type:
             case 5 | 10:
                 return len(self.graphs(attribute))
@@ -166,21 +166,21 @@ class OnnxForm:
                 tensors = [attribute.t] if attribute.type == 4 else attribute.tensors
                 return tuple((t.data_type, tuple(t.dims), self.content(t)) for t in tensors)
             case 11 | 13:
-                return self.stated(getattr(attribute, held))
+                return self.stated(getattr(attribute, field))
             case 12 | 14:
-                return tuple(self.stated(one) for one in getattr(attribute, held))
+                return tuple(self.stated(one) for one in getattr(attribute, field))
             case 1 | 6:
-                return float_bits(attribute, held)
+                return float_bits(attribute, field)
             case 2 | 3:
                 return int(attribute.i) if attribute.type == 2 else bytes(attribute.s)
             case 7 | 8:
-                return tuple(getattr(attribute, held))
+                return tuple(getattr(attribute, field))
         return ()
 
     def graphs(self, attribute: Any) -> list[Any]:
-        held = [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
+        graphs = [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
         typed = [attribute.g] if attribute.type == 5 else [*attribute.graphs] if attribute.type == 10 else []
-        if len(held) != len(typed):
+        if len(graphs) != len(typed):
             raise LoadError(f"{self._path}: the attribute {attribute.name!r} holds graphs that its type does not name")
         return typed
 
@@ -190,10 +190,10 @@ class OnnxForm:
             return None
         entries = {entry.key: entry.value for entry in tensor.external_data}
         try:
-            held = external_path(self._path, entries.get("location", ""), tensor.name).stat()
+            status = external_path(self._path, entries.get("location", ""), tensor.name).stat()
         except OSError:
             return None  # a missing file is an error only when its bytes are needed
-        return held.st_dev, held.st_ino, entries.get("offset", "0"), entries.get("length", "")
+        return status.st_dev, status.st_ino, entries.get("offset", "0"), entries.get("length", "")
 
     def numpy_name(self, number: int) -> str:
         """numpy's name of an element type; "" for one that numpy does not have."""

@@ -74,9 +74,9 @@ class _PartsProof:
             if first.values[value].content is not None or self.claims.get(other) != self._all_of(value):
                 raise Unproven(f"{name if isinstance(name, str) else name[-1]!r} is another tensor, or a constant")
         values = {claim.of: value for value, claim in self.claims.items()} | self.states
-        said = order_difference(first, second, self.kept, values)
-        if said:
-            raise Unproven(said)
+        difference = order_difference(first, second, self.kept, values)
+        if difference:
+            raise Unproven(difference)
 
     def _same_world(self) -> None:
         first, second = self.first, self.second
@@ -105,9 +105,9 @@ class _PartsProof:
     def _other_bodies(self) -> None:
         """Prove that the graphs that operators call are equal in both files; rewrites do not change them."""
         ours, theirs = without_main(self.first), without_main(self.second)
-        said = check_bijection(ours, theirs, find_bijection(ours, theirs))
-        if said:
-            raise Unproven(said)
+        difference = check_bijection(ours, theirs, find_bijection(ours, theirs))
+        if difference:
+            raise Unproven(difference)
 
     def _inputs(self) -> None:
         for one, other in zip(self.first.bodies[0].inputs, self.second.bodies[0].inputs, strict=True):

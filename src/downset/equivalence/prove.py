@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from downset.arenas.check_overlaps import reads_before_it_writes
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.file_network import FileNetwork
-from downset.equivalence.overlaps import allowed_overlaps
 from downset.equivalence.parts import check_parts
-from downset.equivalence.placement import check_placement
+from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
 from downset.errors import InvalidPlan, LoadError
 from downset.formats.certificates import read_certificate
+from downset.formats.tflite.read import load_tflite
+from downset.graph.core import ABSENT
+from downset.memory.overlaps import ELEMENTWISE, TABLE
 from downset.results.fit import Proof
 
 __all__ = ["prove"]
@@ -38,7 +41,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         return Proof(False, reason="only two .tflite or two .onnx files are read for a proof")
     first, second = _read(original), _read(other)
     if second.offline is not None:
-        may = allowed_overlaps(other, second.offline)
+        may = _allowed_overlaps(other, second.offline)
         wrong = check_placement(second.network, second.offline, may)
         if wrong is not None:
             raise InvalidPlan(f"{other}: the offsets that it carries for TFLite Micro are wrong: {wrong}")
@@ -52,9 +55,29 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         if Path(original).suffix.lower() == ".onnx":
             sized = with_shapes(sized, original, shapes)
     except LoadError as error:
-        return Proof(False, placed=placed, reason=str(error))
+        return Proof(False, placed=placed, reason=error.message)
     unproven, exact = check_parts(sized, second.network, parts)
     return Proof(unproven is None, exact, rewrites=len(parts), placed=placed, reason=unproven or "")
+
+
+def _allowed_overlaps(path: Named, offline: Offline) -> May:
+    """A function of (result, its offset, input, its offset), tensors by their index in the file: whether the kernels
+    that the file names let an operator's result overlap its input there."""
+    if offline.kernels not in TABLE:
+        return nothing
+    graph = load_tflite(path)
+    number = {place: tensor for tensor, place in enumerate(graph.source.tensor_index)}
+    makes = {op.outputs[0]: op for op in graph.ops if len(op.outputs) == 1 and op.outputs[0] != ABSENT}
+
+    def may(output: int, offset: int, read: int, read_offset: int) -> bool:
+        op = makes.get(number.get(output, ABSENT))
+        if op is None or number.get(read) not in op.inputs:
+            return False
+        if op.kind in ELEMENTWISE:
+            return offset == read_offset and offline.nbytes[output] == offline.nbytes[read]
+        return number[read] == op.inputs[0] and reads_before_it_writes(graph, op, offline.kernels, read_offset, offset)
+
+    return may
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,10 +163,10 @@ class _Reader:
         form = fields(entry, "min", "max", "details")
         form["details"] = plain(entry.details)
         if entry.details is not None and hasattr(entry.details, "scales"):
-            held = fields(entry.details)
+            details = fields(entry.details)
             for key in ("scales", "zeroPoints"):
-                held[key] = self._parameter(number, getattr(entry.details, key))
-            form["details"] = (type(entry.details).__name__, *held.items())
+                details[key] = self._parameter(number, getattr(entry.details, key))
+            form["details"] = (type(entry.details).__name__, *details.items())
         return tuple(form.items())
 
     def _parameter(self, number: int, index: int) -> Hashable:
@@ -212,8 +212,11 @@ class _Reader:
     def _settings(self, operator: Any, intermediates: int) -> dict[str, Hashable]:
         settings: dict[str, Hashable] = self._options(operator.builtinOptions)
         settings |= {f"BuiltinOptions2.{k}": v for k, v in self._options(operator.builtinOptions2).items()}
-        for key, held in (("BuiltinOptions", operator.builtinOptions), ("BuiltinOptions2", operator.builtinOptions2)):
-            settings[key] = None if held is None else type(held).__name__
+        for key, options in (
+            ("BuiltinOptions", operator.builtinOptions),
+            ("BuiltinOptions2", operator.builtinOptions2),
+        ):
+            settings[key] = None if options is None else type(options).__name__
         large = ("largeCustomOptionsOffset", "largeCustomOptionsSize")
         elsewhere = ("opcodeIndex", "inputs", "outputs", "builtinOptions", "builtinOptions2", "debugMetadataIndex")
         settings |= {f"Operator.{k}": v for k, v in fields(operator, *elsewhere, "customOptions", *large).items()}

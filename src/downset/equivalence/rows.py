@@ -6,7 +6,7 @@ import numpy as np
 
 from downset.equivalence.claims import Box, Claim, Padding, Unproven, array_of, whole
 from downset.equivalence.file_network import FileNode
-from downset.equivalence.identities import Place, integers_of, pads_of, said
+from downset.equivalence.identities import Place, box_text, integers_of, pads_of
 from downset.equivalence.meaning import others
 
 __all__ = ["cut_out", "resized", "surrounded"]
@@ -31,7 +31,7 @@ def cut_out(place: Place, out: Claim) -> Claim:
             return Claim(
                 out.of, out.box, padding="" if _within(box_cut, whole(place.first.values[out.of])) else padding
             )
-    raise Unproven(f"it does not cut {said(out.box)} out of the parts that are known")
+    raise Unproven(f"it does not cut {box_text(out.box)} out of the parts that are known")
 
 
 def _within(inner: Box, outer: Box) -> bool:

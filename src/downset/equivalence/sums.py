@@ -55,7 +55,7 @@ def partial_window(place: Place, node: FileNode, out: Claim) -> Claim:
     def tried(given: Box) -> _Sum:
         if given[0] != out.box[0]:
             raise Unproven("it reads another image")
-        check_window(place, node, out.box, given, whole(source), axis, weights)
+        check_window(place, node, out.box, given, axis, weights)
         hold_weights(place, node, out.box[axis], given[axis])
         one = _Sum(given[axis], _biased(place, node, (out.box[axis],)))
         return _joined(_sum_at(place, 3, out), one) if len(mine.inputs) > 3 and mine.inputs[3] != ABSENT else one

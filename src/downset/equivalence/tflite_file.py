@@ -134,8 +134,8 @@ def fields(table: Any, *without: str) -> dict[str, Hashable]:
 
 def subgraphs_of(options: Any) -> dict[str, Any]:
     """The fields of a table of options that state subgraphs, by name: a number, or several."""
-    held = vars(options).items() if options is not None else ()
-    return {key: value for key, value in held if "subgraph" in key.lower() or key == "calledComputations"}
+    members = vars(options).items() if options is not None else ()
+    return {key: value for key, value in members if "subgraph" in key.lower() or key == "calledComputations"}
 
 
 def _unknown(schema: Any, root: Any, model: Any) -> str:
@@ -152,12 +152,12 @@ def _unknown(schema: Any, root: Any, model: Any) -> str:
         for key, value in vars(entry).items():
             read = getattr(table, key[0].upper() + key[1:])
             if f"{key}Type" in vars(entry):
-                held = read()
-                if held is not None and value is None:
+                stored = read()
+                if stored is not None and value is None:
                     return f"the {key} {getattr(entry, f'{key}Type')} of {name}"
-                if held is not None:
+                if stored is not None:
                     member = getattr(schema, type(value).__name__[:-1])()
-                    member.Init(held.Bytes, held.Pos)
+                    member.Init(stored.Bytes, stored.Pos)
                     stack.append((member, value))
             elif isinstance(value, list):
                 stack += [(read(place), item) for place, item in enumerate(value) if hasattr(item, "__dict__")]
@@ -168,13 +168,13 @@ def _unknown(schema: Any, root: Any, model: Any) -> str:
 
 def _field_count(schema: Any, name: str) -> int:
     """The number of fields that the schema gives a table: what its generated function for writing asks for."""
-    asked: list[int] = []
-    getattr(schema, f"{name}Start")(SimpleNamespace(StartObject=asked.append))
-    return asked[0]
+    counts: list[int] = []
+    getattr(schema, f"{name}Start")(SimpleNamespace(StartObject=counts.append))
+    return counts[0]
 
 
 def _stored_count(table: Any) -> int:
     """The number of fields for which the file's own table has room."""
-    held = table._tab
-    start = held.Pos - struct.unpack_from("<i", held.Bytes, held.Pos)[0]
-    return int((struct.unpack_from("<H", held.Bytes, start)[0] - 4) // 2)
+    stored = table._tab
+    start = stored.Pos - struct.unpack_from("<i", stored.Bytes, stored.Pos)[0]
+    return int((struct.unpack_from("<H", stored.Bytes, start)[0] - 4) // 2)

@@ -22,7 +22,7 @@ from downset.equivalence.parts import without_main
 from downset.equivalence.read_onnx import read_onnx
 from downset.equivalence.read_tflite import read_tflite
 
-__all__ = ["OtherConstant", "OtherGraphs", "Unshown", "unshown_differences"]
+__all__ = ["OtherConstant", "Unshown", "unshown_differences"]
 
 _SIZES = {("Reshape", 1), ("RESHAPE", 1)}
 """Inputs, by kind and place, that say the same sizes in several ways. Runs compare the shapes."""
@@ -90,9 +90,9 @@ def _graphs(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Iterat
             yield OtherGraphs(f"{node.kind} {node.label!r} has no counterpart", place, None)
             continue
         paired.add(other)
-        said = graphs_difference(first, second, pairs, index, other)
-        if said:
-            yield OtherGraphs(said, place, places[1][other])
+        difference = graphs_difference(first, second, pairs, index, other)
+        if difference:
+            yield OtherGraphs(difference, place, places[1][other])
     for index, place in places[1].items():
         node = second.nodes[index]
         if node.bodies and index not in paired:
@@ -103,9 +103,9 @@ def _called(first: FileNetwork, second: FileNetwork) -> Iterator[OtherGraphs]:
     """Whether the graphs that operators call differ: functions of .onnx files, and other graphs of .tflite files."""
     if len(first.bodies) > 1 or len(second.bodies) > 1:
         ours, theirs = without_main(first), without_main(second)
-        said = check_bijection(ours, theirs, find_bijection(ours, theirs))
-        if said:
-            yield OtherGraphs(said)
+        difference = check_bijection(ours, theirs, find_bijection(ours, theirs))
+        if difference:
+            yield OtherGraphs(difference)
 
 
 def _constants(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Iterator[OtherConstant]:
@@ -122,11 +122,11 @@ def _constants(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Ite
             if ABSENT in (mine_at, its_at) or (ours.kind, place) in _SIZES:
                 continue
             if _other_constant(first, second, mine_at, its_at):
-                held, its_held = first.values[mine_at], second.values[its_at]
+                constant, counterpart = first.values[mine_at], second.values[its_at]
                 yield OtherConstant(
-                    f"the constant {held.label!r} of {where} has other values",
-                    _read(held),
-                    _read(its_held),
+                    f"the constant {constant.label!r} of {where} has other values",
+                    _read(constant),
+                    _read(counterpart),
                     _beside(first, one),
                 )
 

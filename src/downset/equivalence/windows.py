@@ -7,7 +7,7 @@ from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, File
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import Along, base_kind, channels_axis, fused, number, others, windows
 
-__all__ = ["check_window", "hold_weights", "right_of_window", "same_window_kind", "window"]
+__all__ = ["check_window", "hold_weights", "same_window_kind", "window"]
 
 Stretch = tuple[int, int]
 """Positions along one axis, half-open."""
@@ -69,7 +69,6 @@ def _groups(node: FileNode, network: FileNetwork, axis: int) -> int:
 def _window_input(place: Place, node: FileNode, out: Box, axis: int, groups: int, weights: FileValue | None) -> Box:
     """The part of the box `out` that the operator makes right, given a proven box of its input."""
     source = place.first.values[node.inputs[0]]
-    size = whole(source)
     candidates = [(box, box) for box in place.boxes(0, node.inputs[0])]
     candidates += place.padded_boxes(0, node.inputs[0], _padding(node))
     if not candidates:
@@ -78,7 +77,7 @@ def _window_input(place: Place, node: FileNode, out: Box, axis: int, groups: int
     fitting = [(box, claim) for box, claim in candidates if box[axis] == channels and box[0] == out[0]]
     if not fitting:
         raise Unproven(f"its input does not hold the channels {channels[0]}:{channels[1]} of {source.label!r}")
-    return right_of_window(place, node, out, fitting[0], size, axis, weights)
+    return _right_of_window(place, node, out, fitting[0], axis, weights)
 
 
 def _padding(node: FileNode) -> str:
@@ -106,21 +105,20 @@ def _channels_read(place: Place, node: FileNode, channels: tuple[int, int], axis
     return (read[0] * in_of_group, read[1] * in_of_group)
 
 
-def check_window(
-    place: Place, node: FileNode, out: Box, given: Box, size: Box, axis: int, weights: FileValue | None
-) -> None:
+def check_window(place: Place, node: FileNode, out: Box, read: Box, axis: int, weights: FileValue | None) -> None:
     """Prove that along every axis but `axis` the windows read the same positions as the original's, and padding in the
-    same places."""
-    if right_of_window(place, node, out, (given, given), size, axis, weights) != out:
+    same places. `read`: the box of the input."""
+    if _right_of_window(place, node, out, (read, read), axis, weights) != out:
         raise Unproven("its windows need positions that it does not read")
 
 
-def right_of_window(
-    place: Place, node: FileNode, out: Box, given: tuple[Box, Box], size: Box, axis: int, weights: FileValue | None
+def _right_of_window(
+    place: Place, node: FileNode, out: Box, source: tuple[Box, Box], axis: int, weights: FileValue | None
 ) -> Box:
-    """The part of the box `out` whose windows read what the original's windows read. `given`: the box of the input, and
-    the positions in it that are right."""
-    read, right = given
+    """The part of the box `out` whose windows read what the original's windows read. `source`: the box of the input,
+    and the positions in it that are right."""
+    read, right = source
+    size = whole(place.first.values[node.inputs[0]])
     spatial = [axis_index for axis_index in range(1, len(out)) if axis_index != axis]
     kernel = None
     if weights is not None:
@@ -147,11 +145,11 @@ def right_of_window(
 
 
 def _along(
-    mine: Along, its: Along, positions: Stretch, given: tuple[Stretch, Stretch], extent: int, *, averages: bool
+    mine: Along, its: Along, positions: Stretch, source: tuple[Stretch, Stretch], extent: int, *, averages: bool
 ) -> Stretch:
     """The positions whose windows read what the original's windows read: right values of the input, which has `extent`
     positions, and padding in the same places."""
-    read, right = given
+    read, right = source
     if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
         raise Unproven("its window differs")
     if mine.made != positions[1] - positions[0]:

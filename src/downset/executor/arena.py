@@ -21,7 +21,7 @@ from downset.memory.records import align_up
 from downset.results.plans import Arena, Order
 from downset.runtimes.inputs import random_array
 
-__all__ = ["ArenaRun", "run_in_arena", "seeded_inputs"]
+__all__ = ["run_in_arena", "seeded_inputs"]
 
 _POISON = 0xFF
 """The byte that fills an arena before a run: floats of these bytes are NaN, signed integers are -1."""

@@ -21,6 +21,7 @@ from downset.graph.halos import channels_last
 from downset.graph.kinds import kind_of
 from downset.kernels.layout import Shapes
 from downset.kernels.table import check_kernels, compute
+from downset.messages import Setting
 from downset.process.limits import machine_bytes
 from downset.text import format_bytes
 
@@ -177,12 +178,14 @@ class Binder:
         try:
             return compute(op, arguments, shapes)
         except UnsupportedError as error:
-            if _NO_KERNEL not in str(error) or self.dtype == "float32":
+            if _NO_KERNEL not in error.message or self.dtype == "float32":
                 raise
             read = self.graph.tensors[next(tensor for tensor in op.inputs if tensor != ABSENT)]
             raise UnsupportedError(
-                f"{error}; it reads {read.name!r} of {read.dtype}, and PyTorch has no kernel for that; --dtype float32 "
-                "asks for a cast of all floats to float32"
+                error.message,
+                f"; it reads {read.name!r} of {read.dtype}, and PyTorch has no kernel for that; ",
+                Setting("dtype", "float32"),
+                " asks for a cast of all floats to float32",
             ) from error
 
     def dtype_of(self, tensor: int) -> Any:

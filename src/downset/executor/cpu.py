@@ -20,7 +20,6 @@ from downset.executor.binder import Binder, KernelCall
 from downset.executor.lane_program import LaneProgram
 from downset.executor.merged import bind_merged
 from downset.extras import torch_library
-from downset.stages.unit_graph import UnitGraph
 
 __all__ = ["CpuEngine"]
 
@@ -48,7 +47,6 @@ class CpuEngine:
     def __init__(
         self,
         binder: Binder,
-        units: UnitGraph,
         program: LaneProgram,
         *,
         inputs: Sequence[int],
@@ -57,7 +55,7 @@ class CpuEngine:
     ) -> None:
         self._torch = torch_library()
         self._inputs, self._outputs, self._threads = tuple(inputs), tuple(outputs), threads
-        self._regions = _regions(binder, units, program, set(outputs), threads)
+        self._regions = _regions(binder, program, set(outputs), threads)
         self._fixed = binder.fixed_outputs(outputs)
         self._workers = [_LaneThread(lane) for lane in range(1, max((len(r.lanes) for r in self._regions), default=1))]
 
@@ -143,10 +141,8 @@ class _LaneThread:
                 self._done.put(None)
 
 
-def _regions(
-    binder: Binder, units: UnitGraph, program: LaneProgram, outputs: set[int], threads: int
-) -> tuple[_Region, ...]:
-    drops = _drops(binder, units, program, outputs)
+def _regions(binder: Binder, program: LaneProgram, outputs: set[int], threads: int) -> tuple[_Region, ...]:
+    drops = _drops(binder, program, outputs)
     regions = []
     for span in _spans(program):
         # A span that could not be cut holds steps that may run side by side; all other spans are in sequence.
@@ -164,10 +160,8 @@ def _regions(
         }
         for position in span:
             step = program.steps[position]
-            if len(step.units) > 1:
-                calls = bind_merged(binder, [units.units[unit] for unit in step.units], threads=each)
-            else:
-                calls = binder.bind(units.units[step.units[0]], threads=each)
+            units = [program.units[unit] for unit in step.units]
+            calls = bind_merged(binder, units, threads=each) if len(units) > 1 else binder.bind(units[0], threads=each)
             receive = tuple(queue for (_, target), queue in edges.items() if target == position)
             send = tuple(queue for (source, _), queue in edges.items() if source == position)
             lanes[step.lane if parallel else used[0]].append(_LaneTask(calls, receive, send, drops[position]))
@@ -197,14 +191,14 @@ def _spans(program: LaneProgram) -> list[range]:
     return spans
 
 
-def _drops(binder: Binder, units: UnitGraph, program: LaneProgram, outputs: set[int]) -> Mapping[int, tuple[int, ...]]:
+def _drops(binder: Binder, program: LaneProgram, outputs: set[int]) -> Mapping[int, tuple[int, ...]]:
     """The tensors that each step drops when it ends. A tensor is dropped by the first step for which, in every run, all
     other readers of the tensor have ended before."""
     graph = binder.graph
     readers: dict[int, int] = {}
     for index, step in enumerate(program.steps):
         for unit in step.units:
-            for op in units.units[unit]:
+            for op in program.units[unit]:
                 for tensor in graph.ops[op].inputs:
                     if tensor not in graph.constants:
                         readers[tensor] = readers.get(tensor, 0) | 1 << index

@@ -17,7 +17,7 @@ from downset.executor.binder import Binder, KernelCall
 from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
 from downset.extras import torch_library
-from downset.stages.unit_graph import UnitGraph
+from downset.messages import Call, Setting
 
 __all__ = ["CudaEngine", "need_cuda"]
 
@@ -31,8 +31,9 @@ def need_cuda() -> Any:
     torch = torch_library()
     if not torch.cuda.is_available():
         raise UnsupportedError(
-            "no CUDA device on this machine (torch.cuda.is_available() is false); a plan for the CPU is made with "
-            "`downset stage --device cpu`"
+            "no CUDA device on this machine (torch.cuda.is_available() is false); a plan for the CPU is made with `",
+            Call("tune_stages", (Setting("device", "cpu"),)),
+            "`",
         )
     return torch
 
@@ -49,7 +50,6 @@ class CudaEngine:
     def __init__(
         self,
         binder: Binder,
-        units: UnitGraph,
         program: LaneProgram,
         *,
         inputs: Sequence[int],
@@ -62,7 +62,7 @@ class CudaEngine:
         self._given = tuple(inputs)
         self._held: dict[int, Any] = {}  # values that are still held when a copy has been captured
         self._started: list[Any] = []
-        self._names = [_names(binder, units, step.units) for step in program.steps]
+        self._names = [_names(binder, program, step.units) for step in program.steps]
         self._now = "its inputs"  # the operators being handled, for messages of failures
         # The lane with most of the longest chain of steps has priority: its kernels start first.
         first = critical_lane(program)
@@ -72,7 +72,7 @@ class CudaEngine:
             with torch.no_grad(), _choosing(torch, True):
                 self.static = [binder.place(value).clone() for value in values]  # never the caller's memory
                 self._fixed = binder.fixed_outputs(outputs)
-                self._calls = [self._bind(binder, units, step) for step in range(len(program.steps))]
+                self._calls = [self._bind(binder, step) for step in range(len(program.steps))]
                 self._warm_up()
             with torch.no_grad(), _choosing(torch, False), _uncollected():
                 self._capture(copies, self._streams[first])
@@ -84,12 +84,10 @@ class CudaEngine:
         finally:
             self._held.clear()
 
-    def _bind(self, binder: Binder, units: UnitGraph, step: int) -> tuple[KernelCall, ...]:
+    def _bind(self, binder: Binder, step: int) -> tuple[KernelCall, ...]:
         self._now = self._names[step]
-        members = self._program.steps[step].units
-        if len(members) > 1:
-            return bind_merged(binder, [units.units[unit] for unit in members], threads=1)
-        return binder.bind(units.units[members[0]])
+        units = [self._program.units[unit] for unit in self._program.steps[step].units]
+        return bind_merged(binder, units, threads=1) if len(units) > 1 else binder.bind(units[0])
 
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
@@ -132,7 +130,7 @@ class CudaEngine:
     def _issue(self, main: Any) -> list[Any]:
         torch = self._torch
         table: dict[int, Any] = {**self._fixed, **dict(zip(self._given, self.static, strict=True))}
-        held = _CapturedStorages(self._program, self._calls, table, self._outputs)
+        storages = _CapturedStorages(self._program, self._calls, table, self._outputs)
         begin = torch.cuda.Event()
         begin.record(main)
         self._started = [main]
@@ -146,10 +144,10 @@ class CudaEngine:
                 self._started.append(stream)
             for wait in step.waits:
                 stream.wait_event(ended[wait])
-            held.let_go(index)
+            storages.let_go(index)
             with torch.cuda.stream(stream):
                 _run(calls, table)
-            held.take(index)
+            storages.take(index)
             if index in awaited:
                 ended[index] = torch.cuda.Event()
                 ended[index].record(stream)
@@ -215,8 +213,8 @@ def _drop(table: dict[int, Any], tensors: Sequence[int]) -> None:
         del table[tensor]
 
 
-def _names(binder: Binder, units: UnitGraph, members: Sequence[int]) -> str:
-    ops = [binder.graph.ops[op] for unit in members for op in units.units[unit]]
+def _names(binder: Binder, program: LaneProgram, members: Sequence[int]) -> str:
+    ops = [binder.graph.ops[op] for unit in members for op in program.units[unit]]
     return "operator " + ", ".join(f"{op.name!r} ({op.kind})" for op in ops)
 
 

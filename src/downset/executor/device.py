@@ -18,7 +18,7 @@ from downset.executor.cuda import CudaEngine, need_cuda
 from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.graph.float_types import OWN
-from downset.stages.unit_graph import UnitGraph
+from downset.messages import Call, Setting
 from downset.text import unheard
 
 __all__ = ["Elsewhere", "TorchDevice", "open_device"]
@@ -61,7 +61,6 @@ class TorchDevice:
     def engine(
         self,
         binder: Binder,
-        units: UnitGraph,
         program: LaneProgram,
         *,
         inputs: Sequence[int],
@@ -72,19 +71,17 @@ class TorchDevice:
         """An engine that takes the values of `inputs`, runs the program and returns the values of `outputs`. `values`
         and `copies` are for CUDA: values of inputs to begin with, and runs of the program in a call."""
         if self.kind == "cuda":
-            return CudaEngine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=copies)
-        return CpuEngine(binder, units, program, inputs=inputs, outputs=outputs, threads=self.threads)
+            return CudaEngine(binder, program, inputs=inputs, outputs=outputs, values=values, copies=copies)
+        return CpuEngine(binder, program, inputs=inputs, outputs=outputs, threads=self.threads)
 
-    def time_stage(
-        self, binder: Binder, units: UnitGraph, program: LaneProgram, inputs: Sequence[int], outputs: Sequence[int]
-    ) -> float:
+    def time_stage(self, binder: Binder, program: LaneProgram, inputs: Sequence[int], outputs: Sequence[int]) -> float:
         """The median of measured seconds of a short program, on random values. It is run many times."""
         values = [self.random(binder, tensor) for tensor in inputs]
         if self.kind == "cuda":
-            engine = self.engine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
+            engine = self.engine(binder, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
             return median(_replays(engine, _REPLAYS)) / _COPIES
         placed = [binder.place(value) for value in values]
-        with self.engine(binder, units, program, inputs=inputs, outputs=outputs, values=values) as engine:
+        with self.engine(binder, program, inputs=inputs, outputs=outputs, values=values) as engine:
             engine(placed)
             samples: list[float] = []
             begin = time.perf_counter()
@@ -165,11 +162,13 @@ def open_device(kind: str, *, dtype: str = OWN, threads: int | None = None) -> T
     default one for each core that the process may use. Raises UnsupportedError if there is no CUDA device, and
     UsageError for an unknown kind or element type or a number of threads out of range."""
     if not kind:
-        raise UsageError("no device is named: a plan that was made from prices has none; use `downset stage`")
+        raise UsageError(
+            "no device is named: a plan that was made from prices has none; use `", Call("tune_stages"), "`"
+        )
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {kind!r}; known: cpu, cuda")
     if dtype not in DTYPES:
-        raise UsageError(f"unknown element type (--dtype) {dtype!r}; known: {', '.join(DTYPES)}")
+        raise UsageError("unknown element type (", Setting("dtype"), f") {dtype!r}; known: {', '.join(DTYPES)}")
     if kind == "cuda":
         torch = need_cuda()
         versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"

@@ -20,7 +20,6 @@ from downset.stages.unit_graph import UnitGraph
 
 __all__ = [
     "LaneProgram",
-    "LaneStep",
     "concurrent_arena",
     "concurrent_conflicts",
     "critical_lane",
@@ -45,9 +44,10 @@ class LaneStep:
 
 @dataclass(frozen=True, slots=True)
 class LaneProgram:
-    """Steps in order of issue; the steps of one lane run in this order. `before[s]`: mask of all steps that, in every
-    run, end before s begins."""
+    """Steps in order of issue; the steps of one lane run in this order. `units[u]`: the operators of unit u.
+    `before[s]`: mask of all steps that, in every run, end before s begins."""
 
+    units: tuple[tuple[int, ...], ...]
     steps: tuple[LaneStep, ...]
     lanes: int
     barriers: bool
@@ -100,7 +100,7 @@ def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lane
         )
         for index, chunk in enumerate(members)
     )
-    return LaneProgram(steps, lanes, barriers, ancestors(waits))
+    return LaneProgram(units.units, steps, lanes, barriers, ancestors(waits))
 
 
 def _lanes(
@@ -136,11 +136,13 @@ def critical_lane(program: LaneProgram) -> int:
     return counts.index(max(counts))
 
 
-def concurrent_conflicts(graph: Graph, units: UnitGraph, program: LaneProgram) -> tuple[tuple[int, int], ...]:
+def concurrent_conflicts(graph: Graph, program: LaneProgram) -> tuple[tuple[int, int], ...]:
     """Pairs of activations that must not share bytes: there are runs in which neither has been read for the last time
     before the other is made. The order of issue does not show all of them, because lanes run side by side.
     O(tensors²) mask steps."""
-    step_of = {op: index for index, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
+    step_of = {
+        op: index for index, step in enumerate(program.steps) for unit in step.units for op in program.units[unit]
+    }
     maker: dict[int, int] = {}
     touched: dict[int, int] = {}
     for tensor in graph.inputs:
@@ -172,12 +174,10 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: LaneProgram) -
     )
 
 
-def concurrent_arena(
-    graph: Graph, units: UnitGraph, program: LaneProgram, *, dtype: str, alignment: int = 256
-) -> Arena:
+def concurrent_arena(graph: Graph, program: LaneProgram, *, dtype: str, alignment: int = 256) -> Arena:
     """An arena for all activations of a program whose lanes run side by side. Pairs of `concurrent_conflicts` share no
     bytes. `dtype`: the element type in which floats are computed. `alignment`: in bytes."""
-    conflicts = concurrent_conflicts(graph, units, program)
+    conflicts = concurrent_conflicts(graph, program)
     tensors = sorted(
         {tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT} | set(graph.inputs)
     )
@@ -188,11 +188,13 @@ def concurrent_arena(
     return plan_arena(records)
 
 
-def possibly_live_bytes(graph: Graph, units: UnitGraph, program: LaneProgram, *, dtype: str | None = None) -> int:
+def possibly_live_bytes(graph: Graph, program: LaneProgram, *, dtype: str | None = None) -> int:
     """A bound on the bytes of activations that any run needs at a time: the largest sum, over all steps, of the tensors
     that may have been made and may still be read. For a sequential program it is the peak. `dtype`: the element type in
     which floats are computed; None: the model's types. Analytic. O(tensors · steps) mask steps."""
-    step_of = {op: place for place, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
+    step_of = {
+        op: place for place, step in enumerate(program.steps) for unit in step.units for op in program.units[unit]
+    }
     touched: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     maker: dict[int, int] = {}
     for index, op in enumerate(graph.ops):
@@ -221,5 +223,5 @@ def possibly_live_bytes(graph: Graph, units: UnitGraph, program: LaneProgram, *,
 
 
 def _nbytes(tensor: Tensor, dtype: str | None) -> int:
-    own, asked = _FLOAT_BYTES.get(tensor.dtype), _FLOAT_BYTES.get(dtype or tensor.dtype)
-    return tensor.nbytes if own is None or asked is None else tensor.nbytes // own * asked
+    own, other = _FLOAT_BYTES.get(tensor.dtype), _FLOAT_BYTES.get(dtype or tensor.dtype)
+    return tensor.nbytes if own is None or other is None else tensor.nbytes // own * other

@@ -17,6 +17,7 @@ from downset.executor.lane_program import lower
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.graph.float_types import cast_text, coarsest, type_in_common
+from downset.messages import Call
 from downset.results.plans import StagePlan
 from downset.results.stages import StageRun
 from downset.rewrites.rebatch import batch_or_one
@@ -137,23 +138,27 @@ def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[
     return difference(results, expected)
 
 
+_ADVICE = ("; make one with `", Call("tune_stages"), "`")
+
+
 def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
     """Raise InvalidPlan naming the difference if a plan was made for another prepared graph, batch, element type or
     device, or from prices for no device."""
     if not plan.device:
-        raise InvalidPlan("the plan was made from prices, not for a device; make one with `downset stage`")
-    asked = {
+        raise InvalidPlan("the plan was made from prices, not for a device", *_ADVICE)
+    demands = {
         "batch": (plan.batch, batch_or_one(graph)),
         "element type": (plan.dtype, type_in_common(graph, device.dtype)),
         "device": (plan.device_name, device.name),
     }
-    for what, (planned, given) in asked.items():
+    for what, (planned, given) in demands.items():
         if planned != given:
-            raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}; make one with `downset stage`")
+            raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}", *_ADVICE)
     if plan.model != fingerprint(graph):
         raise InvalidPlan(
             f"the plan was made for another model: operators, attributes or shapes of {graph.name} differ "
-            f"(fingerprint {fingerprint(graph)}, the plan's {plan.model}); make one with `downset stage`"
+            f"(fingerprint {fingerprint(graph)}, the plan's {plan.model})",
+            *_ADVICE,
         )
     verify_stages(planned_graph(graph, plan), plan)
 
@@ -201,5 +206,5 @@ def stage_engine(graph: Graph, plan: StagePlan, device: TorchDevice, values: Seq
     stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, stages, barriers=plan.barriers, max_lanes=device.max_lanes)
-    engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
+    engine = device.engine(binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
     return PlannedEngine(engine, device, binder, values)

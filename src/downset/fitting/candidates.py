@@ -107,9 +107,10 @@ def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
         reordered = job.scratch / f"{name}{job.form}"
         writer.write(reordered, plan.graph, order, None)
         # Without offsets in a file that could hold them, the runtime places the tensors.
-        placed = (
-            arena_as_placed(plan.graph, order.steps, job.target, job.options.time_limit_s) if writer.offsets else arena
-        )
+        placed = arena
+        if writer.offsets:
+            with job.search_time.running():
+                placed = arena_as_placed(plan.graph, order.steps, job.target, job.search_time.left_s)
         candidates.append(Candidate(name, reordered, placed.arena_bytes, plan))
     if writer.offsets and job.target.offsets:
         with_offsets = job.scratch / f"{name}_placed{job.form}"

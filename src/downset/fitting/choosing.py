@@ -17,11 +17,12 @@ from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
 from downset.memory.kernel_needs import kernel_needs
+from downset.messages import Message, Setting
 from downset.results.fit import Comparison
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["Candidates", "Choice", "choose", "least", "within_limit", "without_slower"]
+__all__ = ["Candidates", "FileChoice", "choose", "least", "within_limit", "without_slower"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FileChoice:
     """The file that ships, and the comparison of its outputs. `rows` and `front`: as `tell_apart` returns them."""
 
     file: Candidate
@@ -67,11 +68,12 @@ def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Cand
 
     if any(map(fits, files)):
         return candidates
+    job.may_search("not computed in strips")  # without time the search gives the bound that the verdict needs
     try:
         searches = search_in_strips(job, planned)
         striped, one_fits = strips_within(job, searches, original, limit - beside, fits)
     except UnsupportedError as error:
-        job.notes.add(f"not computed in strips: {error}")
+        job.notes.add(Message("not computed in strips: ", error.message))
         return candidates
     note_arithmetic(job, planned.best.graph, striped)
     return replace(candidates, files=[original, *striped] if one_fits else [*files, *striped], strips=searches[0])
@@ -87,7 +89,7 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
     return taken_bytes(narrowed(file), beside_bytes) <= limit_bytes
 
 
-def choose(job: Job, candidates: Candidates) -> Choice:
+def choose(job: Job, candidates: Candidates) -> FileChoice:
     """The best file that computes the same, which is proven or run. It is not known to be too slow, also where it is
     timed once more."""
     too_slow: set[str] = set()
@@ -100,7 +102,7 @@ def choose(job: Job, candidates: Candidates) -> Choice:
         too_slow.add(choice.file.label)
 
 
-def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> Choice:
+def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> FileChoice:
     """The best file that computes the same, other than those labelled as too slow. Neither the head nor the total may
     grow; of equals the first is chosen. With a memory limit the file is one whose memory is the same at every load, if
     there is one."""
@@ -117,7 +119,7 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> Choi
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise
-            job.notes.add(f"not rewritten: {error}")
+            job.notes.add(Message("not rewritten: ", error.message))
             left = [item for item in left if not item.rewrites]
     lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
     if not chosen.rewrites and lost < chosen.arena_bytes:
@@ -127,7 +129,7 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> Choi
         )
     note_differences(job, original, chosen, outputs)
     rows, front = tell_apart(job, chosen, left, candidates.narrowed)
-    return Choice(chosen, outputs, rows, front)
+    return FileChoice(chosen, outputs, rows, front)
 
 
 def _same_at_every_load(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -146,9 +148,11 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
     least_refused = min(refused, key=Candidate.cost)
     assert least_refused.latency is not None
     latency = least_refused.latency
-    note = (
-        f"{len(refused)} candidates are left out by --slower {slower:g}x, {least_refused.label} among them: "
-        f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f}) as slow as the original"
+    note = Message(
+        f"{len(refused)} candidates are left out by ",
+        Setting("slower", slower),
+        f", {least_refused.label} among them: {latency.ratio:.2f}x "
+        f"({latency.ratio_low:.2f} to {latency.ratio_high:.2f}) as slow as the original",
     )
     return [item for item in candidates if item not in refused], [note]
 

@@ -26,6 +26,8 @@ def measured_front(job: Job, search: StripSearch, original: Candidate, chosen: C
     that of the shipped file."""
     rows: list[FrontRow] = []
     for plan in _spread([plan for plan in search.front.plans if plan.segments]):
+        if plan not in search.placing.files_of and not job.may_search("plans are left out of the front"):
+            continue
         files = files_of(job, search, plan, "front")
         if any(file.rewrites == chosen.rewrites for file in files):
             continue  # it was measured before, and its row follows

@@ -1,23 +1,27 @@
-"""What is asked of `fit`: its options, checked before anything is read, and the job made from them."""
+"""The options of `fit`, checked before anything is read, and the job that is made from them."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from downset.budget import INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
 from downset.formats.reading import refused
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
-from downset.methods import check_work_limit
+from downset.messages import Call, Message
 from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import unheard
 
-__all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "check_options"]
+__all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "SearchTime", "check_options"]
 
 RewriteName = Literal["auto", "off"]
 FilePath = str | os.PathLike[str]
@@ -58,11 +62,13 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What a caller hears while a job runs, as `fit` explains it."""
+    """The functions by which a caller hears how a job goes on; `fit` explains them."""
 
     progress: Callable[[str], None] = unheard
     notice: Callable[[str], None] = unheard
     takes_longer: Callable[[float], None] = unheard
+    searching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """A context around all that follows the first measurement of the original: from there on there is a result."""
 
 
 @dataclass(slots=True)
@@ -81,13 +87,53 @@ class Notes:
 
     def add_not_measured(self, reason: str) -> None:
         self.not_measured = self.not_measured or reason
-        self.add(f"not measured: {reason}")
+        self.add(Message("not measured: ", reason))
+
+
+class SearchTime:
+    """The seconds that all searches of a job share. They pass while one of them is `running`: neither what is read,
+    measured, proven and written counts, nor the time between searches. None are left where a user has ended the
+    search."""
+
+    __slots__ = ("_began", "_left_s", "_now")
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
+        self._left_s, self._now = seconds, now
+        self._began: float | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A context in which the time passes; inside another one it changes nothing."""
+        if self._began is not None:
+            yield
+            return
+        self._began = self._now()
+        try:
+            yield
+        finally:
+            self._left_s, self._began = self._left(), None
+
+    @property
+    def left_s(self) -> float:
+        return 0.0 if INTERRUPTED.is_set() else self._left()
+
+    @property
+    def over(self) -> str:
+        """Why no further search begins; empty where one may."""
+        if INTERRUPTED.is_set():
+            return "the search was interrupted"
+        return "" if self._left() > 0 else "the time limit was over"
+
+    def _left(self) -> float:
+        passed_s = 0.0 if self._began is None else self._now() - self._began
+        return max(self._left_s - passed_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A network that is fitted to a target. `path`: its file, which is the model or its int8 form. `scratch`: the
-    folder in which candidates are written. `notes`: those of the result, which each phase adds to."""
+    folder in which candidates are written. `notes`: those of the result, which each phase adds to. `search_time`: that
+    of all its searches."""
 
     path: Path
     target: Target
@@ -95,6 +141,17 @@ class Job:
     scratch: Path
     listener: Listener = Listener()
     notes: Notes = field(default_factory=Notes)
+    search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
+
+    def budget(self, seconds: float) -> Budget:
+        """The budget of one search: at most so many of the seconds that are left."""
+        return Budget(min(seconds, self.search_time.left_s), self.options.work_limit, self.options.seed)
+
+    def may_search(self, without: str) -> bool:
+        """Whether a further search may begin. If not, adds a note about what the result is without."""
+        if why := self.search_time.over:
+            self.notes.add(f"{without}: {why}")
+        return not why
 
     @property
     def form(self) -> str:
@@ -124,7 +181,8 @@ def _target_of(path: Path, target: str | None) -> Target:
         raise UsageError(f"{path} is a directory; give a model file")
     if not targets:
         suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
-        raise refused(path, f"fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
+        reads = f"fit reads {', '.join(suffixes)} files; for a plain graph use `"
+        raise refused(path, Message(reads, Call("plan_order"), "`"))
     if target is None:
         return next(iter(targets.values()))
     if target not in targets:

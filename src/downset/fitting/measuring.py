@@ -13,6 +13,7 @@ from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.job import Job
 from downset.formats.reading import load
+from downset.messages import Message
 from downset.results.sessions import Latency, SessionTaken
 from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
@@ -74,9 +75,9 @@ def measure(job: Job, candidates: Sequence[Candidate], *, original: Candidate | 
             rows = _measured(job, candidate, is_first=original is None and candidate is candidates[0])
         except DownsetError as error:
             if not candidate.rewrites:
-                job.notes.add_not_measured(str(error))
+                job.notes.add_not_measured(error.message)
                 return list(candidates)
-            job.notes.add(f"the {candidate.name} file is left out: {error}")
+            job.notes.add(Message(f"the {candidate.name} file is left out: ", error.message))
             continue
         for one, taken in rows:
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
@@ -137,7 +138,7 @@ def _timed(job: Job, sessions: Sessions, candidates: Sequence[Candidate], *, bud
     try:
         latencies = sessions.time(pairs, shapes=job.options.shapes, seed=job.options.seed, budget_s=budget_s)
     except DownsetError as error:
-        job.notes.add(f"not timed: {error}")
+        job.notes.add(Message("not timed: ", error.message))
         return list(candidates)
     return [replace(item, latency=latency) for item, latency in zip(candidates, latencies, strict=True)]
 
@@ -219,7 +220,8 @@ def tell_apart(
         others = [narrowed(item) for item in front_of(candidates) if item.label not in (original.label, chosen.label)]
         processes = processes_of(job, sessions, [*rows, *others])
     except DownsetError as error:
-        job.notes.add(f"the gains of the file and of its settings could not be measured separately: {error}")
+        separate = "the gains of the file and of its settings could not be measured separately: "
+        job.notes.add(Message(separate, error.message))
         return (), ()
     latest = _timed(job, sessions, processes, budget_s=TIMING_S)
     ends = [latest[0]] if by_default else [latest[0], latest[len(rows) - 1]]

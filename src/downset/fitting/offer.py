@@ -1,25 +1,24 @@
-"""A step for users who did not ask for segments in strips: the command that does, and what it would gain."""
+"""A step for users who did not ask for segments in strips: the call that does, and what it would gain."""
 
 from __future__ import annotations
 
 import math
 import os
-import shlex
-from collections.abc import Mapping
+from dataclasses import fields
 
-from downset.clock import DEFAULT_TIME_LIMIT_S
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
-from downset.fitting.job import Job
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
+from downset.messages import Call, Message, Part, Setting
 from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
 from downset.results.fit import Fit, NextStep
-from downset.text import format_bytes, printable
+from downset.text import format_bytes
 
-__all__ = ["fit_command", "offer_strips"]
+__all__ = ["fit_call", "offer_strips"]
 
 _CHOICES = 3_000
 """Choices of strips that the short search prices for each form of the network."""
@@ -32,38 +31,30 @@ _PLACED_SHARE = 0.05
 """The share of the time limit that placing the plans found may take."""
 
 
-def fit_command(
-    model: str | os.PathLike[str],
-    options: Mapping[str, object],
-    *,
-    shapes: Mapping[str, tuple[int, ...]] | None,
-    time_limit_s: float,
-) -> str:
-    """The command that fits `model` with these options, ready for a shell. Options that are None or False are left out,
-    True stands for a flag."""
-    words = ["downset", "fit", os.fspath(model)]
-    for name, shape in (shapes or {}).items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if time_limit_s not in (DEFAULT_TIME_LIMIT_S, math.inf):
-        words += ["--time-limit", f"{time_limit_s:g}s"]
-    for option, value in options.items():
-        if value is not None and value is not False:
-            words += [option] if value is True else [option, str(value)]
-    return " ".join(shlex.quote(printable(word)) for word in words)
+def fit_call(options: FitOptions, *stated: str) -> Call:
+    """The call of `fit` with these options: those that are not the defaults, and those `stated`."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)[1:]}
+    defaults = FitOptions(options.model)
+    settings = tuple(
+        Setting(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+        for name, value in values.items()
+        if name in stated or (value != getattr(defaults, name) and value not in ((), {}))
+    )
+    return Call("fit", settings, (os.fspath(options.model),))
 
 
 def offer_strips(
-    job: Job, base: PlannedGraph | StripSearch, original: Candidate, result: Fit, command: str
+    job: Job, base: PlannedGraph | StripSearch, original: Candidate, result: Fit, call: Call
 ) -> NextStep | None:
-    """The step to strips of rows that need less than what is shipped. `command`: to which the option is added.
+    """The step to strips of rows that need less than what is shipped. `call`: to which the setting is added.
 
     `base` is the planned network if strips were not searched: then a short search is made, and the step has what its
     best plan takes as it is placed. It has no figure where that search was ended before it found less, and where its
-    bound leaves room for less. `base` is the search where `--ram` ships the cheapest plan in strips within it: then
+    bound leaves room for less. `base` is the search where `ram_bytes` ships the cheapest plan in strips within it: then
     the step leads to the plan that needs least. None where strips need no less."""
     if isinstance(base, StripSearch):
-        how = "planned; without --ram the file of least memory is written"
-        return _fewer(job, base, original, result, command, how) if _in_strips(result) else None
+        how = Message("planned; without ", Setting("ram_bytes"), " the file of least memory is written")
+        return _fewer(job, base, original, result, call, how) if _in_strips(result) else None
     if not WRITERS[job.form].in_strips:
         return None
     work = _CHOICES if job.options.work_limit is None else min(_CHOICES, job.options.work_limit)
@@ -73,13 +64,16 @@ def offer_strips(
         )
     except UnsupportedError:
         return None
-    step = _fewer(job, search, original, result, command, "planned in a short search; the command searches longer")
+    step = _fewer(job, search, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
     if step is not None or search.front.complete or search.front.bound_bytes + beside >= needed:
         return step
     return NextStep(
-        f"Compute segments in strips of rows, which may need less ({command} --max-recompute 0%): in this order no "
-        f"strips have fewer than {format_bytes(search.front.bound_bytes)} B live."
+        Message(
+            "Compute segments in strips of rows, which may need less (",
+            call.adding(Setting("max_recompute", 0.0)),
+            f"): in this order no strips have fewer than {format_bytes(search.front.bound_bytes)} B live.",
+        )
     )
 
 
@@ -96,7 +90,7 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     return 0, min(result.arena.after, held), False
 
 
-def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, command: str, how: str) -> NextStep | None:
+def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call: Call, how: Part) -> NextStep | None:
     """The step to the plan of the search that needs least: among those that compute no more, else among the others."""
     beside, needed, whole = _needed(job, original, result)
     allowed = [one for one in search.front.plans if one.segments and one.price.extra_macs <= macs(search.graph)]
@@ -109,7 +103,7 @@ def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, comm
             if taken < needed * (1 if whole else 1 - _LEAST_SHARE):
                 what = "more" if _in_strips(result) else "segments"
                 return _step(
-                    search, best, taken, needed, f"Compute {what} in strips of rows", command, how, measured=whole
+                    search, best, taken, needed, f"Compute {what} in strips of rows", call, how, measured=whole
                 )
     return None
 
@@ -120,17 +114,22 @@ def _step(
     taken: int,
     needed: int,
     what: str,
-    command: str,
-    how: str,
+    call: Call,
+    how: Part,
     *,
     measured: bool,
 ) -> NextStep:
     percent = max(math.ceil(100 * plan.price.extra_macs / max(macs(search.graph), 1)), 0)
     work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
     tensors = "" if measured else "tensors take "
-    how += "" if measured else "; what more operators take is not counted"
+    uncounted = "" if measured else "; what more operators take is not counted"
     return NextStep(
-        f"{what}, with {work} ({command} --max-recompute {percent}%): {tensors}about {format_bytes(taken)} B or less, "
-        f"{format_bytes(needed - taken)} B less ({how}).",
+        Message(
+            f"{what}, with {work} (",
+            call.adding(Setting("max_recompute", percent / 100)),
+            f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
+            how,
+            f"{uncounted}).",
+        ),
         needed - taken,
     )

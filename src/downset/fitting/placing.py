@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
 from downset.arenas.plan import plan_arena
+from downset.budget import Budget, BudgetLimits
+from downset.fitting.job import SearchTime
 from downset.graph.core import Graph
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
@@ -47,33 +49,34 @@ def nothing_overlaps(graph: Graph, memory: Memory) -> bool:
     return not lives.overlaps and lives.records == lifetimes(graph, steps, without_overlaps(model)).records
 
 
-def placed(
-    striped: Graph, memory: Memory, *, time_limit_s: float, work_limit: int | None = None
-) -> tuple[Graph, Arena]:
+Limits = Callable[[], BudgetLimits]
+"""Gives the limits of the next placement."""
+
+
+def placed(striped: Graph, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
     """(the network in the form that takes the fewest bytes, its arena). Under a model with overlaps, placements without
-    overlaps are tried too. The limits are those of each placement."""
-    best = _placed(forms_of(striped, memory), memory, time_limit_s, work_limit)
+    overlaps are tried too."""
+    best = _placed(forms_of(striped, memory), memory, limits)
     if nothing_overlaps(best[0], memory):
         return best
     apart = without_overlaps(memory)
-    other = _placed(forms_of(striped, apart), apart, time_limit_s, work_limit)
+    other = _placed(forms_of(striped, apart), apart, limits)
     return best if best[1].arena_bytes < other[1].arena_bytes else other
 
 
-def _placed(forms: Forms, memory: Memory, time_limit_s: float, work_limit: int | None) -> tuple[Graph, Arena]:
+def _placed(forms: Forms, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
     best: tuple[Graph, Arena] | None = None
     for peak, form in forms:
         if best is None or peak < best[1].arena_bytes:
-            best = _less_high(best, form, _arena(form, "best", memory, time_limit_s, work_limit))
+            best = _less_high(best, form, _arena(form, "best", memory, limits()))
     assert best is not None
     if best[1].arena_bytes > forms[0][0]:
-        best = _less_high(best, best[0], _arena(best[0], "local_search", memory, time_limit_s, work_limit))
+        best = _less_high(best, best[0], _arena(best[0], "local_search", memory, limits()))
     return best
 
 
-def _arena(graph: Graph, method: str, memory: Memory, time_limit_s: float, work_limit: int | None) -> Arena:
-    steps = range(len(graph.ops))
-    return plan_arena(graph, steps, method=method, memory=memory, time_limit_s=time_limit_s, work_limit=work_limit)
+def _arena(graph: Graph, method: str, memory: Memory, limits: BudgetLimits) -> Arena:
+    return plan_arena(graph, range(len(graph.ops)), method=method, memory=memory, **limits)
 
 
 def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> tuple[Graph, Arena]:
@@ -89,7 +92,8 @@ class OrderPlacing:
     """Plans of one network in its order, with what each needs as a file, found once.
 
     `forms`: by plan, the rows with which it was priced. `kept`: bytes that the runtime keeps outside the arena for a
-    network in the form of its file. `seconds`: the time limit of one placement.
+    network in the form of its file. `seconds`: the time limit of one placement. `search_time`: the seconds that are
+    left for all searches; when they are over, only the first plan that is tried is placed.
     """
 
     graph: Graph
@@ -98,6 +102,7 @@ class OrderPlacing:
     kept: Callable[[Graph], int]
     seconds: float
     work_limit: int | None = None
+    search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
     peaks: dict[PartialPlan, tuple[int, int]] = field(default_factory=dict)
     """By plan: (peak with overlaps, peak without)."""
     beside: dict[PartialPlan, int] = field(default_factory=dict)
@@ -109,16 +114,27 @@ class OrderPlacing:
         self, plans: Sequence[PartialPlan], cost: Cost, *, most_s: float = math.inf, at_least: int = 4
     ) -> PartialPlan | None:
         """The plan whose file costs least; None without plans. The cost at its peak is a lower bound of a file's cost,
-        so that some plans need not be placed. When the time is over, the best plan so far is returned, after at least
-        `at_least` placements."""
+        so that some plans need not be placed. After `most_s` seconds the best plan so far is returned, after at least
+        `at_least` placements; when no search time is left, after one."""
+        with self.search_time.running():
+            return self._least(plans, cost, most_s, at_least)
+
+    def _least(self, plans: Sequence[PartialPlan], cost: Cost, most_s: float, at_least: int) -> PartialPlan | None:
         begin = time.perf_counter()
+
+        def late(done: int, least: int, seconds: float) -> bool:
+            """Whether no more is tried, after `done` of at least so many and so many seconds."""
+            if self.search_time.over:
+                return done >= 1
+            return done >= least and time.perf_counter() - begin > seconds
+
         looked = [plan for plan in plans if plan in self.files_of]
         by_price = [
             lambda plan: cost(plan.price.peak_bytes, plan.price.persistent_bytes),
             lambda plan: cost(max(plan.price.peak_bytes, plan.price.apart_bytes), plan.price.persistent_bytes),
         ]
         for number, plan in enumerate(_in_turns(plans, by_price)):
-            if number >= 3 * at_least and time.perf_counter() - begin > 0.4 * most_s:
+            if late(number, 3 * at_least, 0.4 * most_s):
                 self.cut = True
                 break
             self.look_at(plan)
@@ -131,7 +147,7 @@ class OrderPlacing:
             if best is not None and (self._bound(plan, cost, 0), *plan.cost) >= best[0]:
                 continue
             if plan not in self.files_of:
-                if done >= at_least and time.perf_counter() - begin > most_s:
+                if late(done, at_least, most_s):
                     self.cut = True
                     break
                 done += 1
@@ -143,10 +159,12 @@ class OrderPlacing:
     def placed(self, plan: PartialPlan) -> tuple[Graph, Arena]:
         if plan not in self.files_of:
             self.look_at(plan)
-            self.files_of[plan] = placed(
-                self._striped(plan), self.memory, time_limit_s=self.seconds, work_limit=self.work_limit
-            )
+            with self.search_time.running():
+                self.files_of[plan] = placed(self._striped(plan), self.memory, self._limits)
         return self.files_of[plan]
+
+    def _limits(self) -> BudgetLimits:
+        return Budget(min(self.seconds, self.search_time.left_s), self.work_limit).limits()
 
     def _bound(self, plan: PartialPlan, cost: Cost, position: int) -> int:
         return cost(self.peaks[plan][position], self.beside[plan])
@@ -155,6 +173,10 @@ class OrderPlacing:
         """Find the peaks of the plan's file and what the runtime keeps for it, without placing its tensors."""
         if plan in self.peaks:
             return
+        with self.search_time.running():
+            self._find_peaks(plan)
+
+    def _find_peaks(self, plan: PartialPlan) -> None:
         striped = self._striped(plan)
         forms, apart = forms_of(striped, self.memory), without_overlaps(self.memory)
         over = forms[0][0]

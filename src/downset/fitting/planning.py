@@ -16,6 +16,7 @@ from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
+from downset.messages import Message
 from downset.partial.search import PartialLimits
 from downset.results.plans import Together
 from downset.rewrites.concat.choose import choose_rewrites
@@ -47,8 +48,8 @@ def plan(job: Job, graph: Graph) -> Planned:
     rewritable = options.rewrite == "auto" and WRITERS[job.form].rewritten
     rewritable = rewritable and bool(partition_sites(graph, inexact=options.inexact))
     in_strips = options.limits_strips or options.ram_bytes is not None
-    # The arena of the original took up to 0.2.
-    share_s = 0.8 * options.time_limit_s / ((1 + rewritable) * len(jobs) + in_strips)
+    # The arena of the original took up to 0.2; the offer of strips has the rest.
+    share_s = 0.7 * options.time_limit_s / ((1 + rewritable) * len(jobs) + in_strips)
     plans = [PlannedGraph(graph, _plan(one, graph, share_s)) for one in jobs]
     ranked = sorted(plans, key=lambda plan: plan.together.arena.arena_bytes)
     # Of plans with the same order only the first is kept.
@@ -64,10 +65,11 @@ def list_candidates(job: Job, original: Original, planned: Planned) -> list[Cand
     candidates = write_planned(job, planned.best, "order")
     if original.executed != job.path:
         candidates.append(Candidate("optimised", original.executed, original.before.arena_bytes))
-    if planned.rewritable:
+    if planned.rewritable and job.may_search("not rewritten"):
         job.listener.progress("trying rewrites")
         candidates += _rewritten(job, planned)
-    if job.options.limits_strips and job.options.ram_bytes is None:
+    in_strips = job.options.limits_strips and job.options.ram_bytes is None
+    if in_strips and job.may_search("not computed in strips"):
         candidates += _in_strips(job, planned)
     return candidates
 
@@ -93,15 +95,10 @@ def _jobs(job: Job, graph: Graph) -> list[Job]:
     return [job, replace(job, target=apart)]
 
 
-def _plan(job: Job, graph: Graph, time_limit_s: float) -> Together:
-    options = job.options
-    return plan_together(
-        graph,
-        memory=job.target.memory,
-        time_limit_s=time_limit_s,
-        work_limit=options.work_limit,
-        seed=options.seed,
-    )
+def _plan(job: Job, graph: Graph, seconds: float) -> Together:
+    with job.search_time.running():
+        budget = job.budget(seconds)
+        return plan_together(graph, memory=job.target.memory, seed=budget.seed, **budget.limits())
 
 
 def _rewritten(job: Job, planned: Planned) -> list[Candidate]:
@@ -113,19 +110,18 @@ def _rewritten(job: Job, planned: Planned) -> list[Candidate]:
         best = min(plans, key=lambda plan: plan.together.arena.arena_bytes)
         return write_planned(job, replace(best, inexact=job.options.inexact), "rewritten")
     except UnsupportedError as error:
-        job.notes.add(f"not rewritten: {error}")
+        job.notes.add(Message("not rewritten: ", error.message))
         return []
 
 
 def _planned_rewritten(job: Job, planned: Planned) -> PlannedGraph | None:
     """The rewritten network planned, if its arena is smaller than that of the best plan without rewriting."""
-    chosen = choose_rewrites(
-        planned.best.graph,
-        memory=job.target.memory,
-        inexact=job.options.inexact,
-        time_limit_s=0.6 * planned.share_s,
-        work_limit=job.options.work_limit,
-    )
+    if job.search_time.over:
+        return None
+    with job.search_time.running():
+        limits = job.budget(0.6 * planned.share_s).limits()
+        graph, inexact = planned.best.graph, job.options.inexact
+        chosen = choose_rewrites(graph, memory=job.target.memory, inexact=inexact, **limits)
     if not chosen.rewrites:
         return None
     together = _plan(job, chosen.graph, 0.4 * planned.share_s)
@@ -139,7 +135,7 @@ def _in_strips(job: Job, planned: Planned) -> list[Candidate]:
     try:
         files = least_in_strips(job, search_in_strips(job, planned))
     except UnsupportedError as error:
-        job.notes.add(f"not computed in strips: {error}")
+        job.notes.add(Message("not computed in strips: ", error.message))
         return []
     if not files:
         job.notes.add("not computed in strips: that lowers no peak")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original, arena_as_placed
-from downset.fitting.job import FitOptions, Job, Listener
+from downset.fitting.job import FitOptions, Job, Listener, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.verdict import early_verdict
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
@@ -19,6 +19,7 @@ from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.workspaces import with_workspaces
+from downset.messages import Message, Setting, joined
 from downset.process.whole_files import check_output
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.outputs import in_litert
@@ -30,7 +31,8 @@ __all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
 
 def start(options: FitOptions, target: Target, scratch: Path, listener: Listener) -> Job:
     """The job, with the int8 form of the model where that is to be fitted."""
-    job = Job(Path(options.model), target, options, scratch, listener)
+    searches = SearchTime(options.time_limit_s)
+    job = Job(Path(options.model), target, options, scratch, listener, search_time=searches)
     if not options.int8:
         return job
     listener.progress("writing the int8 form")
@@ -71,7 +73,8 @@ def measure_original(job: Job, original: Original) -> Original:
 
 def _placed(job: Job, executed: Path, graph: Graph) -> Original:
     job.listener.progress("placing the original")
-    before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, job.options.time_limit_s)
+    with job.search_time.running():
+        before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, job.search_time.left_s)
     return Original(executed, graph, before, (Candidate("original", job.path, before.arena_bytes),))
 
 
@@ -80,7 +83,7 @@ def _refused(job: Job, original: Original) -> Original:
     int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
     job.notes.add(*filter(None, [note]))
     if job.options.ram_bytes is not None:
-        reason = "; ".join(filter(None, [job.notes.not_measured, note]))
+        reason = joined("; ", filter(None, [job.notes.not_measured, note]))
         job.listener.notice(early_verdict(original.before, job.options.ram_bytes, reason))
     return replace(original, int8_form=int8_form)
 
@@ -102,7 +105,7 @@ def _load(job: Job, executed: Path) -> Graph:
     try:
         return without_defaults(load(executed, shapes=shapes))
     except LoadError as error:  # the message names the user's file, not the one made from it
-        raise LoadError(str(error).replace(str(executed), str(job.path))) from None
+        raise LoadError(error.message.edited(lambda words: words.replace(str(executed), str(job.path)))) from None
 
 
 def _workspaces(graph: Graph, original: Candidate) -> str:
@@ -137,7 +140,7 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, str]:
             rewritten, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
         )
     except UnsupportedError as error:
-        return rewritten, f"{form}; it was not compared with the file ({error})"
+        return rewritten, Message(f"{form}; it was not compared with the file (", error.message, ")")
     pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
     pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
     if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
@@ -155,5 +158,6 @@ def int8_note(path: Path) -> tuple[bool, str]:
         return False, ""
     reason = fault(path)
     if reason is None:
-        return True, "TFLite Micro does not run uint8; the file has an exact int8 form, which --int8 fits"
+        exact = "TFLite Micro does not run uint8; the file has an exact int8 form, which "
+        return True, Message(exact, Setting("int8", True), " fits")
     return False, f"TFLite Micro does not run uint8, and the file has no exact int8 form: {reason}"

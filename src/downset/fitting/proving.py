@@ -11,6 +11,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
+from downset.messages import Message, joined
 from downset.reports.comparisons import difference
 from downset.results.fit import Comparison, Fit, LoadsHeld, Proof
 from downset.runtimes import ort
@@ -40,14 +41,16 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
         try:
             comparison = _outputs_of(job, original, chosen, name, proof)
         except UnsupportedError as error:
-            reasons.append(f"{name}: {error}")
+            reasons.append(Message(f"{name}: ", error.message))
             continue
         if not job.options.shapes:
             comparison = with_offsets(original.path, chosen.path, comparison, seed=job.options.seed)
         return _judged(original, chosen, comparison)
     if chosen.rewrites and not proof.proven:
-        raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
-    return replace(not_compared("; ".join(reasons)), proof=proof)
+        raise InvalidPlan(
+            f"the {chosen.name} file could not be compared with the original (", joined("; ", reasons), ")"
+        )
+    return replace(not_compared(joined("; ", reasons)), proof=proof)
 
 
 def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
@@ -127,7 +130,7 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
     try:
         printed = ort.program_bytes(program, PROCESSES)
     except DownsetError as error:
-        job.notes.add(f"the program that opens the file did not run: {error}")
+        job.notes.add(Message("the program that opens the file did not run: ", error.message))
         return result
     most_in_use = max(in_use for in_use, _ in printed)
     held = [measured.after, *(nbytes for _, nbytes in printed)]

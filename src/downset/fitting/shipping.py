@@ -56,8 +56,8 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
 
 def _program(result: Fit, output: Path, session: Path) -> str:
     if result.taken is None:
-        reason = f"not measured: {result.not_measured}" if result.not_measured else "nothing was measured"
-        raise UnsupportedError(f"no session is written: {reason}")
+        reason = ("not measured: ", result.not_measured) if result.not_measured else ("nothing was measured",)
+        raise UnsupportedError("no session is written: ", *reason)
     return program_code(result, result.taken, output, session)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import MemoryName
+from downset.messages import Message, Setting
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
@@ -48,13 +50,13 @@ _SMALL = 0.1
 _ALIGNED = 64
 """Bytes by which a runtime may take less than is counted, because it aligns what it keeps."""
 _TRIED = 8
-"""Plans that are placed before the time limit counts."""
+"""Plans that are placed before their share of the time limit counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripSearch:
     """The front of `graph`, the network in its planned order, and the inputs of the search. `placing`: its plans as
-    files. `left_s`: seconds of the time limit that are left."""
+    files."""
 
     graph: Graph
     form: RowForm
@@ -63,7 +65,6 @@ class StripSearch:
     memory: MemoryName
     persistent: Persistent | None
     placing: OrderPlacing
-    left_s: float
     kept_bytes: int
     """Bytes that the runtime keeps outside the arena for `graph`."""
 
@@ -103,17 +104,22 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
-    started = time.perf_counter()
+    with job.search_time.running():
+        return _searched(job, plan, limits)
+
+
+def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
     rows = row_form(graph, halos_required=False)
     # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are searched.
     forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
     forms = forms[: 1 + (forms[0] != forms[1])]
-    share = replace(limits, time_limit_s=limits.time_limit_s / len(forms))
-    fronts = [
-        partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent) for form in forms
-    ]
+    fronts = []
+    for form in forms:
+        seconds = min(limits.time_limit_s / len(forms), job.search_time.left_s)
+        share = replace(limits, time_limit_s=seconds)
+        fronts.append(partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent))
     priced = [*zip(forms, fronts, strict=True)]
     form_of = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
     plans = dict.fromkeys(front_of_plans(plan for front in fronts for plan in front.plans))
@@ -127,13 +133,10 @@ def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripS
         priced=sum(front.priced for front in fronts),
         stopped_by=next((front.stopped_by for front in fronts if front.stopped_by), ""),
     )
-    left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
-    placing = OrderPlacing(
-        graph, form_of, job.target.memory, kept, 0.05 * job.options.time_limit_s, job.options.work_limit
-    )
-    memory = job.target.memory
-    return StripSearch(graph, forms[0], front, limits, memory, persistent, placing, left_s, kept(graph))
+    seconds, work_limit = 0.05 * job.options.time_limit_s, job.options.work_limit
+    placing = OrderPlacing(graph, form_of, job.target.memory, kept, seconds, work_limit, job.search_time)
+    return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, kept(graph))
 
 
 def _nothing(graph: Graph) -> int:
@@ -194,12 +197,13 @@ def cheapest_within(
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
     """Yields the plans that fit when they are placed, but for alignments, the cheapest first. A price may be above what
     its plan takes as a file; once the time is over only plans that fit by their prices are placed."""
-    begin, tried = time.perf_counter(), 0
+    begin, tried, time_left = time.perf_counter(), 0, job.search_time
     most = limit_bytes + _ALIGNED
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
-        late = time.perf_counter() - begin > 0.5 * job.options.time_limit_s
-        if late and tried >= _TRIED:
+        over = bool(time_left.over)
+        late = over or time.perf_counter() - begin > 0.5 * job.options.time_limit_s
+        if late and tried >= (1 if over else _TRIED):
             return
         priced = (search.front.bound_bytes, plan.price.peak_bytes)[late]
         if priced + plan.price.persistent_bytes > most or search.least_bytes(plan) > most:
@@ -286,31 +290,38 @@ def arithmetic(graph: Graph, striped: Graph) -> str:
 
 
 def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> list[NextStep]:
-    """Ways to make the network fit, with numbers. In the time that is left, plans with more strips are searched."""
+    """Ways to make the network fit, with numbers. In the search time that is left, plans with more strips are
+    searched."""
+    search_time = search.placing.search_time
     beside = max(needed_bytes - search.front.least.price.peak_bytes, 0)
     ways: list[NextStep] = []
     more: Sequence[PartialPlan] = search.front.beyond
-    if search.limits.max_strips is not None and search.left_s > 0:
-        limits = replace(search.limits, max_recompute=None, max_strips=None, time_limit_s=search.left_s)
-        more = partial_front(
-            search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
-        ).plans
+    if search.limits.max_strips is not None and not search_time.over:
+        seconds = min(search.limits.time_limit_s, search_time.left_s)
+        limits = replace(search.limits, max_recompute=None, max_strips=None, time_limit_s=seconds)
+        with search_time.running():
+            more = partial_front(
+                search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
+            ).plans
     elif search.limits.max_strips is not None:
-        ways.append(NextStep(f"--strips above {search.limits.max_strips} (no time was left to search there)."))
+        above = f" above {search.limits.max_strips} (no time was left to search there)."
+        ways.append(NextStep(Message(Setting("strips"), above)))
     fitting = [plan for plan in more if plan.price.peak_bytes + beside <= limit_bytes]
     least = min(fitting or more, key=lambda plan: plan.cost if fitting else (plan.price.peak_bytes,), default=None)
     if least is not None and least.price.peak_bytes + beside < needed_bytes:
         share = least.price.extra_macs / max(macs(search.graph), 1)
         most = max((part.strips for part in least.segments), default=1)
         reached = least.price.peak_bytes + beside
-        text = f"--max-recompute {max(share, 0):.1%} and --strips {most}: about {format_bytes(reached)} B."
+        allowed = math.ceil(1000 * max(share, 0)) / 1000
+        settings = Setting("max_recompute", allowed), " and ", Setting("strips", most)
+        text = Message(*settings, f": about {format_bytes(reached)} B.")
         ways.append(NextStep(text, needed_bytes - reached, suffices=reached <= limit_bytes))
     for tensor in search.graph.inputs:
         shape = search.graph.tensors[tensor].shape
         if len(shape) == 4 and limit_bytes > beside:
             share = (limit_bytes - beside) / max(needed_bytes - beside, 1)
             rows = int(max(search.form.rows[tensor], 1) * share**0.5)
-            text = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
-            ways.append(NextStep(text, needed_bytes - limit_bytes, suffices=True))
+            smaller = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
+            ways.append(NextStep(smaller, needed_bytes - limit_bytes, suffices=True))
             break
     return ways

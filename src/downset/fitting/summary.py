@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
+from downset.budget import INTERRUPTED
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original
-from downset.fitting.choosing import Candidates, Choice
+from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.fronts import measured_front
 from downset.fitting.job import BLOCK_BYTES, Job
 from downset.fitting.measuring import growth, run_times
-from downset.fitting.offer import fit_command, offer_strips
+from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import PROCESSES, run_program
 from downset.fitting.strips import search_strips
 from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.metadata import foreign_operators
+from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
+from downset.messages import Message
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
 from downset.runtimes.targets import TARGETS
@@ -32,7 +34,7 @@ _LARGER = 1.05
 """A file that is at least this many times as large as the original is reported."""
 
 
-def summarise(job: Job, original: Original, planned: Planned, candidates: Candidates, choice: Choice) -> Fit:
+def summarise(job: Job, original: Original, planned: Planned, candidates: Candidates, choice: FileChoice) -> Fit:
     """The figures of the file that ships, next to those of the original."""
     chosen, options = choice.file, job.options
     # The best plan stands in the result where a file without a plan ships.
@@ -62,12 +64,13 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         time_limit_s=options.time_limit_s,
         work_limit=options.work_limit,
         versions=versions_of_target(job.target.name),
-        command=_command(job),
+        command=fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite"),
         seed=options.seed,
+        interrupted=INTERRUPTED.is_set(),
     )
 
 
-def complete(job: Job, planned: Planned, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
+def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with what is found out about the file that ships: its times, the front of plans in strips, what more
     strips could gain, what the written program holds, and the notes."""
     result = _with_front(job, planned, candidates, choice, _with_times(job, candidates, choice, result))
@@ -90,7 +93,7 @@ def _peak(job: Job, graph: Graph, chosen: Candidate, order: Order) -> Figure:
     return _figure(before, before if chosen.plan is None else order.peak_bytes, int(order.evidence.bound))
 
 
-def _measured(job: Job, candidates: Candidates, choice: Choice) -> Measured | None:
+def _measured(job: Job, candidates: Candidates, choice: FileChoice) -> Measured | None:
     first, chosen = candidates.original.measured, choice.file
     if first is None or chosen.measured is None:
         return None
@@ -106,7 +109,7 @@ def _measured(job: Job, candidates: Candidates, choice: Choice) -> Measured | No
     )
 
 
-def _note_costs(job: Job, choice: Choice) -> None:
+def _note_costs(job: Job, choice: FileChoice) -> None:
     """Add notes about what the shipped file costs: foreign operators, a larger file, a larger process."""
     job.notes.add(*_foreign_operators(job, choice.file), *_file_size(job, choice.file), *growth(choice.rows))
 
@@ -156,7 +159,7 @@ def _bodies(graph: Graph) -> list[str]:
     ]
 
 
-def _with_times(job: Job, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
+def _with_times(job: Job, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with the times of both files in TFLite Micro, where it was measured there."""
     if result.measured is None or job.target.name != "tflm":
         return result
@@ -165,14 +168,14 @@ def _with_times(job: Job, candidates: Candidates, choice: Choice, result: Fit) -
     return replace(result, measured=replace(result.measured, before_s=before_s, latency=latency))
 
 
-def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
+def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with the front of plans in strips, a few of them measured, if it is asked for."""
-    if not job.options.front:
+    if not job.options.front or not (candidates.strips or job.may_search("no front")):
         return result
     try:
         search = candidates.strips or search_strips(job, planned.best, strip_limits(job, planned.share_s))
     except UnsupportedError as error:
-        job.notes.add(f"no front: {error}")
+        job.notes.add(Message("no front: ", error.message))
         return result
     return replace(result, front=measured_front(job, search, candidates.original, choice.file))
 
@@ -182,46 +185,13 @@ def _with_offer(job: Job, planned: Planned, candidates: Candidates, result: Fit)
     options, search = job.options, candidates.strips
     if options.limits_strips or options.front or (options.ram_bytes is not None and search is None):
         return result
+    searches = search is None and WRITERS[job.form].in_strips
+    if searches and not job.may_search("segments in strips were not looked for"):
+        return result
     job.listener.progress("looking for segments in strips")
-    step = offer_strips(job, search or planned.best, candidates.original, result, _short_command(job))
+    call = fit_call(replace(options, ram_bytes=None, on_chip=()))
+    step = offer_strips(job, search or planned.best, candidates.original, result, call)
     return replace(result, in_strips=step)
-
-
-def _command(job: Job) -> str:
-    """The command that asks for this result, with target, time limit and rewriting also where they are the defaults."""
-    options = job.options
-    stated = {
-        "--target": job.target.name,
-        "--time-limit": None if options.time_limit_s == math.inf else f"{options.time_limit_s:g}s",
-        "--rewrite": options.rewrite,
-        "--ram": options.ram_bytes,
-        "--strips": options.strips,
-        "--front": options.front,
-        "--max-recompute": None if options.max_recompute is None else f"{100 * options.max_recompute:g}%",
-        "--on-chip": ",".join(map(str, options.on_chip)) or None,
-    }
-    return fit_command(options.model, stated | _given(job), shapes=options.shapes, time_limit_s=math.inf)
-
-
-def _short_command(job: Job) -> str:
-    """The command to which options of strips are added."""
-    options = job.options
-    stated = {"--target": options.target, "--rewrite": None if options.rewrite == "auto" else options.rewrite}
-    return fit_command(options.model, stated | _given(job), shapes=options.shapes, time_limit_s=options.time_limit_s)
-
-
-def _given(job: Job) -> dict[str, object]:
-    options = job.options
-    return {
-        "--inexact": options.inexact,
-        "--kernels": options.kernels,
-        "--int8": options.int8,
-        "--slower": options.slower,
-        "--work-limit": options.work_limit,
-        "--trust": options.trust,
-        "-o": options.output,
-        "--session": options.session,
-    }
 
 
 def with_traffic(job: Job, planned: Planned, result: Fit) -> Fit:

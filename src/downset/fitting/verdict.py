@@ -16,6 +16,7 @@ from downset.formats.kernel_scratch import kernel_scratch
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem
+from downset.messages import Message, Setting, joined
 from downset.reports.fit import peak_lines
 from downset.reports.naming import kind_name
 from downset.reports.next_steps import listed, next_steps, remedy_lines
@@ -35,7 +36,7 @@ def early_verdict(before: Arena, ram_bytes: int, reason: str) -> str:
     verdict = '"not known" (exit 6)'
     if before.arena_bytes > ram_bytes:
         verdict += ' or "does not fit" (exit 3)'
-    return f"the verdict about {format_bytes(ram_bytes)} B will be {verdict}: {reason}; planning goes on"
+    return Message(f"the verdict about {format_bytes(ram_bytes)} B will be {verdict}: ", reason, "; planning goes on")
 
 
 def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None = None) -> Fit:
@@ -61,11 +62,15 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     if needed <= ram_bytes and not beyond:
         return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch))
     state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
-    ways = [] if beyond else [NextStep(f"Give it {format_bytes(needed)} B of RAM (--ram {needed}).", 0, suffices=True)]
+    ways = []
+    if not beyond:
+        give = Message(f"Give it {format_bytes(needed)} B of RAM (", Setting("ram_bytes", needed), ").")
+        ways.append(NextStep(give, 0, suffices=True))
     if beyond and needed > ram_bytes:
         ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0)]
     if ram_bytes < 1024 and needed <= 1024 * ram_bytes and not beyond:
-        ways.append(NextStep(f"Write --ram {ram_bytes}KB if KB were meant: {ram_bytes} are bytes.", 0, suffices=True))
+        meant = f" if KB were meant: {ram_bytes} are bytes."
+        ways.append(NextStep(Message("Write ", Setting("ram_bytes", 1024 * ram_bytes), meant), 0, suffices=True))
     if beyond and needed <= ram_bytes:
         said = _why_not_known(result, ram_bytes, needed)
     elif searched is not None and in_strips:
@@ -75,7 +80,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     if state == "not known":
         said += within_in_some_loads(result, ram_bytes)
-    message = "; ".join([*said, *_at_peak(result)])
+    message = joined("; ", [*said, *_at_peak(result)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
@@ -83,7 +88,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order)
     result = replace(result, ram=verdict, output_path=None)
     steps = next_steps(result)
-    message = f"{message}; {listed(steps)}"
+    message = Message(message, "; ", listed(steps))
     lines = [*said, *peak_lines(result), *remedy_lines(steps)]
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
@@ -148,7 +153,7 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     )
     return [
         said,
-        *([f"not measured: {result.not_measured}"] if result.not_measured else []),
+        *([Message("not measured: ", result.not_measured)] if result.not_measured else []),
         *bounds,
         f"the least found takes {format_bytes(needed)} B, {format_bytes(needed - limit)} B above the limit{cost}"
         if needed > limit
@@ -164,7 +169,7 @@ def _why_not_known(result: Fit, limit: int, needed: int) -> list[str]:
     return [
         *said,
         f"its tensors take {format_bytes(needed)} B; what {result.target} takes in addition is not known",
-        f"not measured: {result.not_measured}",
+        Message("not measured: ", result.not_measured),
     ]
 
 

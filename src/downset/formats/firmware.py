@@ -18,6 +18,7 @@ from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import SOURCES
 from downset.memory.records import align_up
+from downset.messages import Message, Setting
 from downset.results.fit import Fit
 from downset.text import abridged, format_bytes, printable
 
@@ -80,9 +81,9 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
     if fit.output_path is None:
         raise UsageError("a header holds the model that is written: give an output, too")
     if fit.measured is None:
-        why = f"no header: the size of the arena is not known, {fit.not_measured or 'not measured'}"
-        remedy = "; --int8 fits the file's exact int8 form, which TFLite Micro runs" if fit.int8_form else ""
-        raise UnsupportedError(why + remedy)
+        why = Message("no header: the size of the arena is not known, ", fit.not_measured or "not measured")
+        fits = " fits the file's exact int8 form, which TFLite Micro runs"
+        raise UnsupportedError(why, *(("; ", Setting("int8", True), fits) if fit.int8_form else ()))
     path = Path(fit.output_path)
     prefix = _identifier(path.stem)
     array = _array(path.read_bytes())

@@ -18,6 +18,7 @@ import msgspec
 from downset.errors import LoadError
 from downset.formats.inductor_dump import is_dump, read_dump
 from downset.graph.core import Graph, Op, Source, Tensor
+from downset.messages import Setting
 from downset.text import brief, read_file, read_stdin
 
 __all__ = ["load_plain"]
@@ -118,6 +119,7 @@ def _refuse_plan(path: Path, content: bytes) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     raise LoadError(
-        f"{path} is a plan of kind {brief(repr(plan.kind), 60)}, not a model; give the model, and the plan with --plan "
-        "where the command has that option"
+        f"{path} is a plan of kind {brief(repr(plan.kind), 60)}, not a model; give the model, and the plan with ",
+        Setting("plan"),
+        " where that is taken",
     )

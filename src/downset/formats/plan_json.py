@@ -12,6 +12,7 @@ import msgspec
 
 from downset.errors import LoadError, UsageError
 from downset.formats.field_docs import field_docs
+from downset.messages import Call, joined
 from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
@@ -49,7 +50,9 @@ def encode_plan(plan: Plan) -> bytes:
     kind = next((name for name, form in _KINDS.items() if isinstance(plan, form)), None)
     if kind is None:
         raise UsageError(f"a {type(plan).__name__} is not a plan; give an order, an arena, stages or a pipeline")
-    return msgspec.json.encode({"kind": kind, "schema": _version(kind), **msgspec.to_builtins(plan, str_keys=True)})
+    return msgspec.json.encode(
+        {"kind": kind, "schema": _version(kind), **msgspec.to_builtins(plan, str_keys=True, enc_hook=str)}
+    )
 
 
 def decode_plan(data: bytes) -> Plan:
@@ -57,10 +60,12 @@ def decode_plan(data: bytes) -> Plan:
     try:
         raw = msgspec.json.decode(data)
         if isinstance(raw, dict) and "ok" in raw and "error" in raw:
-            raise LoadError(f"not a plan: it is what `downset {raw.get('kind')} --json` prints; give the plan's file")
+            raise LoadError(f"not a plan: it is the JSON that `downset {raw.get('kind')}` prints; give the plan's file")
         if not isinstance(raw, dict) or raw.get("kind") not in tuple(_KINDS):
             raise LoadError(
-                f"not a plan: `kind` must be one of {', '.join(_KINDS)}; `downset split` and `downset stage` make one"
+                f"not a plan: `kind` must be one of {', '.join(_KINDS)}; `",
+                joined("` and `", (Call("plan_pipeline"), Call("tune_stages"))),
+                "` make one",
             )
         version = _version(raw["kind"])
         if raw.get("schema") != version:
@@ -70,7 +75,9 @@ def decode_plan(data: bytes) -> Plan:
             )
         fields = {key: value for key, value in raw.items() if key not in ("kind", "schema")}
         plan: Plan = msgspec.convert(fields, _KINDS[raw["kind"]], str_keys=True)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UsageError) as error:
+    except UsageError as error:
+        raise LoadError("not a plan: ", error.message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoadError(f"not a plan: {error}") from None
     return plan
 
@@ -96,7 +103,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         return decode_plan(data)
     except LoadError as error:
-        raise LoadError(f"{path}: {error}") from None
+        raise LoadError(f"{path}: ", error.message) from None
 
 
 def pipeline_schema() -> dict[str, Any]:
@@ -117,7 +124,7 @@ def pipeline_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "downset pipeline plan",
-        "description": "What downset split -o writes. Keys are added, never renamed. Seconds are analytic. Devices, "
+        "description": "The file of a pipeline plan. Keys are added, never renamed. Seconds are analytic. Devices, "
         "tasks, operators and tensors are numbered from 0.",
         "properties": {
             "kind": {"const": "pipeline", "description": "What the file holds: a plan of a pipeline."},

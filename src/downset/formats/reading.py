@@ -12,6 +12,7 @@ from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
 from downset.formats.plain import load_plain
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
+from downset.messages import Setting
 from downset.process.limits import machine_bytes
 from downset.text import format_size
 
@@ -69,9 +70,9 @@ def load(
     try:
         return with_lawful_kinds(_read(path, shapes, trust=trust))
     except LoadError as error:
-        if path.name in str(error):
+        if path.name in error.message:
             raise
-        raise LoadError(f"{path}: {error}") from None
+        raise LoadError(f"{path}: ", error.message) from None
 
 
 def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bool) -> Graph:
@@ -82,7 +83,8 @@ def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bo
     if reader.resized:
         return reader.load(path, shapes=shapes)
     if shapes:
-        raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {_resized()}")
+        fixed = f"{path}: the sizes in a {suffix} file are fixed; "
+        raise UsageError(fixed, Setting("shapes"), f" is for {_resized()}")
     return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
 
 
@@ -94,7 +96,7 @@ def load_stdin(*, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """The graph in the standard input, in the form of a plain .json file, checked. Raises LoadError that says what is
     wrong, UsageError for `shapes`, as sizes are fixed there."""
     if shapes:
-        raise UsageError(f"the sizes of a graph on stdin are fixed; --shape is for {_resized()}")
+        raise UsageError("the sizes of a graph on stdin are fixed; ", Setting("shapes"), f" is for {_resized()}")
     return with_lawful_kinds(load_plain("-"))
 
 
@@ -103,7 +105,7 @@ def refused(path: Path, taken: str) -> LoadError | UnsupportedError:
     the same mistake everywhere, else UnsupportedError with what is `taken` instead. Raises what `check_readable` does.
     """
     suffix = check_readable(path)
-    return UnsupportedError(f"{path}: {taken}") if suffix in READERS else LoadError(f"{path}: {_not_read(suffix)}")
+    return UnsupportedError(f"{path}: ", taken) if suffix in READERS else LoadError(f"{path}: {_not_read(suffix)}")
 
 
 def _not_read(suffix: str) -> str:

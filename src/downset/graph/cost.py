@@ -99,7 +99,7 @@ def _row_op(
     try:
         maps, whole, count = _reading(graph, op, axis, cached)
     except UnsupportedError as error:
-        refused.append(str(error))
+        refused.append(error.message)
         maps, whole, count = dict.fromkeys(read), True, _macs_at_run_time(graph, op)
     inputs = tuple(RowInput(op.inputs[position], maps[position]) for position in read)
     if any(rows[tensor] != output_rows for tensor in outputs):

@@ -59,4 +59,4 @@ def cast_text(graph: Graph, dtype: str) -> str:
     for name, tensors in others.items():
         more = f" and {len(tensors) - 1} more" if len(tensors) > 1 else ""
         texts.append(f"{name} ({graph.tensors[tensors[0]].name!r}{more})")
-    return f"cast to {dtype}, the plan's element type (--dtype): floats of {' and of '.join(texts)}" if texts else ""
+    return f"cast to {dtype}, the plan's element type: floats of {' and of '.join(texts)}" if texts else ""

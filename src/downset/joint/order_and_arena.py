@@ -44,9 +44,9 @@ def plan_together(
     count: int = 64,
     seed: int = 0,
 ) -> Together:
-    """The order and placement with the least arena, among the file's order, the orders that the search for the least
-    peak finds, and at most `count` orders whose peak is below the best arena so far. The arena is never larger than
-    that of the file's order with method `best`.
+    """The order and placement with the least arena, among the file's order, the optimal order and at most `count`
+    orders whose peak is below the best arena so far. Orders that the search for the optimal one met count too. The
+    arena is never larger than that of the file's order with method `best`.
 
     Stops as soon as the arena equals the bound on the peak of every order: then order and arena are proven optimal.
     Otherwise the exact placement search takes the remaining time for the few best orders. `work_limit`: the sum of

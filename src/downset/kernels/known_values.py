@@ -51,21 +51,21 @@ def _result(run: Callable[[], list[Array]], position: int) -> Array:
 def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> Callable[[], list[Array]]:
     """The results of an operator, in the element types that the graph states, computed when they are first asked
     for."""
-    held: list[list[Array]] = []
+    cache: list[list[Array]] = []
 
     def run() -> list[Array]:
-        if not held:
+        if not cache:
             torch = torch_library()
             given = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
             wanted = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
             with torch.no_grad():
                 results = compute(op, given, [() if tensor is None else tensor.shape for tensor in wanted])
-            held.append(
+            cache.append(
                 [
                     np.asarray(result.numpy(), None if tensor is None else tensor.dtype)
                     for result, tensor in zip(results, wanted, strict=False)
                 ]
             )
-        return held[0]
+        return cache[0]
 
     return run

@@ -112,9 +112,9 @@ def split_v(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 def shape(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     torch, device = torch_library(), inputs[0].device
-    asked = list(inputs[0].shape)[int(op.attrs.get("start", 0)) : op.attrs.get("end")]
+    sizes = list(inputs[0].shape)[int(op.attrs.get("start", 0)) : op.attrs.get("end")]
     # Filled in on the device: copying a list to it would end a CUDA graph capture.
-    return [torch.cat([torch.full((1,), n, dtype=torch.long, device=device) for n in asked] or [_none(device)])]
+    return [torch.cat([torch.full((1,), n, dtype=torch.long, device=device) for n in sizes] or [_none(device)])]
 
 
 def _none(device: Any) -> Any:

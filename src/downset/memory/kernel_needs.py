@@ -20,7 +20,7 @@ from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.records import align_up
 
-__all__ = ["SOURCES", "KernelNeeds", "Request", "kernel_needs", "request_of"]
+__all__ = ["SOURCES", "KernelNeeds", "kernel_needs", "request_of"]
 
 SOURCES = "CMSIS-NN 4ab83cc3, as of tflite-micro 90b983c2"
 _ALIGNMENT = 16

@@ -12,7 +12,7 @@ from downset.memory.models import MemoryModel
 from downset.memory.overlaps import least_lag
 from downset.memory.records import align_up
 
-__all__ = ["Lagged", "StorageMap", "lagged", "map_storages", "takeover"]
+__all__ = ["lagged", "map_storages", "takeover"]
 
 
 @dataclass(slots=True)

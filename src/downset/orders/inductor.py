@@ -20,7 +20,7 @@ from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 from downset.results.plans import Found
 
-__all__ = ["HEURISTICS", "bfs", "dfs_by_size", "inductor", "lpmf"]
+__all__ = ["HEURISTICS", "bfs", "inductor", "lpmf"]
 
 
 def inductor(problem: OrderProblem, *, clock: Clock) -> Found:

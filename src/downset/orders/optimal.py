@@ -11,7 +11,7 @@ Deviations: the graph is taken apart first, where that loses nothing (native/ord
     search take turns and share their bounds and the best order known: on some graphs one of them needs a few states
     and the other needs millions. While they run on, wider and wider beams come between their turns. When a limit ends
     them, the best order known and the larger of the two bounds are returned. The searches start from the bounds of
-    `bound.py`. The steps before the first beam take only a share of the time and few states, so that a short limit
+    `searches.py`. The steps before the first beam take only a share of the time and few states, so that a short limit
     gives an order no worse than that of `beam` under a still shorter one.
 """
 

@@ -96,10 +96,10 @@ def _follow(problem: OrderProblem, indirect: Sequence[tuple[int, Sequence[int]]]
         for operator in later:
             if not upstream[operator] >> place & 1:
                 producers = problem.storages[index].producers
-                told = f"its producer {producers[0]}" if len(producers) == 1 else f"any of its producers {producers}"
+                makers = f"its producer {producers[0]}" if len(producers) == 1 else f"any of its producers {producers}"
                 raise UsageError(
-                    f"storage {index} is read by operator {operator}, which does not wait for {told}; list a producer "
-                    f"among the predecessors of operator {operator}"
+                    f"storage {index} is read by operator {operator}, which does not wait for {makers}; list a "
+                    f"producer among the predecessors of operator {operator}"
                 )
 
 

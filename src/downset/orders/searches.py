@@ -1,6 +1,17 @@
 """The compiled steps of `optimal` and `beam`. Where a problem falls apart, they work on its segments instead of its
 operators (native/orders/decompose.hpp). Each step works forward, or backward: on the same orders read from their
-ends."""
+ends.
+
+Lower bounds. Source: docs/tour: live bytes are submodular over downsets, so their minimum is a minimum closure: one
+    maximum flow.
+Names: the bound of v is the least transient of v over the downsets that contain its ancestors and neither v nor a
+    descendant of it. Of two unordered operators one runs second. Its bound is taken over the downsets that contain the
+    first as well; the bound of the pair is the smaller of the two bounds so found.
+Complexity: one maximum flow for each operator, over the operators unordered with it, and two for each pair.
+Deviations: where v may run in place, the bytes of its largest candidate are subtracted; the bound stays valid without a
+    flow for each candidate. Pairs help with many similar operators, such as the gradients of many tables: any one of
+    them could run first, but not all of them.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +41,13 @@ class OrderSearches:
 
     def __init__(self, problem: OrderProblem) -> None:
         self._module = native.compiled
-        self._given = native_problem(problem)
-        self._forward, self._members, self._all_fixed = self._module.decompose(self._given, relaxed=False)
+        self._problem = native_problem(problem)
+        self._forward, self._members, self._all_fixed = self._module.decompose(self._problem, relaxed=False)
         self._backward = self._forward.reversed()
         self._segments_of: dict[tuple[int, ...], Sequence[int]] = {}
 
     def peak(self, steps: Sequence[int]) -> int:
-        return self._module.order_peak(self._given, steps)
+        return self._module.order_peak(self._problem, steps)
 
     def merge(self, *, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
         """The greedy order of the segments that there would be if the file's order decided who makes a storage first
@@ -44,7 +55,7 @@ class OrderSearches:
         peak is the least."""
         segments, members = self._forward, self._members
         if not self._all_fixed:
-            segments, members, _ = self._module.decompose(self._given, relaxed=True)
+            segments, members, _ = self._module.decompose(self._problem, relaxed=True)
         chosen = self._module.greedy(segments, seconds, moves)
         return tuple(operator for segment in chosen for operator in members[segment]) or None
 
@@ -58,7 +69,7 @@ class OrderSearches:
         return self.operators(steps) or None
 
     def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
-        """Bytes that no order stays below, by single operators (bound.py). `order`: one that is known."""
+        """Bytes that no order stays below, by single operators. `order`: one that is known."""
         return self._module.closure_bound(self._forward, self._segments(order), seconds, members)
 
     def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:

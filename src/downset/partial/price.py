@@ -27,7 +27,10 @@ from downset.partial.native_form import native_network
 from downset.partial.segments import Segment, computing
 from downset.partial.strip_program import check_strips
 
-__all__ = ["Price", "Pricing", "Surroundings"]
+__all__ = [
+    "Price",
+    "Pricing",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,17 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
             changes[producers[0] + 1 if producers else 0] += nbytes
             if last < count:
                 changes[last + 1] -= nbytes
-    needed = tuple(max((until[storage] for storage in held), default=-1) for held in storage_map.storages_of)
+    needed = tuple(max((until[storage] for storage in storages), default=-1) for storages in storage_map.storages_of)
     problem = order_problem(graph, model)
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
-    held = tuple(storage_map.storages_of)
-    tensors = Counter(held)
-    alone = tuple(tensors[storages] == 1 for storages in held)
-    readers = tuple(frozenset().union(*(storage_map.consumers[storage] for storage in storages)) for storages in held)
-    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held, alone, readers)
+    storages_of = tuple(storage_map.storages_of)
+    tensors = Counter(storages_of)
+    alone = tuple(tensors[storages] == 1 for storages in storages_of)
+    readers = tuple(
+        frozenset().union(*(storage_map.consumers[storage] for storage in storages)) for storages in storages_of
+    )
+    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, storages_of, alone, readers)
 
 
 class Pricing:
@@ -159,9 +164,11 @@ class Pricing:
         nbytes: list[int] = []
         seen: set[tuple[int, ...]] = set()
         for tensor in segment.inputs:
-            held = self.around.held_by[tensor]
-            nbytes.append(0 if held in seen or not held else self.piece_bytes(tensor, (0, self.form.rows[tensor])))
-            seen.add(held)
+            storages = self.around.held_by[tensor]
+            nbytes.append(
+                0 if storages in seen or not storages else self.piece_bytes(tensor, (0, self.form.rows[tensor]))
+            )
+            seen.add(storages)
         return nbytes, self.around.live[segment.first] - sum(nbytes)
 
     def counts(self, tensor: int) -> bool:

@@ -68,7 +68,7 @@ def _operators(graph: Graph, form: RowForm, edit: Edit, program: StripProgram) -
     ops: list[Op] = []
     settings: list[int] = []
     for step in program.steps:
-        strip = StripOps(graph, form, edit.add_tensor, f"/strip{step.strip}", {})
+        strip = StripOps(graph, form, edit.add_tensor, suffix=f"/strip{step.strip}")
         if step.kind == "compute":
             _computed(graph, strip, program, step, place)
         elif step.kind == "slice":
@@ -82,10 +82,10 @@ def _operators(graph: Graph, form: RowForm, edit: Edit, program: StripProgram) -
 
 def _computed(graph: Graph, strip: StripOps, program: StripProgram, step: StripStep, place: dict[int, int]) -> None:
     pieces = [program.pieces[piece] for piece in step.reads]
-    held = {piece.tensor: place[piece_index] for piece_index, piece in zip(step.reads, pieces, strict=True)}
+    tensor_of = {piece.tensor: place[piece_index] for piece_index, piece in zip(step.reads, pieces, strict=True)}
     read = {piece.tensor: piece.rows for piece in pieces}
     op = graph.ops[step.op]
-    result, _ = strip.apply(step.op, step.made, tuple(held.get(tensor, tensor) for tensor in op.inputs), read)
+    result, _ = strip.apply(step.op, step.made, tuple(tensor_of.get(tensor, tensor) for tensor in op.inputs), read)
     results = [tensor for tensor in op.outputs if tensor >= 0]
     for tensor, piece in zip([tensor for tensor in result if tensor >= 0], step.writes, strict=True):
         if piece in place:  # the piece is a whole result, as in a segment of one strip

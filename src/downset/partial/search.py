@@ -33,7 +33,7 @@ from downset.partial.segments import Segment, computed_whole, find_cuts, find_se
 from downset.partial.strip_program import most_strips
 from downset.results.plans import StoppedBy
 
-__all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
+__all__ = ["PartialFront", "PartialLimits", "partial_front"]
 
 EVERY_SUBSET = 4
 """The most units of a segment of which every set is tried."""

@@ -92,8 +92,8 @@ def strip_program(
     `most_strips`, and as `given_rows` does for a strip of padding alone.
     """
     check_strips(graph, form, segment, strips, even=even)
-    held = {index for index in segment.operators if not set(form.ops[index].outputs).isdisjoint(segment.results)}
-    free = frozenset(recomputed) - held
+    makers = {index for index in segment.operators if not set(form.ops[index].outputs).isdisjoint(segment.results)}
+    free = frozenset(recomputed) - makers
     paces = _paces(form, segment, strips) if even else [{} for _ in range(strips)]
     return _ProgramBuilder(graph, form, segment, _new_rows(form, segment, strips, free, paces), free).program()
 
@@ -213,14 +213,14 @@ class _ProgramBuilder:
     recomputed: frozenset[int]
     pieces: list[Piece] = field(default_factory=list)
     steps: list[StripStep] = field(default_factory=list)
-    held: dict[int, list[int]] = field(default_factory=dict)
+    pieces_of: dict[int, list[int]] = field(default_factory=dict)
     """By tensor: the pieces that are live, in the sequence in which they were made."""
     strip: int = 0
 
     def program(self) -> StripProgram:
         for tensor in self.segment.inputs:
-            self.held[tensor] = [self._piece(tensor, (0, self.form.rows[tensor]))]
-        whole = {tensor: list(pieces) for tensor, pieces in self.held.items()}
+            self.pieces_of[tensor] = [self._piece(tensor, (0, self.form.rows[tensor]))]
+        whole = {tensor: list(pieces) for tensor, pieces in self.pieces_of.items()}
         joins = {tensor: _Join(self, tensor) for tensor in self.segment.results}
         later = first_read_later(self.form, self.new)
         for strip, new in enumerate(self.new):
@@ -259,38 +259,38 @@ class _ProgramBuilder:
         reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
             exact = piece if given == output_rows else self._step("slice", tensor, output_rows, (piece,))
-            self.held[tensor] = [*self.held.get(tensor, []), exact]
+            self.pieces_of[tensor] = [*self.pieces_of.get(tensor, []), exact]
             reads_of.append((tensor, exact))
         return reads_of
 
     def _rows(self, tensor: int, rows: Interval) -> int:
         """The piece that holds exactly these rows; it is cut out or joined where there is none."""
-        held = self.held[tensor]
+        own = self.pieces_of[tensor]
         piece = self._within(tensor, rows)
         if piece is None:
             parts = [self._rows(tensor, part) for part in self._chain(tensor, rows)]
             piece = self._step("concat", tensor, rows, tuple(parts))
-            held.append(piece)
+            own.append(piece)
         return piece
 
     def _within(self, tensor: int, rows: Interval) -> int | None:
         """The piece that holds exactly these rows, cut out of the smallest piece that has them if need be; None where
         no piece has all of them."""
-        held = self.held[tensor]
-        around = [piece for piece in held if _covers(self.pieces[piece].rows, rows)]
+        own = self.pieces_of[tensor]
+        around = [piece for piece in own if _covers(self.pieces[piece].rows, rows)]
         if not around:
             return None
         least = min(around, key=lambda piece: _length(self.pieces[piece].rows))
         if self.pieces[least].rows != rows:
             least = self._step("slice", tensor, rows, (least,))
-            held.append(least)
+            own.append(least)
         return least
 
     def _chain(self, tensor: int, rows: Interval) -> list[Interval]:
         """The rows divided into as few consecutive parts as possible, each within one piece."""
         parts, row = [], rows[0]
         while row < rows[1]:
-            ends = [self.pieces[piece].rows for piece in self.held[tensor]]
+            ends = [self.pieces[piece].rows for piece in self.pieces_of[tensor]]
             stop = min(max(stop for start, stop in ends if start <= row < stop), rows[1])
             parts.append((row, stop))
             row = stop
@@ -300,17 +300,17 @@ class _ProgramBuilder:
         """After the last read in a strip: keep only the rows from `first` on (None: no rows), cut out if the piece has
         more. `whole`: the pieces of an input of the segment, which stay."""
         if whole is not None:
-            self.held[tensor] = list(whole)
+            self.pieces_of[tensor] = list(whole)
             return
-        held = self.held[tensor]
-        stop = max(self.pieces[piece].rows[1] for piece in held)
+        own = self.pieces_of[tensor]
+        stop = max(self.pieces[piece].rows[1] for piece in own)
         if first is None or first >= stop or self._recomputes(tensor):
-            self.held[tensor] = []
+            self.pieces_of[tensor] = []
         elif (piece := self._within(tensor, (first, stop))) is not None:
-            self.held[tensor] = [piece]
+            self.pieces_of[tensor] = [piece]
         else:
             chain = self._chain(tensor, (first, stop))
-            self.held[tensor] = [self._rows(tensor, part) for part in chain]
+            self.pieces_of[tensor] = [self._rows(tensor, part) for part in chain]
 
     def _recomputes(self, tensor: int) -> bool:
         return any(tensor in self.form.ops[index].outputs for index in self.recomputed)
@@ -354,8 +354,8 @@ class _Join:
         return self._joined([piece for pieces in reversed(self.levels) for piece in pieces])
 
     def _joined(self, pieces: Sequence[int]) -> int:
-        held = self.writer.pieces
-        rows = held[pieces[0]].rows[0], held[pieces[-1]].rows[1]
+        all_pieces = self.writer.pieces
+        rows = all_pieces[pieces[0]].rows[0], all_pieces[pieces[-1]].rows[1]
         if len(pieces) == 1:
             return pieces[0]
         return self.writer._step("concat", self.tensor, rows, tuple(pieces))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, on_cuts
@@ -27,7 +28,7 @@ def blocks(
     accounting: Accounting | None = None,
     leader: Leader = "most bytes",
     ties: Ties = "printed",
-    deadline: float = float("inf"),
+    deadline: Clock | None = None,
 ) -> FoundPipeline:
     """`pico` on units joined up to the cuts that a single tensor crosses. Raises LimitReached as `pico` does."""
     cuts = [0, *(cut for cut in range(1, problem.cuts) if len(problem.crossing(cut)) <= 1), problem.cuts]

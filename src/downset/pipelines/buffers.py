@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock
+from downset.budget import Clock
 from downset.pipelines.drafts import Split, Tile
 from downset.pipelines.prices import PricedChain, hull
 from downset.pipelines.scheduling import events
@@ -42,21 +42,21 @@ def frame_buffers(
 ) -> tuple[Buffer, ...]:
     """The buffers of a frame's tasks, each with `slots` slots and without a place. `inner_bytes`: bytes held inside a
     strip, by (stage, block, strip)."""
-    held: dict[tuple[int, int], _HeldRows] = {}
+    arrays_of: dict[tuple[int, int], _HeldRows] = {}
     for number, task in enumerate(frame.tasks):
         read, results = _touched(problem, frame, task)
         for device, rows in read:
-            part = held.setdefault((device, rows.tensor), _HeldRows())
+            part = arrays_of.setdefault((device, rows.tensor), _HeldRows())
             part.rows = _hull(part.rows, rows)
             part.readers.append(number)
         for device, rows in results:
-            part = held.setdefault((device, rows.tensor), _HeldRows())
+            part = arrays_of.setdefault((device, rows.tensor), _HeldRows())
             part.rows = _hull(part.rows, rows)
             part.writers.append(number)
-    _take_frames(problem, held, frame.entry)
-    _keep_results(problem, held, frame.exit)
+    _take_frames(problem, arrays_of, frame.entry)
+    _keep_results(problem, arrays_of, frame.exit)
     buffers = []
-    for (device, tensor), part in sorted(held.items()):
+    for (device, tensor), part in sorted(arrays_of.items()):
         assert part.rows is not None
         nbytes = nbytes_of(problem, part.rows)
         if not nbytes:
@@ -85,35 +85,37 @@ def _touched(
     strip = block.strips[task.strip]
     tile = Tile(strip.device, strip.start, strip.stop, strip.columns)
     split = Split(block.start, block.stop, (tile,), halo=block.rule != "leader")
-    given = [(strip.device, rows) for rows in given_rows(problem, split, tile)]
-    return given, [(strip.device, rows) for rows in made_rows(problem, split, tile, halos=True)]
+    reads = [(strip.device, rows) for rows in given_rows(problem, split, tile)]
+    return reads, [(strip.device, rows) for rows in made_rows(problem, split, tile, halos=True)]
 
 
-def _hull(held: Rows | None, rows: Rows) -> Rows:
-    if held is None:
+def _hull(extent: Rows | None, rows: Rows) -> Rows:
+    if extent is None:
         return rows
-    columns = None if held.columns is None or rows.columns is None else hull(held.columns, rows.columns)
-    return Rows(rows.tensor, *hull((held.start, held.stop), (rows.start, rows.stop)), columns)
+    columns = None if extent.columns is None or rows.columns is None else hull(extent.columns, rows.columns)
+    return Rows(rows.tensor, *hull((extent.start, extent.stop), (rows.start, rows.stop)), columns)
 
 
-def _whole(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], device: int, cut: int) -> list[_HeldRows]:
+def _whole(
+    problem: PricedChain, arrays_of: Mapping[tuple[int, int], _HeldRows], device: int, cut: int
+) -> list[_HeldRows]:
     """The buffers of the tensors that cross a cut, extended to all rows."""
-    arrays = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
+    arrays = [arrays_of[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in arrays_of]
     for part in arrays:
         assert part.rows is not None
         part.rows = Rows(part.rows.tensor, 0, problem.tensors[part.rows.tensor].rows)
     return arrays
 
 
-def _take_frames(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
-    given = _whole(problem, held, entry, 0)
-    first = dict.fromkeys(task for part in given for task in part.readers)
-    for part in given:
+def _take_frames(problem: PricedChain, arrays_of: Mapping[tuple[int, int], _HeldRows], entry: int) -> None:
+    reads = _whole(problem, arrays_of, entry, 0)
+    first = dict.fromkeys(task for part in reads for task in part.readers)
+    for part in reads:
         part.writers = list(first)
 
 
-def _keep_results(problem: PricedChain, held: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
-    results = _whole(problem, held, exit_, problem.cuts)
+def _keep_results(problem: PricedChain, arrays_of: Mapping[tuple[int, int], _HeldRows], exit_: int) -> None:
+    results = _whole(problem, arrays_of, exit_, problem.cuts)
     last = dict.fromkeys(task for part in results for task in part.writers)
     for part in results:
         part.readers += last
@@ -129,6 +131,7 @@ def placed(
     schedule: PipelineSchedule,
     buffers: Sequence[Buffer],
     room_bytes: Mapping[int, float],
+    clock: Clock,
 ) -> tuple[Buffer, ...]:
     """The buffers with places in the arenas of their devices. A fast placement is taken if it fits `room_bytes` of the
     device, else the best one found."""
@@ -137,13 +140,15 @@ def placed(
     listed = list(buffers)
     for device in sorted({buffer.device for buffer in buffers}):
         own = [place for place, buffer in enumerate(buffers) if buffer.device == device]
-        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0))
+        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0), clock)
         for place, offset in zip(own, offsets, strict=True):
             listed[place] = replace(buffers[place], offset=offset)
     return tuple(listed)
 
 
-def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float) -> tuple[int, ...]:
+def _offsets(
+    buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float, clock: Clock
+) -> tuple[int, ...]:
     from downset.arenas.constrained.conflicts import records_of_conflicts
     from downset.arenas.plan import plan_arena
 
@@ -152,8 +157,8 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     records = records_of_conflicts(sizes, conflicts(as_events([buffers[group[0]] for group in groups]), between))
     arena = plan_arena(records, method="greedy_by_size")
     if arena.arena_bytes > max(room_bytes, arena.evidence.bound):
-        best = plan_arena(records, method="best", **clock.limits(0.5))
-        clock.spent(best.evidence.states)
+        best = plan_arena(records, method="best", **clock.at_least(_MOMENT_S).within(_MOMENT_S).rest().limits())
+        clock.count(best.evidence.states)
         arena = min(arena, best, key=lambda arena: arena.arena_bytes)
     offsets = [0] * len(buffers)
     for group, begin in zip(groups, arena.offsets, strict=True):
@@ -165,6 +170,10 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
 
 _MANY = 1_000
 """The most buffers of a device that are placed one by one: the work grows with their pairs."""
+
+
+_MOMENT_S = 0.5
+"""The most seconds for the best placement of a device's buffers."""
 
 
 def _groups(buffers: Sequence[Buffer]) -> list[list[int]]:

@@ -38,24 +38,24 @@ def check_buffers(rows: PlanRows, plan: Pipeline) -> None:
         missing = [task for task, (least, _) in inner.items() if least]
         if missing:
             raise InvalidPlan(f"there is no buffer for what task {missing[0]} holds inside")
-    held = _weights(rows, plan)
+    areas = _weights(rows, plan)
     _check_devices(plan)
     for stated in plan.memory:
         described = plan.cluster.devices[stated.device]
-        _equal(stated, "weights", stated.weights_bytes, held.get(stated.device, 0))
+        _equal(stated, "weights", stated.weights_bytes, areas.get(stated.device, 0))
         _equal(stated, "overhead", stated.overhead_bytes, described.runtime_bytes)
 
 
-def _equal(held: DeviceMemory, what: str, stated: int, counted: int) -> None:
+def _equal(areas: DeviceMemory, what: str, stated: int, counted: int) -> None:
     if stated != counted:
-        raise InvalidPlan(f"device {held.device} states {stated} bytes of {what}, but has {counted}")
+        raise InvalidPlan(f"device {areas.device} states {stated} bytes of {what}, but has {counted}")
 
 
 def _check_devices(plan: Pipeline) -> None:
     devices = {device for stage in plan.stages for device in stage.devices}
     if plan.schedule is not None:
         devices |= {plan.entry, plan.exit}
-    if {held.device for held in plan.memory} != devices:
+    if {areas.device for areas in plan.memory} != devices:
         raise InvalidPlan(f"memory must be stated for the devices {sorted(devices)}, and for no others")
 
 
@@ -81,12 +81,12 @@ def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
                 add(task.transfer.target, item.tensor, rows.part(item), number, writes=True)
             continue
         block = plan.stages[task.stage].blocks[task.block]
-        held, own, outputs = _strip_parts(rows, block, block.strips[task.strip])
-        for tensor, part in held.items():
+        areas, own, outputs = _strip_parts(rows, block, block.strips[task.strip])
+        for tensor, part in areas.items():
             if tensor not in outputs or tensor in own:
                 add(task.device, tensor, part, number, writes=tensor in outputs)
-    given, outputs = set(rows.graph.inputs), _results(rows)
-    inputs = [key for key in expected if key[0] == plan.entry and key[1] in given]
+    frame_tensors, outputs = set(rows.graph.inputs), _results(rows)
+    inputs = [key for key in expected if key[0] == plan.entry and key[1] in frame_tensors]
     taking = set().union(*(expected[key][2] for key in inputs))
     results = [key for key in expected if key[0] == plan.exit and key[1] in outputs]
     ending = set().union(*(expected[key][1] for key in results))
@@ -113,8 +113,8 @@ def _strip_parts(
     block makes for others; and the tensors made in the block. An operator that is computed whole makes such a tensor
     even if no row of it is the strip's own."""
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
-    held, _ = rows.parts(block, strip)
-    return held, {tensor: held[tensor] for tensor in rows.sinks(block) if tensor in held}, results
+    areas, _ = rows.parts(block, strip)
+    return areas, {tensor: areas[tensor] for tensor in rows.sinks(block) if tensor in areas}, results
 
 
 def _check_buffer(rows: PlanRows, buffer: Buffer, part: TensorArea, writers: set[int], readers: set[int]) -> None:
@@ -135,15 +135,15 @@ def _inner(rows: PlanRows, plan: Pipeline) -> dict[int, tuple[int, int]]:
         if task.transfer is not None:
             continue
         block = plan.stages[task.stage].blocks[task.block]
-        held, own, results = _strip_parts(rows, block, block.strips[task.strip])
+        areas, own, results = _strip_parts(rows, block, block.strips[task.strip])
         inside = {
             tensor: rows.nbytes(tensor, part)
-            for tensor, part in held.items()
+            for tensor, part in areas.items()
             if tensor in results and tensor not in own
         }
         least = 0
         for op in (rows.form.ops[index] for index in block.ops):
-            if any(tensor in held for tensor in op.outputs):
+            if any(tensor in areas for tensor in op.outputs):
                 touched = {*op.outputs, *(item.tensor for item in op.inputs)}
                 least = max(least, sum(inside.get(tensor, 0) for tensor in touched))
         inner[number] = (least, sum(inside.values()))
@@ -176,11 +176,11 @@ def _weights(rows: PlanRows, plan: Pipeline) -> dict[int, int]:
     read: dict[int, set[int]] = {}
     for block in (block for stage in plan.stages for block in stage.blocks):
         for strip in block.strips:
-            held, _, _ = _strip_parts(rows, block, strip)
+            areas, _, _ = _strip_parts(rows, block, strip)
             computed = [
                 index
                 for index in block.ops
-                if index not in folded and any(t in held for t in rows.form.ops[index].outputs)
+                if index not in folded and any(t in areas for t in rows.form.ops[index].outputs)
             ]
             read.setdefault(strip.device, set()).update(t for op in computed for t in rows.graph.ops[op].inputs)
     return {
@@ -205,9 +205,11 @@ def check_places(plan: Pipeline, schedule: PipelineSchedule, late: Sequence[bool
     ends = dict.fromkeys(range(len(plan.cluster.devices)), 0)
     for buffer in schedule.buffers:
         ends[buffer.device] = max(ends[buffer.device], _end(buffer))
-    for held in plan.memory:
-        _equal(held, "arena", held.arena_bytes, ends.get(held.device, 0))
-    if plan.memory and any(end and device not in {held.device for held in plan.memory} for device, end in ends.items()):
+    for areas in plan.memory:
+        _equal(areas, "arena", areas.arena_bytes, ends.get(areas.device, 0))
+    if plan.memory and any(
+        end and device not in {areas.device for areas in plan.memory} for device, end in ends.items()
+    ):
         raise InvalidPlan("a device with buffers is not in the plan's memory")
     for device in ends:
         own = [buffer for buffer in schedule.buffers if buffer.device == device]

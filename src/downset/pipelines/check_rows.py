@@ -131,14 +131,14 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
             continue
         block = plan.stages[task.stage].blocks[task.block]
         strip = block.strips[task.strip]
-        held, own = rows.parts(block, strip)
+        areas, own = rows.parts(block, strip)
         results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
-        _check_strip(rows, block, strip, held, own, f"block {task.block} of stage {task.stage}")
-        for tensor, part in held.items():
+        _check_strip(rows, block, strip, areas, own, f"block {task.block} of stage {task.stage}")
+        for tensor, part in areas.items():
             if tensor not in results:
                 _check_held(rows, plan, shares, number, tensor, part)
         for tensor in own:
-            shares.setdefault(tensor, []).append(_HeldArea(task.device, held[tensor], number))
+            shares.setdefault(tensor, []).append(_HeldArea(task.device, areas[tensor], number))
     computed = {tensor for op in rows.form.ops for tensor in op.outputs}
     for tensor in rows.graph.outputs:
         if tensor in computed and rows.form.bytes_per_row[tensor]:
@@ -232,7 +232,7 @@ def _covered(wanted: TensorArea, parts: Sequence[TensorArea]) -> bool:
 
 
 def _check_strip(
-    rows: PlanRows, block: Block, strip: Strip, held: dict[int, TensorArea], own: dict[int, TensorArea], where: str
+    rows: PlanRows, block: Block, strip: Strip, areas: dict[int, TensorArea], own: dict[int, TensorArea], where: str
 ) -> None:
     """Check the MACs and bytes of a strip against the rows that it needs."""
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
@@ -240,7 +240,7 @@ def _check_strip(
     macs_of = dict.fromkeys(strip.macs_of, 0)
     for index in block.ops:
         op = rows.form.ops[index]
-        part = next((held[tensor] for tensor in op.outputs if tensor in held), None)
+        part = next((areas[tensor] for tensor in op.outputs if tensor in areas), None)
         if part is None:
             continue
         count = op.macs_per_row * (part.rows[1] - part.rows[0])
@@ -249,15 +249,15 @@ def _check_strip(
         if rows.graph.ops[index].kind in macs_of:
             macs_of[rows.graph.ops[index].kind] += count
         if not op.macs_per_row:
-            moved += sum(rows.nbytes(tensor, held[tensor]) for tensor in op.outputs if tensor in held)
+            moved += sum(rows.nbytes(tensor, areas[tensor]) for tensor in op.outputs if tensor in areas)
             moved += sum(rows.nbytes(tensor, read) for tensor, read in rows.reads(index, part))
-    in_bytes = sum(rows.nbytes(tensor, part) for tensor, part in held.items() if tensor not in results)
+    in_bytes = sum(rows.nbytes(tensor, part) for tensor, part in areas.items() if tensor not in results)
     out_bytes = sum(rows.nbytes(tensor, part) for tensor, part in own.items())
     quantities = {"MACs": macs, "moved bytes": moved, "bytes in": in_bytes, "bytes out": out_bytes}
     stated = (strip.macs, strip.moved_bytes, strip.in_bytes, strip.out_bytes)
-    for (what, value), said in zip(quantities.items(), stated, strict=True):
-        if value != said:
-            raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} need {value} {what}, not {said}")
+    for (what, value), figure in zip(quantities.items(), stated, strict=True):
+        if value != figure:
+            raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} need {value} {what}, not {figure}")
     if macs_of != dict(strip.macs_of):
         raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} have other MACs by kind than stated")
 

@@ -42,13 +42,13 @@ def check_times(plan: Pipeline) -> None:
         if not all(map(math.isfinite, seconds)):
             raise InvalidPlan("messages take more seconds than can be counted")
         check_named(plan, plan.schedule)
-        held = [
+        occupied = [
             whole if task.transfer is None else _occupied_s(plan, task)
             for whole, task in zip(seconds, plan.tasks, strict=True)
         ]
-        times = list(zip(seconds, held, strict=True))
+        times = list(zip(seconds, occupied, strict=True))
         _check_orders(plan, plan.schedule)
-        _check_loads(plan, plan.schedule, held)
+        _check_loads(plan, plan.schedule, occupied)
         _check_period(plan, plan.schedule, times)
         _equal("latency_s", plan.latency_s, _lone_frame_s(plan, plan.schedule, times))
         check_places(plan, plan.schedule, [whole > part * (1 + _CLOSE) for whole, part in times])
@@ -220,17 +220,17 @@ def _arcs(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> Arcs:
     """(tail, head, seconds, frames): the head of frame k starts at least `seconds` after the tail of frame k - frames.
     The last two nodes begin and end a frame."""
     begin, end = len(plan.tasks), len(plan.tasks) + 1
-    seconds, held = [whole for whole, _ in times], [part for _, part in times]
+    seconds, occupied = [whole for whole, _ in times], [part for _, part in times]
     arcs: list[tuple[int, int, float, int]] = [(end, begin, 0.0, schedule.window)]
     for number, task in enumerate(plan.tasks):
         arcs += [(begin, number, 0.0, 0), (number, end, seconds[number], 0)]
         arcs += [(other, number, seconds[other], 0) for other in task.after]
     for order in schedule.orders:
         for one, two in pairwise(order.turns):
-            arcs.append((one.task, two.task, held[one.task], one.behind - two.behind))
+            arcs.append((one.task, two.task, occupied[one.task], one.behind - two.behind))
         if order.turns:
             last, first = order.turns[-1], order.turns[0]
-            arcs.append((last.task, first.task, held[last.task], 1 + last.behind - first.behind))
+            arcs.append((last.task, first.task, occupied[last.task], 1 + last.behind - first.behind))
     slots: dict[tuple[int, int], int] = {}  # of several buffers of a pair of tasks the fewest slots count
     for buffer in schedule.buffers:
         for pair in ((one, two) for one in buffer.users for two in buffer.writers):
@@ -303,15 +303,15 @@ def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, times: Times) -> f
 
 def _check_memory(plan: Pipeline) -> None:
     seen = set()
-    for held in plan.memory:
-        if held.device not in range(len(plan.cluster.devices)) or held.device in seen:
-            raise InvalidPlan(f"memory of device {held.device}, which is stated twice or does not exist")
-        seen.add(held.device)
-        if min(held.weights_bytes, held.overhead_bytes, held.arena_bytes) < 0:
-            raise InvalidPlan(f"device {held.device} holds less than 0 bytes")
-        limit = plan.cluster.devices[held.device].memory_bytes
-        if limit is not None and held.total_bytes > limit:
-            raise InvalidPlan(f"device {held.device} holds {held.total_bytes} bytes, more than its {limit}")
+    for occupied in plan.memory:
+        if occupied.device not in range(len(plan.cluster.devices)) or occupied.device in seen:
+            raise InvalidPlan(f"memory of device {occupied.device}, which is stated twice or does not exist")
+        seen.add(occupied.device)
+        if min(occupied.weights_bytes, occupied.overhead_bytes, occupied.arena_bytes) < 0:
+            raise InvalidPlan(f"device {occupied.device} holds less than 0 bytes")
+        limit = plan.cluster.devices[occupied.device].memory_bytes
+        if limit is not None and occupied.total_bytes > limit:
+            raise InvalidPlan(f"device {occupied.device} holds {occupied.total_bytes} bytes, more than its {limit}")
 
 
 def _equal(field: str, stated: float, counted: float) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
@@ -27,9 +27,9 @@ from downset.pipelines.strips import proportional_rows, tiles
 __all__ = ["coedge", "least_compute_s"]
 
 
-def coedge(problem: PricedChain, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
+def coedge(problem: PricedChain, cluster: Cluster, *, deadline: Clock | None = None) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange; the number of working devices is chosen for each unit. Raises
-    LimitReached after the deadline (a time of `clock.now`)."""
+    LimitReached at the deadline."""
     order = by_speed(cluster)
     splits = [_choices(problem, cluster, unit, order) for unit in range(problem.cuts)]
     leader = order[0]
@@ -41,7 +41,7 @@ def coedge(problem: PricedChain, cluster: Cluster, *, deadline: float = float("i
         ways = sorted(best.items(), key=lambda way: way[1][0])
         rows = problem.segment(unit, unit + 1).rows
         for count, split in splits[unit].items():
-            if clock.now() > deadline:
+            if deadline is not None and deadline.late():
                 raise LimitReached("coedge found no pipeline within the time limit; allow more time")
             compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split)
             for before, (seconds, path) in ways:
@@ -49,8 +49,8 @@ def coedge(problem: PricedChain, cluster: Cluster, *, deadline: float = float("i
                     break
                 if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
                     continue
-                held = owners[path[-1]] if path else {}
-                total = seconds + (compute + halo_transfer_s(problem, cluster, held, split, reads, leader))
+                owners_before = owners[path[-1]] if path else {}
+                total = seconds + (compute + halo_transfer_s(problem, cluster, owners_before, split, reads, leader))
                 if count not in following or total < following[count][0]:
                     following[count] = (total, (*path, count))
         best = following

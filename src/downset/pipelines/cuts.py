@@ -2,10 +2,10 @@
 
 Source: beyond PICO, whose section 4.2 demands that each piece reads only the one before it. Here the stages in between
 relay a tensor that is read later, and a cut costs the bytes of all tensors that it carries.
-Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`). It carries the tensors made before it (or
+Names: a *cut* is a downset of vertices (`pieces.piece_problem`). It carries the tensors made before it (or
 given to the network) and read after it, and results of the network made before it.
 Complexity: within a piece, one heap step for each edge between downsets of the piece; after `state_limit` of them, or
-after the deadline, the cheapest next vertex is taken, O(V²).
+at the end of the clock, the cheapest next vertex is taken, O(V²).
 Deviations: the cuts of the chain of pieces stay, and each piece is refined into single vertices, in the order with the
 least sum of carried bytes. So every plan on the chain of pieces is also a plan here, at the same cost: for any cost
 model the optimum over these cuts is at least as good.
@@ -14,11 +14,10 @@ model the optimum over these cuts is at least as good.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from downset import clock
+from downset.budget import Clock
 from downset.lattice import bits, successors
 from downset.pipelines.pieces import PieceChain, PieceProblem
 
@@ -48,10 +47,10 @@ class CutChain:
 
 
 def refined_cuts(
-    problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000, deadline: float = math.inf
+    problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000, clock: Clock | None = None
 ) -> CutChain:
     """A chain with a cut behind every vertex, which contains the cuts of the chain of pieces. Without `chain` the whole
-    network is one piece. After `deadline` (a time of `clock.now`) the cheapest next vertex is taken."""
+    network is one piece. At the end of the clock the cheapest next vertex is taken."""
     carrying = _Carrying(problem)
     everything = (1 << len(problem.vertices)) - 1
     pieces = [sum(1 << v for v in piece) for piece in chain.pieces] if chain is not None else [everything]
@@ -59,7 +58,7 @@ def refined_cuts(
     for piece in pieces:
         if not piece:
             continue
-        order, proven = _least_carrying(carrying, before, piece, state_limit, deadline)
+        order, proven = _least_carrying(carrying, before, piece, state_limit, clock)
         exact = exact and proven
         for place, v in enumerate(order):
             before |= 1 << v
@@ -130,7 +129,7 @@ class _Carrying:
 
 
 def _least_carrying(
-    carrying: _Carrying, before: int, piece: int, state_limit: int, deadline: float
+    carrying: _Carrying, before: int, piece: int, state_limit: int, clock: Clock | None
 ) -> tuple[Sequence[int], bool]:
     """The order of a piece's vertices with the least sum of carried bytes, and whether that is proven. Dijkstra's
     algorithm over downsets of the piece."""
@@ -149,7 +148,7 @@ def _least_carrying(
         done.add(cut)
         if cut == goal:
             break
-        if len(done) > state_limit or (len(done) % _LOOK == 0 and clock.now() > deadline):
+        if len(done) > state_limit or (len(done) % _LOOK == 0 and clock is not None and clock.late()):
             return _greedy(carrying, before, piece), False
         may = ready.pop(cut)
         for v in bits(may):

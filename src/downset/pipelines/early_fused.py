@@ -12,7 +12,7 @@ or they are not known, the grid is 1 column wide.
 
 from __future__ import annotations
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
@@ -35,11 +35,11 @@ def early_fused(
     accounting: Accounting | None = None,
     fused: int | None = None,
     below_s: float = float("inf"),
-    deadline: float = float("inf"),
+    deadline: Clock | None = None,
 ) -> FoundPipeline:
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
-    not below `below_s` may be passed over; if all are, any plan is returned. After the deadline (a time of `clock.now`)
-    the best plan so far is returned."""
+    not below `below_s` may be passed over; if all are, any plan is returned. At the deadline the best plan so far is
+    returned."""
     comm = (accounting or Accounting()).comm
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
@@ -51,7 +51,7 @@ def early_fused(
     seconds, best = below_s, drafts[0]
     # Those of least computing come first; after them most others need not be priced.
     for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
-        if floor >= seconds or clock.now() > deadline:
+        if floor >= seconds or (deadline is not None and deadline.late()):
             break
         total_s = stage_of(problem, cluster, draft, comm=comm).seconds
         if total_s < seconds:

@@ -23,15 +23,15 @@ a candidate when a device is added to the cluster, so an added device never make
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import replace
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster, Link, MessageCosts, Network
 from downset.errors import InfeasibleError, LimitReached
+from downset.messages import Message
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
-from downset.pipelines.direct.search import DirectLimits, direct
+from downset.pipelines.direct.search import direct
 from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
@@ -60,31 +60,32 @@ def exact(
     problem: PricedChain,
     cluster: Cluster,
     *,
+    clock: Clock,
     accounting: Accounting | None = None,
-    time_limit_s: float = 10.0,
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
 ) -> FoundPipeline:
-    """The pipeline of least period within the latency limit, or the best found in `time_limit_s`, with a bound.
+    """The pipeline of least period within the latency limit, or the best found until the end of the clock, with a
+    bound.
 
     Baselines plan on the problem's `baseline_cuts`. Raises InfeasibleError if it is proven that no plan is within the
     limits, and LimitReached if none was found; both state the least latency known."""
     request = PlanRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
     if request.accounting.topology == "direct":
-        return _direct(request, time_limit_s)
+        return _direct(request, clock)
     plan = _by_resources if request.accounting.comm == "resources" else _by_equations
-    return plan(request, time_limit_s)
+    return plan(request, clock)
 
 
-def _by_resources(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
+def _by_resources(request: PlanRequest, clock: Clock) -> FoundPipeline:
     """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
-    best = Incumbents(asked, time_limit_s)
-    searched = search_by_loads(asked, time_limit_s=time_limit_s)
-    bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
-    if searched.stages:  # transfers form a tree, so orders are found at once even after the deadline
-        best.offer(searched.stages, late_s=clock.now() + max(time_limit_s, 1.0))
-    for guide in message_guides(asked.cluster):  # their plans are priced on the cluster itself
-        result = search_by_loads(replace(asked, cluster=guide), time_limit_s=best.left_s() * _GUIDED)
+    best = Incumbents(request, clock)
+    searched = search_by_loads(request, clock)
+    bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
+    if searched.stages:  # transfers form a tree, so orders are found at once even after the end
+        best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, 1.0)))
+    for guide in message_guides(request.cluster):  # their plans are priced on the cluster itself
+        result = search_by_loads(replace(request, cluster=guide), clock.within(clock.left() * _GUIDED))
         if result.stages:
             best.offer(result.stages)
     best.ask(QUICK)
@@ -94,7 +95,7 @@ def _by_resources(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
 
     best.ask((*(() if met() else INSIDE), *OUTSIDE))
     for drafts in (
-        plans_by_latency(asked, best.left_s) if asked.accounting.max_latency_s is not None and not met() else ()
+        plans_by_latency(request, clock) if request.accounting.max_latency_s is not None and not met() else ()
     ):
         best.offer(drafts)
     for devices in best.sets_of_devices(_SHARE):
@@ -103,21 +104,21 @@ def _by_resources(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
             best.ask([planner for planner in INSIDE if planner.plan is not exhaustive], devices)
         best.ask(EVERY_DEVICE, devices)
     if not best.drafts:
-        return _none_found(asked, time_limit_s, finished=searched.finished)
-    return _concluded(asked, best, searched, bound)
+        return _none_found(request, clock, finished=searched.finished)
+    return _concluded(request, best, searched, bound)
 
 
 def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     """Offer the plan of least load on fewer devices: under a limit on window or latency more devices may be slower."""
-    result = search_by_loads(best.asked.on(devices), time_limit_s=best.left_s(), incumbent_s=best.period_s)
+    result = search_by_loads(best.request.on(devices), best.clock, incumbent_s=best.period_s)
     if result.stages:
         best.offer(on_devices(result.stages, devices))
 
 
-def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
+def _concluded(request: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
     """The plan by resources with its bound. A plan from outside the space may have a period below the space's bound."""
     outside = best.period_s < bound * (1 - _CLOSE)
-    everything = total_bound_s(asked.problem, asked.cluster, comm="resources")
+    everything = total_bound_s(request.problem, request.cluster, comm="resources")
     least = min(best.period_s, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= best.period_s * (1 - _CLOSE)
     note = ""
@@ -128,7 +129,7 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
         )
     elif searched.rounded and not proven:
         note = _ROUNDED
-    elif not proven and any(device.messages is not None for device in asked.cluster.devices):
+    elif not proven and any(device.messages is not None for device in request.cluster.devices):
         note = "the bound leaves out what messages and frames take of processors; the period counts it"
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged, _ONE_BLOCK)
@@ -137,21 +138,21 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
 _ROUNDED = "there are many different devices: planning and bound take those of similar speed as equal"
 
 
-def _by_equations(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
-    best = Incumbents(asked, time_limit_s)
+def _by_equations(request: PlanRequest, clock: Clock) -> FoundPipeline:
+    best = Incumbents(request, clock)
     best.ask(QUICK)
-    searched = search_by_rounds(asked, time_limit_s=time_limit_s, incumbent_s=best.period_s)
-    bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
+    searched = search_by_rounds(request, clock, incumbent_s=best.period_s)
+    bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     if searched.period_s < best.period_s:
         best.take(searched.period_s, searched.stages, None)
     # A search that finished covers the planners of its space; of the others only shorter plans matter.
-    covered = searched.finished and not asked.cluster.network.links and asked.accounting.max_latency_s is None
+    covered = searched.finished and not request.cluster.network.links and request.accounting.max_latency_s is None
     best.ask((*(() if covered else INSIDE), *OUTSIDE))
     for devices in best.sets_of_devices(_SHARE):
         best.ask(EVERY_DEVICE, devices)
     if not best.drafts:
-        return _none_found(asked, time_limit_s, finished=searched.finished)
-    everything = total_bound_s(asked.problem, asked.cluster, comm="paper")
+        return _none_found(request, clock, finished=searched.finished)
+    everything = total_bound_s(request.problem, request.cluster, comm="paper")
     least = min(best.period_s, max(everything, 0.0 if best.outside else bound))
     proven = not best.outside and bound >= best.period_s * (1 - _CLOSE)
     note = ""
@@ -168,60 +169,53 @@ def _by_equations(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged)
 
 
-def _none_found(asked: PlanRequest, time_limit_s: float, *, finished: bool) -> FoundPipeline:
+def _none_found(request: PlanRequest, clock: Clock, *, finished: bool) -> FoundPipeline:
     """The plan of least latency if it is within the limit. Raises InfeasibleError or LimitReached otherwise."""
-    if asked.accounting.max_latency_s is None and finished:
-        needed = format_bytes(least_weights(asked.problem, len(asked.cluster.devices)))
+    if request.accounting.max_latency_s is None and finished:
+        needed = format_bytes(least_weights(request.problem, len(request.cluster.devices)))
         raise InfeasibleError(
             "no pipeline fits the devices' memory: in every split some device holds more weights and activations "
             f"than it has; weights alone need {needed} bytes on one of them"
         )
-    if not finished or asked.accounting.max_latency_s is None:
+    if not finished or request.accounting.max_latency_s is None:
         wanted = (
             ""
-            if asked.accounting.max_latency_s is None
-            else f" of latency {asked.accounting.max_latency_s:g} s or less"
+            if request.accounting.max_latency_s is None
+            else f" of latency {request.accounting.max_latency_s:g} s or less"
         )
-        raise LimitReached(f"no pipeline{wanted} was found in {clock.told(time_limit_s)}; allow more")
-    least, plan = least_latency(asked, max(time_limit_s, 1.0))
-    if not asked.forbidden and least <= asked.accounting.max_latency_s:
-        everything = total_bound_s(asked.problem, asked.cluster, comm=asked.accounting.comm)
+        raise LimitReached(f"no pipeline{wanted} was found in {clock.budget}; allow more")
+    least, plan = least_latency(request, clock.at_least(1.0))
+    if not request.forbidden and least <= request.accounting.max_latency_s:
+        everything = total_bound_s(request.problem, request.cluster, comm=request.accounting.comm)
         return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-    raise too_slow(asked.problem, asked.cluster, asked.accounting, least)
+    raise too_slow(request.problem, request.cluster, request.accounting, least)
 
 
-def _direct(asked: PlanRequest, time_limit_s: float) -> FoundPipeline:
+def _direct(request: PlanRequest, clock: Clock) -> FoundPipeline:
     """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
     are searched first, direct hand-over in the remaining time."""
-    deadline = clock.now() + time_limit_s
-    problem, cluster = asked.problem, asked.cluster
-    led, refused = None, None
+    problem, cluster = request.problem, request.cluster
+    led, reason = None, Message()
     try:
-        led = _by_resources(replace(asked, accounting=replace(asked.accounting, topology="leader")), time_limit_s)
+        led = _by_resources(replace(request, accounting=replace(request.accounting, topology="leader")), clock)
     except (InfeasibleError, LimitReached) as error:
-        refused = error
-    latency_s = math.inf if asked.accounting.max_latency_s is None else asked.accounting.max_latency_s
-    limits = DirectLimits(deadline, latency_s, asked.forbidden)
+        reason = error.message
     guides = [led.stages] if led is not None else []
-    if not limits.late():
+    if not clock.late():
         coarse, cuts = problem.without_relays()
         guides += [on_cuts(planner(coarse, cluster).stages, cuts) for planner in QUICK]
         with contextlib.suppress(LimitReached):
-            guides.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
+            guides.append(on_cuts(coedge(coarse, cluster, deadline=clock).stages, cuts))
     best = direct(
-        problem,
-        cluster,
-        replace(asked.accounting, max_latency_s=None),
-        limits,
+        request,
+        clock,
         total_bound_s=total_bound_s(problem, cluster, comm="resources"),
         led_drafts=guides,
         incumbent=led,
     )
     if best is not None:
         return best
-    raise LimitReached(
-        f"no pipeline found in {clock.told(time_limit_s)} with direct hand-over; with leaders: {refused}"
-    )
+    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
 
 
 _FASTEST = 1e24

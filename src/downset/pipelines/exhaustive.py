@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
@@ -37,13 +37,12 @@ def exhaustive(
     problem: PricedChain,
     cluster: Cluster,
     *,
+    clock: Clock,
     accounting: Accounting | None = None,
-    time_limit_s: float = 10.0,
 ) -> FoundPipeline:
-    """The best of all pipelines with balanced strips. At the time limit the search ends with the best so far, and the
-    result says so."""
-    deadline = clock.now() + time_limit_s
-    run = _Enumeration(problem, cluster, accounting or Accounting(), deadline)
+    """The best of all pipelines with balanced strips. At the end of the clock the search ends with the best so far, and
+    the result says so."""
+    run = _Enumeration(problem, cluster, accounting or Accounting(), clock)
     stopped = False
     try:
         run.extend(0, (1 << len(cluster.devices)) - 1, ())
@@ -54,8 +53,8 @@ def exhaustive(
 
 
 class _Enumeration:
-    def __init__(self, problem: PricedChain, cluster: Cluster, accounting: Accounting, deadline: float) -> None:
-        self.problem, self.cluster, self.accounting, self.deadline = problem, cluster, accounting, deadline
+    def __init__(self, problem: PricedChain, cluster: Cluster, accounting: Accounting, clock: Clock) -> None:
+        self.problem, self.cluster, self.accounting, self.clock = problem, cluster, accounting, clock
         self.latency_limit_s = math.inf if accounting.max_latency_s is None else accounting.max_latency_s
         self.least_s, self.stages = math.inf, ()
         self.tried = 0
@@ -66,7 +65,7 @@ class _Enumeration:
     def extend(self, cut: int, free: int, drafts: Drafted) -> None:
         if cut == self.problem.cuts:
             self.tried += 1
-            if self.tried % 64 == 0 and clock.now() > self.deadline:
+            if self.tried % 64 == 0 and self.clock.late():
                 raise _Stop
             self.judge(drafts)
             return
@@ -88,7 +87,7 @@ class _Enumeration:
                 drafts,
                 self.accounting,
                 below_s=self.least_s,
-                deadline=self.deadline,
+                clock=self.clock,
             )
             if judgement is None:
                 return

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.methods import Method
@@ -36,7 +36,6 @@ from downset.pipelines.single import single, single_draft
 __all__ = [
     "EVERY_DEVICE",
     "INSIDE",
-    "MOMENT_S",
     "OUTSIDE",
     "QUICK",
     "Incumbents",
@@ -53,46 +52,47 @@ class Incumbents:
     """The best plan so far. `period_s` is infinite until a plan within the limits was offered. `late`: whether a
     planner had too little time."""
 
-    asked: PlanRequest
-    time_limit_s: float
-    begin: float = field(default_factory=clock.now)
+    request: PlanRequest
+    clock: Clock
     period_s: float = math.inf
     drafts: Drafted = ()
     judged: Judged | None = None
     outside: bool = False
     late: bool = False
     _seen: set[Drafted] = field(default_factory=set)
+    limit_s: float = field(init=False)
+    """The length of the clock."""
+    _planning: Clock = field(init=False)
+    """The clock of other planners."""
     _coarse: PricedChain = field(init=False)
     _cuts: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._coarse, self._cuts = self.asked.problem.without_relays()
+        self._coarse, self._cuts = self.request.problem.without_relays()
+        self.limit_s = self.clock.left()
+        self._planning = self.clock.at_least(_LEAST_S)
 
     @property
     def by_resources(self) -> bool:
-        return self.asked.accounting.comm == "resources"
+        return self.request.accounting.comm == "resources"
 
-    def left_s(self) -> float:
-        return self.time_limit_s - (clock.now() - self.begin)
-
-    def offer(self, drafts: Drafted, *, late_s: float = 0.0, outside: bool = False) -> bool:
-        """Offer a plan; whether it is the best so far. Its orders are searched until the time limit, or until `late_s`
-        if that is later."""
-        if drafts in self._seen or not self.asked.allows(drafts):
+    def offer(self, drafts: Drafted, *, clock: Clock | None = None, outside: bool = False) -> bool:
+        """Offer a plan; whether it is the best so far. Its orders are searched until the end of the clock."""
+        if drafts in self._seen or not self.request.allows(drafts):
             return False
-        asked = self.asked
+        request = self.request
         self._seen.add(drafts)
         judgement = judged(
-            asked.problem,
-            asked.cluster,
+            request.problem,
+            request.cluster,
             drafts,
-            asked.accounting,
+            request.accounting,
             below_s=self.period_s,
-            deadline=max(late_s, self.begin + self.time_limit_s),
+            clock=clock or self.clock,
         )
         if judgement is None or judgement.period_s >= self.period_s:
             return False
-        limit = asked.accounting.max_latency_s
+        limit = request.accounting.max_latency_s
         if limit is not None and judgement.latency_s > limit:
             return False
         self.take(judgement.period_s, drafts, judgement, outside=outside)
@@ -102,23 +102,18 @@ class Incumbents:
         """Make this the best plan so far."""
         self.period_s, self.drafts, self.judged, self.outside = period_s, drafts, judgement, outside
 
-    @property
-    def deadline(self) -> float:
-        """The time of `clock.now` at which planners end."""
-        return self.begin + max(self.time_limit_s, _LEAST_S)
-
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
         """Offer what planners make of the problem on these devices (default: all, in the order of strips). Once there
-        is a plan, this ends at the deadline."""
-        accounting = self.asked.accounting
-        order = canonical(self.asked.cluster, (accounting.source, accounting.sink)).order
+        is a plan, this ends with the clock."""
+        accounting = self.request.accounting
+        order = canonical(self.request.cluster, (accounting.source, accounting.sink)).order
         chosen = order if devices is None else tuple(devices)
-        some = sub_cluster(self.asked.cluster, chosen)
+        some = sub_cluster(self.request.cluster, chosen)
         for planner in planners:
             # Tiles are one for each device, so one more slow device may make the plan slower.
             fewer = planner.plan is early_fused and devices is None
             for count in range(1, len(chosen) + 1) if fewer else (len(chosen),):
-                if self.drafts and clock.now() > self.deadline:
+                if self.drafts and self._planning.late():
                     self.late = True
                     return
                 try:
@@ -127,7 +122,7 @@ class Incumbents:
                     self.late = True
 
     def _ask(self, planner: Method, devices: Sequence[int], some: Cluster | None) -> None:
-        some = some or sub_cluster(self.asked.cluster, devices)
+        some = some or sub_cluster(self.request.cluster, devices)
         if self._floor_s(planner, some) >= self.period_s:
             return
         # Sums of the papers are above what resources allow, so there every plan of a planner is judged.
@@ -136,10 +131,10 @@ class Incumbents:
             self._coarse,
             some,
             **planner.taken(
-                accounting=self.asked.accounting.on(devices),
+                accounting=self.request.accounting.on(devices),
                 below_s=below,
-                time_limit_s=MOMENT_S,
-                deadline=self.deadline,
+                clock=self._planning.within(_MOMENT_S),
+                deadline=self._planning,
             ),
         )
         self.offer(on_devices(on_cuts(answer.stages, self._cuts), devices), outside=planner in OUTSIDE)
@@ -148,22 +143,22 @@ class Incumbents:
         """A lower bound of the period of the planner's plans on these devices."""
         if not self.by_resources and planner in OUTSIDE and not any(device.alpha_of for device in some.devices):
             return OUTSIDE[planner](self._coarse, some)
-        return total_bound_s(self.asked.problem, some, comm=self.asked.accounting.comm)
+        return total_bound_s(self.request.problem, some, comm=self.request.accounting.comm)
 
     def sets_of_devices(self, share: float) -> Iterable[tuple[int, ...]]:
         """Sets of fewer devices on which a plan may be faster, for a share of the time limit."""
-        asked, begin = self.asked, clock.now()
-        ends = (asked.accounting.source, asked.accounting.sink)
-        for devices in fewer_devices(asked.cluster, ends):
-            if clock.now() - begin > self.time_limit_s * share or self.left_s() <= 0:
-                self.late = self.late or self.left_s() <= 0
+        request, part = self.request, self.clock.within(self.limit_s * share)
+        ends = (request.accounting.source, request.accounting.sink)
+        for devices in fewer_devices(request.cluster, ends):
+            if part.late():
+                self.late = self.late or self.clock.over()
                 return
-            some = sub_cluster(asked.cluster, devices)
-            if total_bound_s(asked.problem, some, comm=asked.accounting.comm) < self.period_s:
+            some = sub_cluster(request.cluster, devices)
+            if total_bound_s(request.problem, some, comm=request.accounting.comm) < self.period_s:
                 yield devices
 
 
-MOMENT_S = 0.2
+_MOMENT_S = 0.2
 """The seconds of `exhaustive` as a baseline. It finishes small networks; on large ones it sees few plans in any time.
 """
 QUICK = (Method(single), Method(layerwise), Method(optimal_fused))
@@ -202,11 +197,13 @@ def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iter
             yield tuple(form.order[place] for place in places)
 
 
-def baseline_plans(problem: PricedChain, cluster: Cluster, comm: CommName) -> Iterator[Drafted]:
-    """Each device by itself, then the plans of every other planner; `exhaustive` has little time."""
+def baseline_plans(problem: PricedChain, cluster: Cluster, comm: CommName, clock: Clock) -> Iterator[Drafted]:
+    """Each device by itself, then the plans of every other planner, whatever the clock has left; `exhaustive` has
+    little time."""
     coarse, cuts = problem.without_relays()
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
     for planner in (*QUICK, *INSIDE, *OUTSIDE):
         if planner.plan is not single:
-            settings = planner.taken(accounting=Accounting(comm), time_limit_s=MOMENT_S)
+            moment = clock.at_least(_MOMENT_S).within(_MOMENT_S)
+            settings = planner.taken(accounting=Accounting(comm), clock=moment)
             yield on_cuts(planner(coarse, cluster, **settings).stages, cuts)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
+from downset.messages import Setting
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Drafted, Judged
 from downset.pipelines.floors import total_bound_s
@@ -29,12 +31,12 @@ def judged(
     accounting: Accounting,
     *,
     below_s: float = math.inf,
-    deadline: float = math.inf,
+    clock: Clock | None = None,
 ) -> Judged | None:
     """The stages with tasks, orders, period and latency; None if their load bound shows that the period is not below
     `below_s`.
 
-    Orders are searched until the deadline (a time of `clock.now`); after it one frame may follow another. If a frame
+    Orders are searched until the end of the clock; after it one frame may follow another. If a frame
     alone takes longer than the longest latency by the best orders, windows of 3 and 2 are tried; if it still takes
     longer, one frame follows another."""
     frame = frame_tasks(problem, cluster, drafts, accounting)
@@ -44,23 +46,27 @@ def judged(
     timed, resources = timed_tasks(cluster, frame)
     if load_bound_s(timed, len(resources)) >= below_s:
         return None
-    schedule = _scheduled(frame, timed, resources, accounting.window, deadline)
+    schedule = _scheduled(frame, timed, resources, accounting.window, clock)
     limit = accounting.max_latency_s
     if limit is None or schedule.latency_s <= limit:
         return schedule
     for window in (3, 2):
         if schedule.schedule is not None and window < schedule.schedule.window:
-            schedule = _scheduled(frame, timed, resources, window, deadline)
+            schedule = _scheduled(frame, timed, resources, window, clock)
             if schedule.latency_s <= limit:
                 return schedule
     return _one_at_a_time(frame, timed, resources)
 
 
 def _scheduled(
-    frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], window: int | None, deadline: float
+    frame: FrameTasks,
+    timed: Sequence[TimedTask],
+    resources: Sequence[Resource],
+    window: int | None,
+    clock: Clock | None,
 ) -> Judged:
     medium = len(resources) - 1 if resources and resources[-1].kind == "medium" else None
-    schedule = cyclic_schedule(timed, len(resources), medium=medium, window=window, deadline=deadline)
+    schedule = cyclic_schedule(timed, len(resources), medium=medium, window=window, clock=clock)
     return _ordered(frame, timed, resources, schedule)
 
 
@@ -108,9 +114,12 @@ def too_slow(
     if limit < floor:
         return InfeasibleError(
             f"{prefix}no pipeline has a latency of {limit:g} s or less: all devices together compute a frame in "
-            f"{floor:.6g} s; the least found is {least_s:.6g} s (--max-latency)"
+            f"{floor:.6g} s; the least found is {least_s:.6g} s (",
+            Setting("max_latency_s"),
+            ")",
         )
     return LimitReached(
-        f"{prefix}no pipeline with a latency of {limit:g} s or less was found; the least found is {least_s:.6g} s "
-        "(--max-latency)"
+        f"{prefix}no pipeline with a latency of {limit:g} s or less was found; the least found is {least_s:.6g} s (",
+        Setting("max_latency_s"),
+        ")",
     )

@@ -8,10 +8,10 @@ Complexity: one search for each latency tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from downset import clock
+from downset.budget import Clock
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.drafts import Drafted, on_cuts, on_devices
@@ -31,20 +31,20 @@ _SHARE = 0.25
 """The share of the remaining time for one search."""
 
 
-def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterator[Drafted]:
+def plans_by_latency(request: PlanRequest, clock: Clock) -> Iterator[Drafted]:
     """The plan with the least sum of rounds, then the plans of least period for latencies: from the limit down as long
-    as there are plans, then up from it. `left_s` returns the seconds left.
+    as there are plans, then up from it.
 
     The latencies do not depend on the limit. So a larger limit has all plans of a smaller one."""
-    limit = asked.accounting.max_latency_s
+    limit = request.accounting.max_latency_s
     assert limit is not None
 
     def searched(latency: float, *, least: bool = False) -> Searched | None:
-        seconds = left_s() * _SHARE
-        if seconds <= 0:
+        part = clock.within(clock.left() * _SHARE)
+        if part.over():
             return None
-        accounting = replace(asked.accounting, comm="resources", max_latency_s=latency)
-        return search_by_rounds(replace(asked, accounting=accounting), time_limit_s=seconds, least_latency=least)
+        accounting = replace(request.accounting, comm="resources", max_latency_s=latency)
+        return search_by_rounds(replace(request, accounting=accounting), part, least_latency=least)
 
     top = math.floor(math.log2(limit) * _STEPS)
     down, up = range(top, top - _BELOW * _STEPS, -1), range(top + 1, top + _STEPS * _ABOVE + 1)
@@ -59,27 +59,26 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
                 break
 
 
-def least_latency(asked: PlanRequest, time_limit_s: float) -> tuple[float, Drafted]:
+def least_latency(request: PlanRequest, clock: Clock) -> tuple[float, Drafted]:
     """The least latency found in the time, in seconds, of any pipeline of the space or a baseline, also on fewer
     devices, and its stages."""
-    problem, cluster, comm = asked.problem, asked.cluster, asked.accounting.comm
-    begin = clock.now()
+    problem, cluster, comm = request.problem, request.cluster, request.accounting.comm
     best: tuple[float, Drafted] = (math.inf, ())
 
     def offer(plan: Drafted) -> None:
         nonlocal best
         if plan:
-            seconds = latency_s(problem, cluster, plan, asked.accounting)
+            seconds = latency_s(problem, cluster, plan, request.accounting)
             best = min(best, (seconds, plan), key=lambda one: one[0])
 
-    for plan in baseline_plans(problem, cluster, comm):
+    for plan in baseline_plans(problem, cluster, comm, clock):
         offer(plan)
-    request = PlanRequest(problem, cluster, replace(asked.accounting, max_latency_s=best[0]))
-    offer(search_by_rounds(request, time_limit_s=time_limit_s, least_latency=True).stages)
+    quickest = PlanRequest(problem, cluster, replace(request.accounting, max_latency_s=best[0]))
+    offer(search_by_rounds(quickest, clock, least_latency=True).stages)
     coarse, cuts = problem.without_relays()
-    for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):
+    for devices in fewer_devices(cluster, (request.accounting.source, request.accounting.sink)):
         some = sub_cluster(cluster, devices)
-        if clock.now() - begin > time_limit_s:
+        if clock.late():
             break
         if total_bound_s(problem, some, comm=comm) < best[0]:
             for planner in EVERY_DEVICE:

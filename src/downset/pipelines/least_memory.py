@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
@@ -46,7 +46,7 @@ class LeanPlan:
 
 
 def check_floors(
-    problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
+    problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, clock: Clock
 ) -> None:
     """Raise InfeasibleError, with an amount of memory that is enough, if it is certain that no plan fits.
 
@@ -76,19 +76,19 @@ def check_floors(
                 why = f"a {what} is {format_bytes(nbytes)} bytes, more than {where} has room for"
     if why:
         raise InfeasibleError(
-            f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, accounting, graph, seconds)}"
+            f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, accounting, graph, clock)}"
         )
 
 
-def _advice(problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float) -> str:
+def _advice(problem: PricedChain, cluster: Cluster, accounting: Accounting, graph: Graph | None, clock: Clock) -> str:
     """A text on how much memory would be enough, as far as it is known with source and sink outside."""
     if graph is None or (accounting.source, accounting.sink) != (None, None):
         return ""
     overhead = max(device.runtime_bytes for device in cluster.devices)
-    count = MemoryCount(problem, graph, cluster, accounting)
-    count_found = least_memory(count, devices=len(cluster.devices), seconds=seconds / 2)
+    count, seconds = MemoryCount(problem, graph, cluster, accounting, clock), clock.left()
+    count_found = least_memory(count, devices=len(cluster.devices), clock=clock.within(seconds / 2))
     used = sum(devices for _, _, devices in count_found.stages)
-    alone = least_memory(count, devices=1, seconds=seconds / 2)
+    alone = least_memory(count, devices=1, clock=clock.within(seconds / 2))
     other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
     floor = weights_floor(problem, len(cluster.devices))
     runtime = f", in addition to its runtime's {format_bytes(overhead)}" if overhead else ""
@@ -111,15 +111,15 @@ def weights_floor(problem: PricedChain, devices: int) -> int:
     return max(largest, -(-problem.weight_bytes(0, problem.cuts) // devices))
 
 
-def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPlan:
-    """The plan on at most `devices` devices whose most loaded device holds least, or the best found in `seconds`."""
-    deadline = clock.now() + seconds
+def least_memory(count: MemoryCount, *, devices: int, clock: Clock) -> LeanPlan:
+    """The plan on at most `devices` devices whose most loaded device holds least, or the best found until the end of
+    the clock."""
     problem = count.problem
     costs = _at_least(problem, devices)
     least_bytes: dict[tuple[int, int, int], int] = {}
     best: Path = ((0, problem.cuts, 1),)
     least = _plan_stages(count, best, costs, least_bytes)
-    while clock.now() < deadline:
+    while not clock.late():
         path = _bottleneck(costs, devices)
         seen = all(stage in least_bytes for stage in path)
         needs = _plan_stages(count, path, costs, least_bytes)
@@ -130,10 +130,10 @@ def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPla
     return LeanPlan(best, least)
 
 
-def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counted:
+def lean_pipeline(count: MemoryCount, graph: Graph, clock: Clock) -> Counted:
     """A pipeline that fits the devices' memory, chosen for memory alone, with as many frames inside as fit. Raises
     LimitReached that states how much memory is enough."""
-    problem, cluster = count.problem, count.cluster
+    problem, cluster, seconds = count.problem, count.cluster, clock.left()
     room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
     for cut, device in ((0, count.accounting.source), (problem.cuts, count.accounting.sink)):
         if device is not None:
@@ -141,11 +141,11 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
     # The k devices with most memory, for each k at which the least memory among them changes.
     chosen = sorted({sum(other >= nbytes for other in room) for nbytes in room}, reverse=True)
     for devices in chosen:
-        plan = least_memory(count, devices=devices, seconds=seconds / len(chosen))
+        plan = least_memory(count, devices=devices, clock=clock.within(seconds / len(chosen)))
         drafts = _placed(problem, cluster, plan, room, led=count.accounting.topology == "leader")
         if drafts is None:
             continue
-        priced = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
+        priced = judged(problem, cluster, drafts, count.accounting, clock=count.clock)
         assert priced is not None  # a plan without limits always has a price
         counted = count.counted(priced)
         if not counted.broken(cluster):
@@ -155,7 +155,7 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
                 return smaller
     raise LimitReached(
         "no pipeline was found that fits the devices' memory"
-        + _advice(problem, cluster, count.accounting, graph, seconds)
+        + _advice(problem, cluster, count.accounting, graph, clock.at_least(seconds))
     )
 
 
@@ -165,13 +165,13 @@ def _placed(
     """The plan on the cluster's devices; stages that need most are on the devices that have most. None if it does not
     fit. In a stage the fastest device has the top strip, and leads."""
     free = sorted(range(len(room)), key=lambda device: (-room[device], device))
-    given: dict[int, list[int]] = {}
+    members_of: dict[int, list[int]] = {}
     for place in sorted(range(len(plan.stages)), key=lambda place: -plan.needs[place]):
         count = plan.stages[place][2]
-        given[place], free = free[:count], free[count:]
-        if len(given[place]) < count or any(room[device] < plan.needs[place] for device in given[place]):
+        members_of[place], free = free[:count], free[count:]
+        if len(members_of[place]) < count or any(room[device] < plan.needs[place] for device in members_of[place]):
             return None
-    return tuple(_draft(problem, cluster, stage, given[place], led=led) for place, stage in enumerate(plan.stages))
+    return tuple(_draft(problem, cluster, stage, members_of[place], led=led) for place, stage in enumerate(plan.stages))
 
 
 def _draft(
@@ -191,8 +191,8 @@ def _at_least(problem: PricedChain, devices: int) -> np.ndarray[tuple[int, int, 
             segment, weights = problem.segment(start, stop), problem.weight_bytes(start, stop)
             for count in range(1, min(devices, segment.rows) + 1):
                 rows = equal_rows(segment.rows, count)
-                held = max(max(price(segment, rows[k], rows[k + 1])[1:]) for k in range(count))
-                costs[start, stop, count] = weights + held
+                bytes_of = max(max(price(segment, rows[k], rows[k + 1])[1:]) for k in range(count))
+                costs[start, stop, count] = weights + bytes_of
     return costs
 
 
@@ -227,28 +227,28 @@ def _plan_stages(
 ) -> tuple[int, ...]:
     """Count the memory of a path's stages with one frame inside, and enter it into `least_bytes` and `costs`. Source
     and sink are additional devices here."""
-    first, drafts, asked = 0, [], count.accounting
+    first, drafts, terms = 0, [], count.accounting
     for stage in path:
         members = range(first, first + stage[2])
-        drafts.append(_draft(count.problem, count.cluster, stage, members, led=asked.topology == "leader"))
+        drafts.append(_draft(count.problem, count.cluster, stage, members, led=terms.topology == "leader"))
         first += stage[2]
     before = len(count.cluster.devices)
     ends = tuple(Device(name, 1.0) for name in ("source", "sink"))
     apart = replace(count, cluster=replace(count.cluster, devices=(*count.cluster.devices, *ends)))
-    if asked.comm == "resources":
-        asked = replace(
-            asked,
-            source=None if asked.source is None else before,
-            sink=None if asked.sink is None else before + 1,
+    if terms.comm == "resources":
+        terms = replace(
+            terms,
+            source=None if terms.source is None else before,
+            sink=None if terms.sink is None else before + 1,
             window=1,
         )
-    plan = judged(count.problem, apart.cluster, tuple(drafts), asked)
+    plan = judged(count.problem, apart.cluster, tuple(drafts), terms)
     assert plan is not None  # a plan without limits always has a price
-    held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
+    bytes_of = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
     needs, first = [], 0
     for stage in path:
         start, stop, devices = stage
-        nbytes = max(held[device] for device in range(first, first + devices))
+        nbytes = max(bytes_of[device] for device in range(first, first + devices))
         first += devices
         needs.append(nbytes)
         least_bytes[stage] = max(least_bytes.get(stage, 0), nbytes)

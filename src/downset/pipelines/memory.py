@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from downset import clock
+from downset.budget import Budget, Clock
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.accounting import Accounting
@@ -25,14 +25,14 @@ from downset.pipelines.scheduling.slots import fewest_slots, lone_latency_s
 from downset.pipelines.tasks import timed_tasks
 from downset.results.pipelines import Block, DeviceMemory, PipelineStage, Strip
 
-__all__ = ["LAST_S", "Counted", "MemoryCount", "best_fit", "strip_bytes"]
+__all__ = ["LAST_S", "Counted", "MemoryCount", "best_fit"]
 
 _MANY = 1_000
 """The most operators of a strip whose order is searched; larger strips keep the order of the file."""
 _MOMENT_S = 0.5
 """The most seconds for the order of a strip, and for its placement."""
 LAST_S = 1.0
-"""Seconds for orders and memory of the plan that was found, even if the time limit is over."""
+"""Seconds for orders and memory of the plan that was found, even if the clock has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,15 @@ class MemoryCount:
     graph: Graph | None
     cluster: Cluster
     accounting: Accounting
-    deadline: float = math.inf
+    clock: Clock = field(default_factory=lambda: Budget(math.inf).start())
     _strip_bytes: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _last: Clock | None = None
+    """The clock of the orders of strips near the end of `clock`."""
+
+    def go_on(self) -> Clock:
+        """Go on for `LAST_S` after the end of the clock; returns the clock of that time."""
+        self.clock, self._last = self.clock.at_least(LAST_S), None
+        return self.clock
 
     def counted(self, plan: Judged) -> Counted:
         """The plan with the fewest slots of its buffers, their places, and its devices' memory."""
@@ -69,13 +76,13 @@ class MemoryCount:
         timed, _ = timed_tasks(self.cluster, frame)
         buffers = frame_buffers(self.problem, frame, inner, slots=schedule.window)
         orders = Schedule(tuple(order.turns for order in schedule.orders), schedule.window)
-        slots = fewest_slots(timed, orders, plan.period_s, as_events(buffers), deadline=self.deadline)
+        slots = fewest_slots(timed, orders, plan.period_s, as_events(buffers), clock=self.clock)
         buffers = tuple(
             replace(buffer, slots=one.slots or schedule.window) for buffer, one in zip(buffers, slots, strict=True)
         )
         devices = sorted({device for stage in frame.stages for device in stage.devices} | {frame.entry, frame.exit})
         room = {device: self._room_bytes(device) - weights.get(device, 0) for device in devices}
-        buffers = placed(timed, schedule, buffers, room)
+        buffers = placed(timed, schedule, buffers, room, self.clock)
         arenas = dict.fromkeys(devices, 0)
         for buffer in buffers:
             stop = buffer.offset + buffer.nbytes * buffer.slots
@@ -90,13 +97,13 @@ class MemoryCount:
             return
         for window in range(plan.schedule.window - 1, 0, -1):
             smaller = judged(
-                self.problem, self.cluster, drafts, replace(self.accounting, window=window), deadline=self.deadline
+                self.problem, self.cluster, drafts, replace(self.accounting, window=window), clock=self.clock
             )
             assert smaller is not None  # a plan without limits always has a price
             if smaller.period_s >= below_s:
                 return
             yield self.counted(smaller)
-            if clock.now() > self.deadline and window > 2:  # past the deadline only one frame inside is left to try
+            if self.clock.late() and window > 2:  # past the end only one frame inside is left to try
                 smaller = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
                 assert smaller is not None
                 if smaller.period_s < below_s:
@@ -139,11 +146,36 @@ class MemoryCount:
             return 0
         key = (ends, block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
         if key not in self._strip_bytes:
-            left_s = self.deadline + LAST_S - clock.now()
-            self._strip_bytes[key] = strip_bytes(
-                self.problem, self.graph, block, strip, ends=ends, room_bytes=room_bytes, seconds=left_s
-            )
+            self._strip_bytes[key] = self._counted_bytes(self.graph, block, strip, ends=ends, room_bytes=room_bytes)
         return self._strip_bytes[key]
+
+    def _counted_bytes(self, graph: Graph, block: Block, strip: Strip, *, ends: bool, room_bytes: float) -> int:
+        """The arena, in bytes, of a strip's activations in the order of least peak. Without `ends` the tensors that it
+        is given or makes for others do not count. A fast placement is taken if it fits `room_bytes`, else the best one
+        found. A strip of very many operators, or without time left, has the order of the file and a fast placement."""
+        from downset.arenas.plan import plan_arena
+        from downset.orders.plan import plan_order
+
+        if self._last is None and self.clock.left() < LAST_S:
+            self._last = self.clock.at_least(LAST_S)
+        problem, clock = self.problem, self._last or self.clock
+        seconds = clock.left()
+        if seconds <= 0 or sum(map(len, problem.units[block.start : block.stop])) > _MANY:
+            lives = list(_lives(problem, block, strip, ends=ends))
+            offsets = best_fit(lives)
+            return max((offset + nbytes for offset, (_, _, nbytes) in zip(offsets, lives, strict=True)), default=0)
+        shard = _shard(problem, graph, block, strip, ends=ends)
+        if not any(tensor.nbytes for tensor in shard.tensors):
+            return 0
+        moment_s = min(_MOMENT_S, seconds / 2)
+        order = plan_order(shard, memory="live", **clock.within(moment_s).rest().limits())
+        clock.count(order.evidence.states)
+        quick = plan_arena(shard, order, method="greedy_by_size").arena_bytes
+        if quick <= room_bytes or quick == order.peak_bytes:
+            return quick
+        best = plan_arena(shard, order, method="best", **clock.within(moment_s).rest().limits())
+        clock.count(best.evidence.states)
+        return min(quick, best.arena_bytes)
 
 
 def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, int], Block, Strip]]:
@@ -151,40 +183,6 @@ def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, i
         for number, block in enumerate(stage.blocks):
             for index, strip in enumerate(block.strips):
                 yield (place, number, index), block, strip
-
-
-def strip_bytes(
-    problem: PricedChain,
-    graph: Graph,
-    block: Block,
-    strip: Strip,
-    *,
-    ends: bool = True,
-    room_bytes: float = math.inf,
-    seconds: float = math.inf,
-) -> int:
-    """The arena, in bytes, of a strip's activations in the order of least peak. Without `ends` the tensors that it is
-    given or makes for others do not count. A fast placement is taken if it fits `room_bytes`, else the best one found.
-    A strip of very many operators, or without time left, has the order of the file and a fast placement."""
-    from downset.arenas.plan import plan_arena
-    from downset.orders.plan import plan_order
-
-    if seconds <= 0 or sum(map(len, problem.units[block.start : block.stop])) > _MANY:
-        lives = list(_lives(problem, block, strip, ends=ends))
-        offsets = best_fit(lives)
-        return max((offset + nbytes for offset, (_, _, nbytes) in zip(offsets, lives, strict=True)), default=0)
-    shard = _shard(problem, graph, block, strip, ends=ends)
-    if not any(tensor.nbytes for tensor in shard.tensors):
-        return 0
-    moment_s = min(_MOMENT_S, seconds / 2)
-    order = plan_order(shard, memory="live", **clock.limits(moment_s))
-    clock.spent(order.evidence.states)
-    quick = plan_arena(shard, order, method="greedy_by_size").arena_bytes
-    if quick <= room_bytes or quick == order.peak_bytes:
-        return quick
-    best = plan_arena(shard, order, method="best", **clock.limits(moment_s))
-    clock.spent(best.evidence.states)
-    return min(quick, best.arena_bytes)
 
 
 def _lives(problem: PricedChain, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from downset import clock
+from downset.budget import Budget, Clock
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import longest_axis, op_macs, row_form
@@ -180,20 +180,20 @@ def priced_chain(graph: Graph, chain: UnitChain) -> UnitChain:
     return UnitChain(tuple(map(tuple, units.values())), tuple(range(len(units) + 1)))
 
 
-def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
+def pipeline_units(graph: Graph, *, clock: Clock | None = None) -> tuple[tuple[int, ...], ...]:
     """The chain of the paper, the pieces of Algorithm 1; blocks if there is no such chain within the diameter or the
-    time."""
-    return _pieces(graph, seconds)[2]
+    clock (default: 10 s)."""
+    return _pieces(graph, clock or Budget().start())[2]
 
 
-def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> UnitChain:
+def pipeline_chain(graph: Graph, *, clock: Clock | None = None, most: int = 40) -> UnitChain:
     """The refined chain: the cuts of pieces and of blocks, and further cuts that need relays, up to `most` cuts in all
     unless pieces and blocks have more."""
-    deadline = clock.now() + seconds
-    problem, chain, units = _pieces(graph, seconds)
+    clock = clock or Budget().start()
+    problem, chain, units = _pieces(graph, clock)
     if problem is None or chain is None:
         return UnitChain(units, tuple(range(len(units) + 1)))
-    refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES, deadline=deadline)
+    refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES, clock=clock)
     room = most - sum(refined.of_pieces)
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
     masks = _downsets(refined.units(problem))
@@ -218,11 +218,11 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
     return masks
 
 
-def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
+def _pieces(graph: Graph, clock: Clock) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
         _check_rows(graph)
         problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
-        chain = pieces(problem, seconds=seconds)
+        chain = pieces(problem, clock=clock)
     except (InfeasibleError, LimitReached, UnsupportedError):
         return None, None, block_units(graph)
     return problem, chain, chain.operators(problem)

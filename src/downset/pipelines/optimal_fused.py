@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import itemgetter
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
@@ -24,15 +24,14 @@ from downset.pipelines.strips import equal_rows, tiles
 __all__ = ["optimal_fused"]
 
 
-def optimal_fused(problem: PricedChain, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
-    """One stage of all devices with the fused blocks of least total time. Raises LimitReached after the deadline (a
-    time of `clock.now`)."""
+def optimal_fused(problem: PricedChain, cluster: Cluster, *, deadline: Clock | None = None) -> FoundPipeline:
+    """One stage of all devices with the fused blocks of least total time. Raises LimitReached at the deadline."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     best = [0.0]
     chosen: list[Split] = []
     for stop in range(1, problem.cuts + 1):
-        if clock.now() > deadline:
+        if deadline is not None and deadline.late():
             raise LimitReached("optimal_fused needs more time for so many layers and devices")
         best_split: tuple[float, int, int] = (float("inf"), 0, 0)
         chosen.append(Split(0, stop, ()))

@@ -211,8 +211,8 @@ def owned(problem: PricedChain, split: Split, rows: int) -> Owners:
     for unit in problem.units[split.start : split.stop]:
         for op in unit:
             for tensor in problem.ops[op].outputs:
-                held = problem.tensors[tensor]
-                shares = ((tile.device, *rows_of(held, tile.start, tile.stop, rows)) for tile in split.tiles)
+                described = problem.tensors[tensor]
+                shares = ((tile.device, *rows_of(described, tile.start, tile.stop, rows)) for tile in split.tiles)
                 owners[tensor] = [share for share in shares if share[1] < share[2]]
     return owners
 

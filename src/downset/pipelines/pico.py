@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal, get_args
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
 from downset.methods import check_choice
@@ -58,17 +58,17 @@ def pico(
     accounting: Accounting | None = None,
     leader: Leader = "most bytes",
     ties: Ties = "printed",
-    deadline: float = float("inf"),
+    deadline: Clock | None = None,
 ) -> FoundPipeline:
     """Algorithm 2 on devices of average speed, then Algorithm 3. `leader`: "most bytes" or "first" (of the stage);
-    `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `clock.now`)."""
+    `ties`: "printed" or "last devices first". Raises LimitReached at the deadline."""
     check_choice("leader", leader, get_args(Leader))
     check_choice("tie rule", ties, get_args(Ties))
-    asked = accounting or Accounting()
-    comm, limit = asked.comm, float("inf") if asked.max_latency_s is None else asked.max_latency_s
+    terms = accounting or Accounting()
+    comm, limit = terms.comm, float("inf") if terms.max_latency_s is None else terms.max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
-    timed = cluster.occupied if comm == "resources" and asked.max_latency_s is None else cluster
+    timed = cluster.occupied if comm == "resources" and terms.max_latency_s is None else cluster
     network = replace(timed.network, links=())
     equal = Cluster(tuple(Device(f"average {k}", average) for k in range(count)), network)
 
@@ -80,7 +80,7 @@ def pico(
         return stage_of(problem, equal, draft, comm=comm, sender=sender).seconds
 
     def in_time(start: int, stop: int, devices: int) -> float:
-        if start == 0 and clock.now() > deadline:
+        if start == 0 and deadline is not None and deadline.late():
             raise LimitReached("pico found no pipeline within the time limit; allow more time")
         return stage_seconds(start, stop, devices)
 
@@ -131,14 +131,14 @@ def adjust_stage_configuration(
         theta = sum(price(segment, bounds[k], bounds[k + 1])[0] for k in range(count))  # eq. 16
         requirement.append(theta / count)
     room = [count for _, _, count in shape]
-    given: list[list[int]] = [[] for _ in shape]
+    members_of: list[list[int]] = [[] for _ in shape]
     speeds = [device.speed for device in cluster.devices]
     for device in by_speed(cluster):
-        open_stages = [stage for stage in range(len(shape)) if len(given[stage]) < room[stage]]
+        open_stages = [stage for stage in range(len(shape)) if len(members_of[stage]) < room[stage]]
         stage = max(open_stages, key=lambda stage: (requirement[stage], -stage))
-        given[stage].append(device)
+        members_of[stage].append(device)
     drafts = []
-    for (start, stop, _), devices in zip(shape, given, strict=True):
+    for (start, stop, _), devices in zip(shape, members_of, strict=True):
         bounds = balanced_rows(problem.segment(start, stop), [speeds[device] for device in devices])
         drafts.append(_stage(problem, start, stop, devices, bounds, leader))
     return tuple(drafts)

@@ -30,7 +30,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from downset import clock, native
+from downset import native
+from downset.budget import Budget, Clock
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
@@ -143,32 +144,33 @@ def pieces(
     *,
     strips: int = 2,
     diameter: int = 5,
-    seconds: float = 10.0,
+    clock: Clock | None = None,
     state_limit: int = 2_000_000,
     ties: Ties = "sum",
 ) -> PieceChain:
-    """The chain of least max C with ties settled as asked for, or the best found within the limits, with its bound.
+    """The chain of least max C with ties settled as asked for, or the best found within the limits (10 s by default),
+    with its bound.
 
     Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
     than one strip, a diameter below one layer or too many vertices.
     """
     if strips < 1 or diameter < 1:
         raise UsageError(f"pieces need at least one strip and a diameter of 1; given {strips} and {diameter}")
-    begin, began = time.perf_counter(), clock.now()
+    clock = clock or Budget().start()
+    begin, seconds = time.perf_counter(), clock.left()
     outcomes = native.compiled.Outcome
-    _, state_limit = clock.compiled_limits(seconds, state_limit)
-    search = _native_search(problem, strips, diameter, state_limit)
+    search = _native_search(problem, strips, diameter, min(state_limit, clock.left_states()))
     low, best, threshold = 0, _NONE, 0
     result: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] | None = None
     while low < best:
-        left = seconds - (clock.now() - began)
+        left = clock.left()
         if left <= 0:
             break
         # Ties that cannot be settled must not take the whole time. A threshold at the bound is refuted soonest.
-        allowed_s, _ = clock.compiled_limits(left if threshold == _NONE - 1 else left / 4, state_limit)
+        part = clock if threshold == _NONE - 1 else clock.within(left / 4)
         before = search.pairs()
-        outcome, allowed = search.within(threshold, allowed_s)
-        clock.spent(search.pairs() - before)
+        outcome, allowed = search.within(threshold, part.left_s())
+        clock.count(search.pairs() - before)
         if outcome is outcomes.SOLVED:
             result = tuple(map(tuple, search.pieces())), tuple(search.costs())
             best = max(result[1], default=0)
@@ -181,10 +183,10 @@ def pieces(
         unsettled = outcome is outcomes.LIMIT
         threshold = _NONE - 1 if result is None else low + (0 if unsettled else (best - low) // 2)
     if result is None:
-        raise LimitReached(f"no chain of pieces within {clock.told(seconds)}; give it more, or divide the network")
-    spent = clock.now() - began
-    left = min(seconds - spent, max(spent, 1.0))  # at most as long for ties as for the search
-    refined = left > 0 and search.refine(best, ties == "first", clock.compiled_limits(left, state_limit)[0])
+        raise LimitReached(f"no chain of pieces within {clock.budget}; give it more, or divide the network")
+    left = clock.left()
+    part = clock.within(max(seconds - left, 1.0))  # at most as long for ties as for the search
+    refined = left > 0 and search.refine(best, ties == "first", part.left_s())
     if refined:
         result = tuple(map(tuple, search.pieces())), tuple(search.costs())
     return PieceChain(*result, low, refined, search.states(), time.perf_counter() - begin)
@@ -192,9 +194,7 @@ def pieces(
 
 def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limit: int) -> _native.PieceSearch:
     if len(problem.vertices) > _MOST_VERTICES:
-        raise UnsupportedError(
-            f"{len(problem.vertices)} vertices are more than {_MOST_VERTICES}; divide the network (divided_pieces)"
-        )
+        raise UnsupportedError(f"{len(problem.vertices)} vertices are more than {_MOST_VERTICES}; divide the network")
     form = problem.form
     inputs = [
         [number for item in op.inputs for number in (item.tensor, *(item.map or (0, 0, 0, 0)))] for op in form.ops

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from downset import clock
+from downset.budget import Budget, Clock
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
-from downset.methods import ChainName, Method, check_time_limit, check_work_limit, choose
+from downset.messages import Message
+from downset.methods import ChainName, Method, choose
 from downset.pipelines.accounting import CommName, TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
@@ -43,7 +44,7 @@ _SPACE = (
 """The plans of which a bound and a proof speak."""
 
 
-def plan_pipeline(
+def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     network: Graph | SplitProblem | PricedChain,
     cluster: Cluster,
     *,
@@ -72,8 +73,7 @@ def plan_pipeline(
 
     Raises UsageError for an unknown method, option, choice or device; InfeasibleError if it is proven that no plan is
     within the latency or memory limit, with the least that is enough; LimitReached if none was found."""
-    check_time_limit(time_limit_s)
-    check_work_limit(work_limit)
+    budget = Budget(time_limit_s, work_limit)
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
     cluster = fastest_first(cluster, source, sink)  # plans do not depend on the order of devices in a file
@@ -89,23 +89,23 @@ def plan_pipeline(
         },
     )
     graph = network if isinstance(network, Graph) else None
-    with clock.counting(work_limit, time_limit_s) as limit_s:
-        began = clock.now()
-        problem, notes = _problem(network, units, limit_s, chain=can.chain)
-        check_floors(problem, cluster, accounting, graph, limit_s)
-        left_s = max(limit_s / 2, limit_s - (clock.now() - began))
-        begin, deadline = time.perf_counter(), clock.now() + left_s
-        search = PlanSearch(problem, graph, cluster, accounting, planner, left_s, deadline)
-        plan, counted = search.best()
-        stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if plan.stopped else []
-        stopped_by, states = clock.stopped_by(), clock.counted()
+    clock = budget.start()
+    limit_s = clock.left()
+    problem, notes = _problem(network, units, clock, chain=can.chain)
+    check_floors(problem, cluster, accounting, graph, clock)
+    search = PlanSearch(problem, graph, cluster, accounting, planner, clock.at_least(limit_s / 2))
+    begin = time.perf_counter()
+    plan, counted = search.best()
+    stopped = [f"stopped at the limit of {budget}"] if plan.stopped else []
     priced, memory = counted.judged, counted.memory
     seconds = time.perf_counter() - begin
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
     evidence = _evidence(plan, name, priced, floor, seconds)
     if plan.stopped and not evidence.proven:  # states as the limit counts them
-        evidence = replace(evidence, stopped_by=stopped_by, states=max(evidence.states, states))
+        stopped_by = clock.stopped_by() or ("time" if work_limit is None else "work")
+        states = evidence.states if work_limit is None else max(evidence.states, clock.states)
+        evidence = replace(evidence, stopped_by=stopped_by, states=states)
     if accounting.topology == "direct" and name != "exact":
         notes.append(f"rows are handed over as method {name} does it: only exact searches plans with direct hand-over")
     note = "; ".join([*notes, *stopped, *([plan.note] if plan.note else [])])
@@ -156,12 +156,12 @@ def _check_bytes(problem: SplitProblem) -> None:
 def _problem(
     network: Graph | SplitProblem | PricedChain,
     units: Sequence[Iterable[int]] | None,
-    seconds: float,
+    clock: Clock,
     *,
     chain: ChainName,
 ) -> tuple[PricedChain, list[str]]:
-    """The chain of cuts with its prices, and notes. The chain takes at most half of `seconds`, the time limit, and at
-    most `_MOST_CHAIN_S`."""
+    """The chain of cuts with its prices, and notes. The chain takes at most half of the clock, and at most
+    `_MOST_CHAIN_S`."""
     if not isinstance(network, Graph):
         priced = PricedChain(network) if isinstance(network, SplitProblem) else network
         _check_bytes(priced.problem)
@@ -171,11 +171,11 @@ def _problem(
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
     baseline_cuts = None
     if units is None:
-        chain_s = min(seconds / 2, _MOST_CHAIN_S)
+        part = clock.within(min(clock.left() / 2, _MOST_CHAIN_S))
         if chain == "relays":
-            blocks_chain = pipeline_chain(network, seconds=chain_s)
+            blocks_chain = pipeline_chain(network, clock=part)
         else:
-            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
+            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, clock=part)
             blocks_chain = UnitChain(blocks, tuple(range(len(blocks) + 1)))
         shorter = priced_chain(network, blocks_chain)
         if shorter is not blocks_chain:
@@ -186,7 +186,7 @@ def _problem(
     try:
         problem = split_problem(network, units)
     except UnsupportedError as error:
-        notes.append(f"not split there: {error}")
+        notes.append(Message("not split there: ", error.message))
         problem = split_problem(network, units, halos_required=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: only whole operators are divided")

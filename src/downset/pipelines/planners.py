@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
+from downset.budget import Clock
 from downset.methods import Contract, Method
 from downset.pipelines.blocks import blocks
 from downset.pipelines.coedge import coedge
@@ -24,7 +25,7 @@ __all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 CONTRACT = Contract(
     "pipelines",
     problem=("problem", "cluster"),
-    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "forbidden"),
+    settings=("comm", "accounting", "max_latency_s", "clock", "time_limit_s", "work_limit", "forbidden"),
     returns=FoundPipeline,
 )
 """`forbidden`: (start, stop, device) that no stage may be, because the device has too little memory; a planner without
@@ -39,7 +40,7 @@ class PipelineOptions(TypedDict, total=False):
     ties: Ties
     several_blocks: bool
     below_s: float
-    deadline: float
+    deadline: Clock | None
 
 
 PIPELINERS: Mapping[str, Method] = {

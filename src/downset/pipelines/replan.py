@@ -45,7 +45,7 @@ def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s:
             time_limit_s=time_limit_s,
         )
     except DownsetError as error:
-        raise type(error)(f"without {', '.join(names)}: {error}" if names else str(error)) from None
+        raise type(error)(f"without {', '.join(names)}: " if names else "", error.message) from None
 
 
 def _named(end: str) -> str | None:
@@ -110,8 +110,8 @@ def _twice_as_fast(device: Device) -> Device:
 
 
 def _twice(one: Link | Network) -> dict[str, Any]:
-    held = one.occupied_bytes_per_s
-    return {"bytes_per_s": 2 * one.bytes_per_s, "occupied_bytes_per_s": None if held is None else 2 * held}
+    occupied = one.occupied_bytes_per_s
+    return {"bytes_per_s": 2 * one.bytes_per_s, "occupied_bytes_per_s": None if occupied is None else 2 * occupied}
 
 
 def plan_upgraded(

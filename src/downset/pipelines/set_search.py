@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from downset import clock, native
+from downset import native
+from downset.budget import Clock
 from downset.clusters.model import Cluster, Device
 from downset.pipelines.accounting import Accounting, CommName
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
@@ -86,60 +87,58 @@ class Searched(NamedTuple):
     """Whether there were too many different devices, so that only plans and bounds for rounded speeds are known."""
 
 
-def search_by_loads(request: PlanRequest, *, time_limit_s: float, incumbent_s: float = math.inf) -> Searched:
+def search_by_loads(request: PlanRequest, clock: Clock, *, incumbent_s: float = math.inf) -> Searched:
     """The pipeline of least load below the incumbent's."""
-    return _coarse_then_fine(_Loads(request), incumbent_s, time_limit_s)
+    return _coarse_then_fine(_LoadSearch(request), clock, incumbent_s)
 
 
 def search_by_rounds(
-    request: PlanRequest, *, time_limit_s: float, incumbent_s: float = math.inf, least_latency: bool = False
+    request: PlanRequest, clock: Clock, *, incumbent_s: float = math.inf, least_latency: bool = False
 ) -> Searched:
     """The pipeline of least period below the incumbent's by sums of rounds within the latency limit, or with
     `least_latency` the pipeline of least latency.
 
     On links without overlap the compiled search covers all stages of several blocks; elsewhere it bounds them and tries
     some of them, more with more time."""
-    search = _Rounds(request, least_latency=least_latency)
+    search = _RoundSearch(request, least_latency=least_latency)
     if least_latency and search.form.sets() <= _TOO_MANY:
-        return search.whole(incumbent_s, time_limit_s)
+        return search.whole(clock, incumbent_s)
     if least_latency:
-        slower = search.run(rounded(search.form, _MANY, faster=False), search.banned, incumbent_s, time_limit_s)
+        slower = search.run(rounded(search.form, _MANY, faster=False), search.banned, clock, incumbent_s)
         return slower._replace(finished=False, rounded=True)
-    begin = clock.now()
-    best = _coarse_then_fine(search, incumbent_s, time_limit_s)
-    left = time_limit_s - (clock.now() - begin)
-    if not (best.rounded and request.cluster.network.links) or left <= 0:
+    best = _coarse_then_fine(search, clock, incumbent_s)
+    if not (best.rounded and request.cluster.network.links) or clock.late():
         return best
     some = search.form.order[: _MANY.bit_length() - 1]  # the fastest devices, with the links of these
-    last = search_by_rounds(request.on(some), time_limit_s=left, incumbent_s=min(incumbent_s, best.period_s))
+    last = search_by_rounds(request.on(some), clock, incumbent_s=min(incumbent_s, best.period_s))
     return _better(best, last._replace(stages=on_devices(last.stages, some)))
 
 
-def _coarse_then_fine(search: _Loads | _Rounds, incumbent_s: float, time_limit_s: float) -> Searched:
+def _coarse_then_fine(search: _LoadSearch | _RoundSearch, clock: Clock, incumbent_s: float) -> Searched:
     """First rounded speeds, finer and finer while there is time, for a plan and a bound; then the real speeds."""
     form = search.form
     if form.sets() <= _MANY:
-        return search.whole(incumbent_s, time_limit_s)
-    begin = clock.now()
+        return search.whole(clock, incumbent_s)
     best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
     for sets in _ROUNDED:
-        left = time_limit_s - (clock.now() - begin)
+        left = clock.left()
         slow, fast = (rounded(form, sets, faster=faster, like=search.like) for faster in (False, True))
         if left <= 0 or fast.sets() > _TOO_MANY:
             return best._replace(rounded=left > 0)  # without time it is stopped, not rounded
-        slower = search.run(slow, search.banned, min(incumbent_s, best.period_s), left / 4)
+        slower = search.run(slow, search.banned, clock.within(left / 4), min(incumbent_s, best.period_s))
         best = best._replace(states=best.states + slower.states)
         for period, stages in search.at_real_speeds(slower) if slower.stages else ():
             if period < best.period_s:
                 best = best._replace(period_s=period, stages=stages)
-        faster = search.run(fast, _all_banned(fast, search.banned), min(incumbent_s, best.period_s), left / 4)
+        faster = search.run(
+            fast, _all_banned(fast, search.banned), clock.within(left / 4), min(incumbent_s, best.period_s)
+        )
         best = best._replace(bound_s=max(best.bound_s, faster.bound_s), states=best.states + faster.states)
         if faster.finished and faster.period_s == math.inf:
             return best._replace(finished=True, rounded=False)
-    left = time_limit_s - (clock.now() - begin)
-    if left <= 0 or not form.uniform or form.sets() > _TOO_MANY:
+    if clock.late() or not form.uniform or form.sets() > _TOO_MANY:
         return best
-    last = search.whole(min(incumbent_s, best.period_s), left)
+    last = search.whole(clock, min(incumbent_s, best.period_s))
     best = best._replace(bound_s=max(last.bound_s, best.bound_s), finished=last.finished, rounded=False)
     return _better(best, last)
 
@@ -151,7 +150,7 @@ def _better(best: Searched, last: Searched) -> Searched:
     return best._replace(states=last.states + best.states)
 
 
-class _Loads:
+class _LoadSearch:
     """The search by loads: the seconds for which a frame occupies each resource."""
 
     def __init__(self, request: PlanRequest) -> None:
@@ -182,8 +181,8 @@ class _Loads:
             )
             for place, device in enumerate(described)
         ]
-        asked = self.request.accounting
-        source, sink = (-1 if end is None else form.order.index(end) for end in (asked.source, asked.sink))
+        terms = self.request.accounting
+        source, sink = (-1 if end is None else form.order.index(end) for end in (terms.source, terms.sink))
         return SetProblem(
             self.tables,
             [float(macs) for macs in problem.least_macs_before()],
@@ -199,17 +198,16 @@ class _Loads:
             banned,
         )
 
-    def run(self, form: Canonical, banned: _Banned, incumbent_s: float, time_limit_s: float) -> Searched:
+    def run(self, form: Canonical, banned: _Banned, clock: Clock, incumbent_s: float) -> Searched:
         problem = compiled_problem(self.set_problem(form, banned))
-        seconds, most = clock.compiled_limits(time_limit_s, _STATES)
-        return _outcome(
-            native.compiled.least_load(problem, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most), form
-        )
+        seconds, most = clock.native(_STATES)
+        outcome = native.compiled.least_load(problem, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most)
+        return _searched(outcome, form, clock)
 
-    def whole(self, incumbent_s: float, time_limit_s: float) -> Searched:
+    def whole(self, clock: Clock, incumbent_s: float) -> Searched:
         """The search at real speeds. It knows the loads of entry and exit only in part. If its plan has a larger load
         than the search states, its result is not taken as finished."""
-        searched = self.run(self.form, self.banned, incumbent_s, time_limit_s)
+        searched = self.run(self.form, self.banned, clock, incumbent_s)
         if searched.stages:
             real_s = self.load_s(searched.stages)
             return searched._replace(finished=searched.finished and real_s <= searched.period_s * (1 + _CLOSE))
@@ -225,11 +223,11 @@ class _Loads:
 
 def load_problem(request: PlanRequest) -> SetProblem:
     """The input of the search by loads at real speeds."""
-    search = _Loads(request)
+    search = _LoadSearch(request)
     return search.set_problem(search.form, search.banned)
 
 
-class _Rounds:
+class _RoundSearch:
     """The search by sums of rounds (`paper_timing`)."""
 
     def __init__(self, request: PlanRequest, *, least_latency: bool) -> None:
@@ -265,18 +263,20 @@ class _Rounds:
             banned,
         )
 
-    def run(self, form: Canonical, banned: _Banned, incumbent_s: float, time_limit_s: float) -> Searched:
+    def run(self, form: Canonical, banned: _Banned, clock: Clock, incumbent_s: float) -> Searched:
         compiled, problem = native.compiled, compiled_problem(self.set_problem(form, banned))
         aims = compiled.RoundAims(latency_limit_s=self.limit_s, several_blocks=self.request.several_blocks)
-        seconds, most = clock.compiled_limits(time_limit_s, _STATES)
+        seconds, most = clock.native(_STATES)
         if self.least_latency:
-            return _outcome(compiled.least_latency(problem, aims, time_limit_s=seconds, state_limit=most), form)
-        return _outcome(
-            compiled.least_rounds(problem, aims, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most), form
-        )
+            outcome = compiled.least_latency(problem, aims, time_limit_s=seconds, state_limit=most)
+        else:
+            outcome = compiled.least_rounds(
+                problem, aims, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most
+            )
+        return _searched(outcome, form, clock)
 
-    def whole(self, incumbent_s: float, time_limit_s: float) -> Searched:
-        return self.run(self.form, self.banned, incumbent_s, time_limit_s)
+    def whole(self, clock: Clock, incumbent_s: float) -> Searched:
+        return self.run(self.form, self.banned, clock, incumbent_s)
 
     def at_real_speeds(self, searched: Searched) -> Iterator[tuple[float, Drafted]]:
         """The plan made for slower devices, with rows balanced for the real devices where that is better, within the
@@ -295,9 +295,9 @@ class _Rounds:
                 yield period, drafts
 
 
-def _outcome(outcome: tuple[float, float, bool, int, list[FoundStage]], form: Canonical) -> Searched:
+def _searched(outcome: tuple[float, float, bool, int, list[FoundStage]], form: Canonical, clock: Clock) -> Searched:
     period, bound, finished, states, stages = outcome
-    clock.spent(states)
+    clock.count(states)
     return Searched(period, bound, finished, states, _drafts_of(stages, form.order))
 
 

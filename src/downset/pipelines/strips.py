@@ -127,9 +127,9 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
     surplus = sum(strip.macs for strip in strips) - needed
     drift = surplus - sum(strip.redundant_macs for strip in strips)
     for index, strip in sorted(enumerate(strips), key=lambda item: -item[1].macs):
-        given = min(max(strip.redundant_macs + drift, 0), strip.macs)
-        drift -= given - strip.redundant_macs
-        strips[index] = replace(strip, redundant_macs=given)
+        share = min(max(strip.redundant_macs + drift, 0), strip.macs)
+        drift -= share - strip.redundant_macs
+        strips[index] = replace(strip, redundant_macs=share)
         if drift == 0:
             break
     return strips
@@ -197,18 +197,18 @@ def _ops(problem: PricedChain, split: Split) -> list[int]:
 
 def _tile_quantities(problem: PricedChain, split: Split, tile: Tile, spans: _Spans) -> tuple[int, int, int, int]:
     """`quantities` of a tile. Its rows and its columns need their halos independently."""
-    held = {rows.tensor: rows for rows in _held(problem, split, tile, spans)}
+    parts_of = {rows.tensor: rows for rows in _held(problem, split, tile, spans)}
     ops = _ops(problem, split)
-    macs = sum(_tile_macs(problem, held, op) for op in ops if problem.ops[op].macs_per_row)
-    moved_bytes = sum(_tile_moved_bytes(problem, held, op) for op in ops if not problem.ops[op].macs_per_row)
+    macs = sum(_tile_macs(problem, parts_of, op) for op in ops if problem.ops[op].macs_per_row)
+    moved_bytes = sum(_tile_moved_bytes(problem, parts_of, op) for op in ops if not problem.ops[op].macs_per_row)
     results = {tensor for op in ops for tensor in problem.ops[op].outputs}
-    in_bytes = sum(nbytes_of(problem, rows) for tensor, rows in held.items() if tensor not in results)
+    in_bytes = sum(nbytes_of(problem, rows) for tensor, rows in parts_of.items() if tensor not in results)
     out_bytes = sum(nbytes_of(problem, rows) for rows in made_rows(problem, split, tile, halos=False))
     return macs, in_bytes, out_bytes, moved_bytes
 
 
-def _tile_macs(problem: PricedChain, held: dict[int, Rows], op: int) -> int:
-    described, rows = problem.ops[op], held.get(problem.ops[op].outputs[0])
+def _tile_macs(problem: PricedChain, parts_of: dict[int, Rows], op: int) -> int:
+    described, rows = problem.ops[op], parts_of.get(problem.ops[op].outputs[0])
     if rows is None:
         return 0
     macs = described.macs_per_row * (rows.stop - rows.start)
@@ -217,12 +217,12 @@ def _tile_macs(problem: PricedChain, held: dict[int, Rows], op: int) -> int:
     return round(macs * (rows.columns[1] - rows.columns[0]) / problem.turned().tensors[rows.tensor].rows)
 
 
-def _tile_moved_bytes(problem: PricedChain, held: dict[int, Rows], op: int) -> int:
+def _tile_moved_bytes(problem: PricedChain, parts_of: dict[int, Rows], op: int) -> int:
     """The bytes that an operator without MACs reads and writes for a tile."""
-    described, output = problem.ops[op], held.get(problem.ops[op].outputs[0])
+    described, output = problem.ops[op], parts_of.get(problem.ops[op].outputs[0])
     if output is None or output.columns is None:
         return 0
-    moved_bytes = sum(nbytes_of(problem, held[tensor]) for tensor in described.outputs if tensor in held)
+    moved_bytes = sum(nbytes_of(problem, parts_of[tensor]) for tensor in described.outputs if tensor in parts_of)
     across = problem.turned().ops[op]
     for position, tensor in enumerate(described.inputs):
         spans = [
@@ -234,5 +234,5 @@ def _tile_moved_bytes(problem: PricedChain, held: dict[int, Rows], op: int) -> i
 
 
 def _macs_of(problem: PricedChain, split: Split, tile: Tile, kind: str) -> int:
-    held = {rows.tensor: rows for rows in _held(problem, split, tile)}
-    return sum(_tile_macs(problem, held, op) for op in _ops(problem, split) if problem.ops[op].kind == kind)
+    parts_of = {rows.tensor: rows for rows in _held(problem, split, tile)}
+    return sum(_tile_macs(problem, parts_of, op) for op in _ops(problem, split) if problem.ops[op].kind == kind)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
@@ -45,24 +45,26 @@ class PlanSearch:
     cluster: Cluster
     accounting: Accounting
     planner: Chosen
-    time_limit_s: float
-    deadline: float
+    clock: Clock
     count: MemoryCount = field(init=False)
     fits: Counted | None = None
+    limit_s: float = field(init=False)
+    """The length of the clock."""
     late: bool = False
     """Whether the time ended the search for plans that fit."""
 
     def __post_init__(self) -> None:
         self.count = MemoryCount(
-            self.problem, self.graph, self.cluster, replace(self.accounting, max_latency_s=None), self.deadline
+            self.problem, self.graph, self.cluster, replace(self.accounting, max_latency_s=None), self.clock
         )
+        self.limit_s = self.clock.left()
 
     def best(self) -> tuple[FoundPipeline, Counted]:
         """The method's result and a plan that fits. Raises InfeasibleError or LimitReached if none was found."""
         can, first = self.planner.method, None
         forbidden = _too_heavy(self.problem, self.cluster)
         for attempt in range(_TRIES):
-            if attempt and clock.now() > self.deadline:
+            if attempt and self.clock.late():
                 self.late = True
                 break
             try:
@@ -71,7 +73,7 @@ class PlanSearch:
                 if self.fits is not None:
                     break
                 if not can.proves:
-                    raise (LimitReached(str(error)) if attempt else error) from None
+                    raise (LimitReached(error.message) if attempt else error) from None
                 return self._without_search(error, heavy=bool(forbidden))
             first = first or answer
             plan = answer.judged or self._judged(answer.stages)
@@ -100,7 +102,7 @@ class PlanSearch:
             comm=self.accounting.comm,
             accounting=self.accounting,
             max_latency_s=self.accounting.max_latency_s,
-            time_limit_s=self.time_limit_s,
+            clock=self.clock,
             forbidden=frozenset(forbidden),
         )
         return answer
@@ -112,7 +114,7 @@ class PlanSearch:
             self.cluster,
             drafts,
             self.accounting,
-            deadline=max(self.deadline, clock.now() + LAST_S),
+            clock=self.clock.at_least(LAST_S),
         )
         assert judgement is not None  # a plan without limits always has a price
         return judgement
@@ -133,7 +135,7 @@ class PlanSearch:
         one, might fit, so this forbids more than is known not to fit."""
         too_much: Forbidden = set()
         stages = counted.judged.frame.stages
-        for device in [held.device for held in broken]:
+        for device in [too_large.device for too_large in broken]:
             blocks = next((stage.blocks for stage in stages if device in stage.devices), stages[0].blocks)
             first, last = blocks[0].start, blocks[-1].stop
             too_much |= {
@@ -144,11 +146,11 @@ class PlanSearch:
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
         """The fastest plan that fits, if the method's first plan does not."""
         assert first is not None
-        self.deadline = self.count.deadline = max(self.deadline, clock.now() + LAST_S)
+        self.clock = self.count.go_on()
         note, stopped = "faster plans that were found do not fit", first.stopped or self.late
         missed = replace(first, proven=False, judged=None, note=note, stopped=stopped)
         if self.planner.method.proves and self.graph is not None:
-            self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm))
+            self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm, self.clock))
             if self.fits is None:
                 self._lean()
         if self.fits is None:
@@ -165,7 +167,7 @@ class PlanSearch:
                 drafts,
                 self.accounting,
                 below_s=below,
-                deadline=self.deadline,
+                clock=self.clock,
             )
             if other is None or other.period_s >= below:
                 continue
@@ -178,7 +180,7 @@ class PlanSearch:
     def _lean(self) -> None:
         """Keep a plan for memory alone. Raises InfeasibleError or LimitReached if that does not fit or is too slow."""
         assert self.graph is not None
-        counted = lean_pipeline(self.count, self.graph, seconds=self.time_limit_s)
+        counted = lean_pipeline(self.count, self.graph, self.clock.at_least(self.limit_s))
         if not self._in_time(counted):
             raise LimitReached(
                 f"no pipeline was found that fits the devices' memory within {self.accounting.max_latency_s:g} s; one "
@@ -201,8 +203,8 @@ class PlanSearch:
                 note = "planned for latency alone: no faster plan within it was found"
                 return FoundPipeline(drafts, 0.0, note=note), counted
         if self.graph is None or not heavy:
-            raise LimitReached(str(error)) if heavy else error
-        self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm))
+            raise LimitReached(error.message) if heavy else error
+        self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm, self.clock))
         note = "planned by other methods: the search found no plan that fits"
         if self.fits is None:
             self._lean()
@@ -212,7 +214,7 @@ class PlanSearch:
 
     def _least_latency(self) -> tuple[float, Drafted]:
         request = PlanRequest(self.problem, self.cluster, self.accounting)
-        return least_latency(request, max(self.time_limit_s, 1.0))
+        return least_latency(request, self.clock.at_least(1.0))
 
     def _too_large(self, answer: FoundPipeline) -> DownsetError:
         counted = self.count.counted(answer.judged or self._judged(answer.stages))
@@ -222,10 +224,10 @@ class PlanSearch:
             least = self._least_latency()[0]
             prefix = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
             return too_slow(self.problem, self.cluster, self.accounting, least, prefix=prefix)
-        held, described = broken[0], self.cluster.devices[broken[0].device]
+        too_large, described = broken[0], self.cluster.devices[broken[0].device]
         return LimitReached(
-            f"{self.planner.name}: device {described.name!r} would need {format_bytes(held.total_bytes)} bytes, more "
-            f"than its {format_bytes(described.memory_bytes or 0)}, and no plan that fits was found; give it "
+            f"{self.planner.name}: device {described.name!r} would need {format_bytes(too_large.total_bytes)} bytes, "
+            f"more than its {format_bytes(described.memory_bytes or 0)}, and no plan that fits was found; give it "
             "that much, more devices, or method exact"
         )
 

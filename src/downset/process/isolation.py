@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError
+from downset.messages import Setting, of_plain
 from downset.process.leftovers import owned_prefix
 from downset.process.limits import PARSING_S, RUNNING_S, worker_bytes, worker_s
 from downset.text import brief, format_bytes
@@ -81,7 +82,7 @@ def isolated(
     """
     server = _Server() if fresh else _server()
     try:
-        with Worker(module, function, server=server, libraries=not fresh) as worker:
+        with contextlib.closing(Worker(module, function, server=server, libraries=not fresh)) as worker:
             return worker.ask(function, arguments, timeout_s=timeout_s)
     finally:
         if fresh:
@@ -106,7 +107,7 @@ class _Server:
     """The process that forks workers for this one. `printed`: what it printed, for the message where it crashes."""
 
     def __init__(self) -> None:
-        self.owner, self.environment = os.getpid(), dict(os.environ)
+        self.owner, self.environment = os.getpid(), _environment()
         self._requests, theirs = socket.socketpair()
         self.printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
         # -P: the current folder is not on the path, where a json.py may lie beside a model
@@ -116,7 +117,7 @@ class _Server:
             stdout=self.printed,
             stderr=self.printed,
             start_new_session=True,
-            env={**self.environment, "ORT_DISABLE_TELEMETRY": "1"},
+            env=self.environment,
         )
         theirs.close()
 
@@ -130,13 +131,9 @@ class _Server:
             socket.send_fds(self._requests, [b"\0"], passed)
         return ours
 
-    def retire(self) -> None:
-        """Let it end when its workers have ended."""
-        self._requests.close()
-
     def stop(self) -> None:
         """End it with its workers, and wait until it has ended."""
-        self.retire()
+        self._requests.close()
         if self.owner == os.getpid():  # else this is a fork of the process that uses it
             try:
                 self.process.wait(_STOPPING_S)
@@ -146,31 +143,35 @@ class _Server:
         self.printed.close()
 
 
-_SERVERS: list[_Server] = []
-"""The last one is in use. Those before it were started with another environment, or by the process that forked this
-one."""
-_SERVERS_LOCK = threading.Lock()
+_SHARED: list[_Server] = []
+"""The server of this process, if it has been started."""
+_STARTING = threading.Lock()
 
 
 def _server() -> _Server:
-    with _SERVERS_LOCK:
-        if _SERVERS:
-            last = _SERVERS[-1]
-            if last.owner == os.getpid() and last.process.poll() is None and last.environment == os.environ:
-                return last
-            last.retire()
-        _SERVERS.append(_Server())
-        return _SERVERS[-1]
+    """The server of this process: a new one after a fork or a crash, and where the environment has changed, which
+    libraries read when they are imported."""
+    with _STARTING:
+        for server in _SHARED:
+            if server.owner == os.getpid() and server.process.poll() is None and server.environment == _environment():
+                return server
+        _stop_server()
+        _SHARED.append(_Server())
+        return _SHARED[0]
 
 
 @atexit.register
-def _stop_servers() -> None:
-    while _SERVERS:
-        _SERVERS.pop().stop()
+def _stop_server() -> None:
+    while _SHARED:
+        _SHARED.pop().stop()
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}
 
 
 class Worker:
-    """A process that runs functions of a module, one call at a time, until the context ends or a call fails. A worker
+    """A process that runs functions of a module, one call at a time, until it is closed or a call fails. A worker
     is asked several times only where a call goes on with what the last one left."""
 
     def __init__(
@@ -181,12 +182,6 @@ class Worker:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
         wanted = {"module": module, "libraries": _code(module, function)[1] if libraries else ()}
         self._connection = self._server.connect(wanted | {"memory_bytes": self._memory_bytes}, self._printed)
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def ask(self, function: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> Answer:
         """Call the function; the errors are those of `isolated`."""
@@ -202,7 +197,7 @@ class Worker:
                 answer = self._answer(request, limit_s)
                 if answer is None:
                     raise LimitReached(
-                        f"{name} took longer than {limit_s:g} s and was stopped; give a longer --time-limit"
+                        f"{name} took longer than {limit_s:g} s and was stopped; give a longer ", Setting("time_s")
                     )
                 printed = _text(self._printed)
                 if "ended" in answer:
@@ -212,7 +207,7 @@ class Worker:
                 with np.load(result, allow_pickle=False) as arrays:
                     return dict(arrays), printed
             except BaseException:  # an interrupt too: nobody will ask for the answer
-                self.stop()
+                self.close()
                 raise
 
     def _answer(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any] | None:
@@ -262,7 +257,7 @@ class Worker:
                 queued_s += int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
         return queued_s
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Kill the worker's group of processes, and wait until it has ended."""
         end = time.monotonic() + _STOPPING_S
         if self._pid:
@@ -270,6 +265,7 @@ class Worker:
                 os.killpg(self._pid, signal.SIGKILL)
             while self._pid and self._line(lambda: end - time.monotonic()):
                 pass
+            self._pid = 0  # nobody asks for it again, whether or not its end was reported in time
         self._connection.close()
         self._printed.close()
 
@@ -286,17 +282,18 @@ def _crash(name: str, status: int, printed: str) -> str:
     return f"{name} {how}: {brief(telling[-1]) if telling else 'no reason given'}"
 
 
-def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int) -> DownsetError:
+def _raised(name: str, said: Mapping[str, Any], printed: str, memory_bytes: int) -> DownsetError:
     """The error that the function raised, as a DownsetError."""
     if said["error"] == "MemoryError":
         return LimitReached(
             f"{name} needs more memory than the {format_bytes(memory_bytes)} bytes that a worker may take; give a "
-            "larger --worker-memory"
+            "larger ",
+            Setting("memory_bytes"),
         )
-    kind = getattr(errors, said["error"], None)
+    kind, message = getattr(errors, said["error"], None), of_plain(said["message"])
     if kind is None:
-        return UnsupportedError(f"{name} failed: {said['error']} ({brief(said['message'])})")
+        return UnsupportedError(f"{name} failed: {said['error']} ({brief(message)})")
     lines = [line.strip() for line in printed.splitlines()]
     cause = next((line for line in lines if any(words in line for words in _CAUSES)), None)
-    error: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
+    error: DownsetError = kind(message, f" ({brief(cause)})" if cause else "")
     return error

@@ -150,28 +150,30 @@ def _write_pipe(path: Path, data: bytes) -> None:
 def _place(path: Path, write: Callable[[Path], object]) -> None:
     """Replace `path` by the file that `write` makes. Of a link, the target is replaced and the link stays. A replaced
     file keeps its permissions."""
-    if _is_device(path):
-        try:
-            write(path)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
-        return
-    beside = None
     try:
+        if _is_device(path):
+            write(path)
+            return
         target = path.resolve() if path.is_symlink() else path
-        beside = part_beside(target)
-        write(beside)
-        if target.exists():
-            beside.chmod(stat.S_IMODE(target.stat().st_mode))
-        settle_on_disk(beside)
-        beside.replace(target)
-        settle_on_disk(target.parent)
+        kept = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        _replace(target, write, kept)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _replace(path: Path, write: Callable[[Path], object], mode: int | None) -> None:
+    """Replace `path` in one step by the file that `write` makes, with this mode. Raises OSError."""
+    beside = part_beside(path)
+    try:
+        write(beside)
+        if mode is not None:
+            beside.chmod(mode)
+        settle_on_disk(beside)
+        beside.replace(path)
+        settle_on_disk(path.parent)
     finally:
-        if beside is not None:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def make_private_folder(folder: Path) -> None:
@@ -184,17 +186,12 @@ def make_private_folder(folder: Path) -> None:
 def write_private(path: Path, data: bytes) -> None:
     """Replace `path` in one step by a file that other users can never read, and that survives a crash whole. Raises
     OSError."""
-    beside = part_beside(path)
-    try:
-        opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "wb") as file:
-            os.fchmod(opened, 0o600)
+
+    def write(beside: Path) -> None:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(data)
-        settle_on_disk(beside)
-        beside.replace(path)
-        settle_on_disk(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
+
+    _replace(path, write, 0o600)
 
 
 def settle_on_disk(path: Path) -> None:

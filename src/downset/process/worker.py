@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -20,18 +21,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from downset.errors import DownsetError
+from downset.messages import Message
 from downset.process.supervisor import die_with
 
 __all__: list[str] = []
-
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be forked safely
-import numpy as np
 
 _LOOK_S = 1.0
 """How often to look whether the parent has ended; a fork of it may hold the socket open."""
 
 
 def _main() -> None:
+    _import(["numpy"], OPENBLAS_NUM_THREADS="1")  # a process with threads cannot be forked safely
     parent, requests = int(sys.argv[1]), socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     ended, woken = os.pipe()
@@ -39,18 +40,16 @@ def _main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken)
     workers: dict[int, socket.socket] = {}
-    readable: list[Any] = [ended, requests]
-    while os.getppid() == parent and (requests in readable or workers):
-        ready = select.select(readable, [], [], _LOOK_S if requests in readable else _LOOK_S / 20)[0]
+    while os.getppid() == parent:
+        ready = select.select([ended, requests.fileno()], [], [], _LOOK_S)[0]
         if ended in ready:
             os.read(ended, 1 << 12)
             _report_ended(workers)
-        if requests in ready:
+        if requests.fileno() in ready:
             _, numbers, _, _ = socket.recv_fds(requests, 1, 2)
-            if numbers:
-                _start(workers, numbers)
-            else:  # the parent has ended, or uses another server from now on
-                readable.remove(requests)
+            if not numbers:
+                break
+            _start(workers, numbers, requests)
     for worker in workers:
         with contextlib.suppress(OSError):
             os.killpg(worker, signal.SIGKILL)
@@ -67,7 +66,7 @@ def _report_ended(workers: dict[int, socket.socket]) -> None:
             workers.pop(worker).close()
 
 
-def _start(workers: dict[int, socket.socket], numbers: Sequence[int]) -> None:
+def _start(workers: dict[int, socket.socket], numbers: Sequence[int], requests: socket.socket) -> None:
     """Import what the first line on a connection names. With a second file, where a worker prints, fork that worker: it
     answers the lines that follow."""
     connection, *printed = numbers
@@ -76,6 +75,8 @@ def _start(workers: dict[int, socket.socket], numbers: Sequence[int]) -> None:
     _import([wanted["module"], *wanted["libraries"]])
     server = os.getpid()
     if printed and (worker := os.fork()) == 0:
+        for other in (requests, *workers.values()):
+            other.close()
         _work(line, wanted, printed[0], server)
     if printed:
         workers[worker] = line
@@ -98,13 +99,15 @@ def _work(connection: socket.socket, wanted: Mapping[str, Any], printed: int, se
     os._exit(0)
 
 
-def _import(modules: Sequence[str]) -> None:
+def _import(modules: Sequence[str], **variables: str) -> None:
+    """Import the modules under these variables. The environment is the same afterwards, whatever libraries set."""
     environment = dict(os.environ)
+    os.environ.update(variables)
     for module in modules:
         if module not in sys.modules:
             with contextlib.suppress(Exception):  # the call that needs it meets the error
                 importlib.import_module(module)
-    os.environ.clear()  # some libraries set variables
+    os.environ.clear()
     os.environ.update(environment)
     gc.freeze()  # else a collection in a worker copies every page
 
@@ -122,7 +125,9 @@ def _send(connection: socket.socket, answer: Mapping[str, Any]) -> None:
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _answer(module: str, request: Mapping[str, Any]) -> dict[str, str]:
+def _answer(module: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    import numpy as np
+
     try:
         if "folder" in request:  # names of files are meant from there
             os.chdir(request["folder"])
@@ -131,13 +136,18 @@ def _answer(module: str, request: Mapping[str, Any]) -> dict[str, str]:
         function = getattr(importlib.import_module(module), request["function"])
         np.savez(request["result"], **function(**request["arguments"]))
     except MemoryError:
-        return {"error": "MemoryError", "message": ""}
+        return {"error": "MemoryError", "message": []}
     except Exception as error:
-        return {"error": type(error).__name__, "message": " ".join(str(error).split())}
+        message = error.message if isinstance(error, DownsetError) else Message(str(error))
+        return {"error": type(error).__name__, "message": message.edited(_on_one_line).plain()}
     finally:
         sys.stdout.flush()
         ctypes.CDLL(None).fflush(None)  # what libraries printed
     return {}
+
+
+def _on_one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
 
 
 def _limit_memory(nbytes: int) -> None:

@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
+from downset.messages import Call, Message, Setting
+from downset.reports.document import Document, Facts, Section, Verdict, named
 from downset.results.fit import Comparison
 
-__all__ = ["comparison_lines", "difference", "not_proven", "proof_line"]
+__all__ = ["comparison_data", "comparison_document", "comparison_lines", "difference", "not_proven", "proof_line"]
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """The result of `compare`; docs/schemas/verify.json has its keys."""
+    headline, *lines = comparison_lines(comparison)
+    state: Literal["good", "unknown"] = "good" if comparison.proven else "unknown"
+    section = Section("What was run", (Facts(tuple(lines)),))
+    return Document("", "", Verdict(state, headline), (section,), data=comparison_data(comparison))
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """The values of a comparison, for the documents of a comparison and of a fit."""
+    proof = comparison.proof
+    return {
+        **named(comparison, "proven", "reason", "runtime", "equal", "max_abs_error", "inside_note", "tried"),
+        "largest_output": comparison.largest,
+        "inputs_tried": comparison.runs,
+        "outputs_vary": comparison.varies,
+        "tensors_inside": comparison.inside,
+        "equal_with_offsets": comparison.placed,
+        "unshown_difference": comparison.unshown,
+        "reached_difference": comparison.reached,
+        "proof": None if proof is None else named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
+    }
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:
@@ -14,7 +42,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         return [*lines, comparison.note]
     if not comparison.runtime:
         return lines
-    lines.append(f"outputs: {_outputs(comparison)}")
+    lines.append(Message("outputs: ", _outputs(comparison)))
     if comparison.placed:
         lines.append("outputs in tflm, with the offsets of the file in force: equal, too")
     if comparison.tried:
@@ -23,8 +51,13 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         lines.append(f"the runs do not show a difference that the files have: {comparison.unshown}")
     elif not comparison.telling:
         lines.append(
-            "the outputs are the same for every input tried: runs say little about this network; downset verify with "
-            "--input compares on your own data"
+            Message(
+                "the outputs are the same for every input tried: runs say little about this network; ",
+                Call("compare"),
+                " with ",
+                Setting("inputs"),
+                " compares on your own data",
+            )
         )
     return lines
 
@@ -33,7 +66,7 @@ def proof_line(comparison: Comparison) -> str:
     """Whether the files are proven the same, and why not."""
     proof = comparison.proof
     if proof is None or not comparison.proven:
-        return f"not proven the same network: {comparison.reason}"
+        return Message("not proven the same network: ", comparison.reason)
     same = "proven the same network"
     if proof.rewrites:
         same += f", rewritten: {proof.rewrites} tensors hold parts of its tensors or of its sums"
@@ -47,19 +80,21 @@ def not_proven(comparison: Comparison) -> str:
     if comparison.equal is None:
         runs = comparison.note
     elif comparison.unshown:
-        runs = (
+        runs = Message(
             f"the runs do not show a difference that the files have: {comparison.unshown}; give data that takes this "
-            "part with --input"
+            "part with ",
+            Setting("inputs"),
         )
     elif not comparison.telling:
-        runs = (
-            "their outputs are the same for every input tried, so comparing them says nothing; give your own data with "
-            "--input"
+        runs = Message(
+            "their outputs are the same for every input tried, so comparing them says nothing; give your own data ",
+            "with ",
+            Setting("inputs"),
         )
     else:
         tried = "; ".join([f"{comparison.runs} inputs", *comparison.tried])
-        runs = f"all that was tried in {comparison.runtime} agrees ({tried}); --accept-runs accepts that"
-    return f"{comparison.reason}; {runs}"
+        runs = f"all that was tried in {comparison.runtime} agrees ({tried})"
+    return Message(comparison.reason, "; ", runs)
 
 
 def difference(comparison: Comparison) -> str:
@@ -69,27 +104,24 @@ def difference(comparison: Comparison) -> str:
     if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
         return f"the outputs agree, but inside {comparison.inside_note}"
     apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"
-    return f"{apart}; inside {comparison.inside_note}" if comparison.inside_note else apart
+    return Message(apart, f"; inside {comparison.inside_note}") if comparison.inside_note else apart
 
 
-def _outputs(comparison: Comparison) -> str:
-    how = f"equal bit for bit in {comparison.runtime}"
+def _outputs(comparison: Comparison) -> Message:
+    note: tuple[str, ...] = (" (", comparison.note, ")") if comparison.note else ()
+    how = Message(f"equal bit for bit in {comparison.runtime}", *note)
     if not comparison.equal:
         worst = (
             ""
             if comparison.max_abs_error is None
             else f"{comparison.max_abs_error:.2g} of outputs up to {comparison.largest:.3g}"
         )
-        how = f"equal up to rounding in {comparison.runtime}: largest difference {worst}"
+        how = Message(f"equal up to rounding in {comparison.runtime}: largest difference {worst}", *note)
         if not comparison.rounds_alike:
-            how = f"differ in {comparison.runtime}: {comparison.note or f'largest difference {worst}'}"
-        elif comparison.note:
-            how += f" ({comparison.note})"
-    elif comparison.note:
-        how += f" ({comparison.note})"
-    how += f", on {comparison.runs} input{'' if comparison.runs == 1 else 's'}"
+            how = Message(f"differ in {comparison.runtime}: ", comparison.note or f"largest difference {worst}")
+    ran = f", on {comparison.runs} input{'' if comparison.runs == 1 else 's'}"
     if comparison.inside and not comparison.inside_note:
-        how += f", and so are {comparison.inside} tensors inside"
+        ran += f", and so are {comparison.inside} tensors inside"
     elif comparison.inside_note:
-        how += f"; inside {comparison.inside_note}"
-    return how
+        ran += f"; inside {comparison.inside_note}"
+    return Message(how, ran)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from downset.messages import Setting
 from downset.results.plans import Evidence, StoppedBy
 
-__all__ = ["larger_limit", "longer_s", "more_work", "search_option", "time_option"]
+__all__ = ["larger_limit", "longer_s", "more_work", "search_setting", "time_setting"]
 
 _AT_LEAST_S = 60.0
 _TIMES_LONGER = 4
@@ -16,21 +17,21 @@ _SEARCHING = ("best", "exact", "optimal", "strips")
 """Methods that end with a proof unless a limit ends them; no other method finds less than these."""
 
 
-def search_option(evidence: Evidence, least: str) -> str | None:
-    """The option by which a command searches further: `least` after a method that looks for no optimum, a larger limit
-    where one ended the search. None where the search came to its end, or ran out of memory: none finds less then."""
+def search_setting(evidence: Evidence, least: str) -> Setting | None:
+    """The setting with which a planner searches further: the method `least` after a method that looks for no optimum, a
+    larger limit where one ended the search. None where the search came to its end, or ran out of memory: none finds
+    less then."""
     if evidence.method not in _SEARCHING:
-        return least
+        return Setting("method", least)
     return larger_limit(evidence.stopped_by, evidence.seconds, evidence.states)
 
 
-def larger_limit(stopped_by: StoppedBy, seconds: float, states: int) -> str | None:
-    """The option with a limit well above the one that ended a search: `seconds` or `states`. None where no such limit
-    ended it."""
+def larger_limit(stopped_by: StoppedBy, seconds: float, states: int) -> Setting | None:
+    """A limit well above the one that ended a search: `seconds` or `states`. None where no such limit ended it."""
     if stopped_by == "time" and math.isfinite(seconds):
-        return time_option(longer_s(seconds))
+        return time_setting(longer_s(seconds))
     if stopped_by == "work":
-        return f"--work-limit {more_work(states)}"
+        return Setting("work_limit", more_work(states))
     return None
 
 
@@ -44,13 +45,7 @@ def more_work(states: int) -> int:
     return max(_TIMES_MORE_WORK * states, 1000)
 
 
-def time_option(seconds: float) -> str:
-    """The option of a limit in time, rounded up."""
-    return f"--time-limit {_duration(seconds)}"
-
-
-def _duration(seconds: float) -> str:
-    """A duration as options take it, rounded up: "60s", "4min", "2h"."""
-    if seconds <= 90:
-        return f"{math.ceil(seconds)}s"
-    return f"{math.ceil(seconds / 60)}min" if seconds <= 5400 else f"{math.ceil(seconds / 3600)}h"
+def time_setting(seconds: float) -> Setting:
+    """A limit in time, rounded up to whole seconds, minutes or hours."""
+    unit = 1 if seconds <= 90 else 60 if seconds <= 5400 else 3600
+    return Setting("time_limit_s", unit * math.ceil(seconds / unit))

@@ -15,8 +15,9 @@ from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS
 from downset.memory.records import Record
+from downset.messages import Call, Message, Part, Setting, joined
 from downset.reports.fit import stopped_by
-from downset.reports.more_search import larger_limit, search_option
+from downset.reports.more_search import larger_limit, search_setting
 from downset.results.fit import Fit, NextStep
 from downset.results.plans import Arena, Evidence, Order, SharedObjects
 from downset.results.sessions import SessionTaken
@@ -50,20 +51,23 @@ def ranked(steps: Iterable[NextStep]) -> list[NextStep]:
     return sorted(steps, key=lambda step: (not step.suffices, -(step.gained_bytes or 0), -(step.gained_s or 0.0)))
 
 
-def listed(steps: Sequence[NextStep]) -> str:
+def listed(steps: Sequence[NextStep]) -> Message:
     """The first of the steps on one line, for a message that something does not fit."""
-    return "; ".join(
-        f"{head}{': ' if head else ''}({number}) {step.text.rstrip('.')}"
-        for number, (head, step) in enumerate(_headed(steps[:_LISTED]), start=1)
+    return joined(
+        "; ",
+        (
+            Message(f"{head}{': ' if head else ''}({number}) ", step.text.removesuffix("."))
+            for number, (head, step) in enumerate(_headed(steps[:_LISTED]), start=1)
+        ),
     )
 
 
 def remedy_lines(steps: Sequence[NextStep]) -> list[str]:
     """The first of the steps, a line each, under headings that say what they are for."""
-    lines = []
+    lines: list[str] = []
     for number, (head, step) in enumerate(_headed(steps[:_LISTED]), start=1):
         lines += [f"{head}:"] if head else []
-        lines.append(f"  {number}. {step.text}")
+        lines.append(Message(f"  {number}. ", step.text))
     return lines
 
 
@@ -80,15 +84,26 @@ def step_lines(steps: Sequence[NextStep]) -> list[str]:
     """The steps as lines for a terminal, under a heading; empty if there are none."""
     if not steps:
         return []
-    return ["next, the best first:", *(f"  {number}. {step.text}" for number, step in enumerate(steps, start=1))]
+    numbered = enumerate(steps, start=1)
+    return ["next, the best first:", *(Message(f"  {number}. ", step.text) for number, step in numbered)]
 
 
 def steps_json(steps: Sequence[NextStep]) -> list[dict[str, Any]]:
     """`next_steps` of the JSON forms."""
     return [
-        {"text": step.text, "gained_bytes": step.gained_bytes, "gained_s": step.gained_s, "suffices": step.suffices}
+        {
+            "text": step.text,
+            "settings": [_setting_json(setting) for setting in Message(step.text).settings],
+            "gained_bytes": step.gained_bytes,
+            "gained_s": step.gained_s,
+            "suffices": step.suffices,
+        }
         for step in steps
     ]
+
+
+def _setting_json(setting: Setting) -> dict[str, Any]:
+    return {"name": setting.name, **({} if setting.value is ... else {"value": setting.value})}
 
 
 def next_steps(fit: Fit) -> list[NextStep]:
@@ -126,10 +141,10 @@ def _further_search(fit: Fit, lacking: int | None) -> list[NextStep]:
     """The step to more search after a fit. Where a plan in strips keeps a limit there is none: it was chosen because
     it costs least."""
     within = fit.ram is not None and fit.ram.state == "fits" and any(one.kind == "row-wise" for one in fit.rewrites)
-    option = None
+    setting = None
     if not within and not _searched_out(fit):
-        option = larger_limit(stopped_by(fit), fit.time_limit_s, fit.work_limit or 0)
-    return _more_search(fit.arena.after, fit.arena.bound, option, lacking=lacking)
+        setting = larger_limit(stopped_by(fit), fit.time_limit_s, fit.work_limit or 0)
+    return _more_search(fit.arena.after, fit.arena.bound, setting, lacking=lacking)
 
 
 def _searched_out(fit: Fit) -> bool:
@@ -153,13 +168,14 @@ def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
 
 
 def order_next_steps(
-    order: Order, graph: Graph | None = None, *, longer: str = "", memory: MemoryModel | None = None
+    order: Order, graph: Graph | None = None, *, longer: Part | None = None, memory: MemoryModel | None = None
 ) -> list[NextStep]:
     """Steps after an order: more search if its peak is not proven least, and smaller tensors at its peak. `longer`:
-    what searches longer where no command made the order. `memory`: its model, where that is not a built-in one."""
-    evidence, least = order.evidence, "--method optimal"
-    option = longer or search_option(evidence, least)
-    steps = [] if evidence.proven else _more_search(order.peak_bytes, int(evidence.bound), option, what="peak")
+    what searches longer where another function than `plan_order` made the order. `memory`: its model, where that is not
+    a built-in one."""
+    evidence = order.evidence
+    setting = longer or search_setting(evidence, "optimal")
+    steps = [] if evidence.proven else _more_search(order.peak_bytes, int(evidence.bound), setting, what="peak")
     if graph is not None:
         steps += _smaller_tensors(graph, order.steps, memory or order.memory)
     return ranked(steps)
@@ -180,8 +196,11 @@ def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
         gained = shared.total_bytes - live
         steps.append(
             NextStep(
-                f"Place offsets in one arena (--form offsets): it needs {format_bytes(live)} B or more, at most "
-                f"{format_bytes(gained)} B less.",
+                Message(
+                    "Place offsets in one arena (",
+                    Call("plan_arena"),
+                    f"): it needs {format_bytes(live)} B or more, at most {format_bytes(gained)} B less.",
+                ),
                 gained,
             )
         )
@@ -193,28 +212,29 @@ def _more_placing(evidence: Evidence, capacity_bytes: int | None) -> list[NextSt
     if evidence.proven or gap <= 0:
         return []
     searched = capacity_bytes is None or evidence.value > capacity_bytes
-    option = search_option(evidence, "--method best") if searched else "without --capacity"
-    if option is None:
+    setting = search_setting(evidence, "best") if searched else Setting("capacity_bytes", None)
+    if setting is None:
         return []
-    how, bound = _how(option), format_bytes(evidence.bound)
-    return [NextStep(f"{how}: at most {format_bytes(gap)} B may be saved; the lower bound is {bound} B.", gap)]
+    bound = format_bytes(evidence.bound)
+    more = f": at most {format_bytes(gap)} B may be saved; the lower bound is {bound} B."
+    return [NextStep(Message(*_how(setting), more), gap)]
 
 
-def _how(option: str) -> str:
-    return f"Search {'longer' if 'limit' in option else 'for the least'} ({option})"
+def _how(setting: Part) -> tuple[Part, ...]:
+    return f"Search {'longer' if 'limit' in str(setting) else 'for the least'} (", setting, ")"
 
 
 def _more_search(
-    value: int, bound: int, option: str | None, *, what: str = "arena", lacking: int | None = None
+    value: int, bound: int, setting: Part | None, *, what: str = "arena", lacking: int | None = None
 ) -> list[NextStep]:
-    """The step to more search by an option; none without an option or a gap. `lacking`: bytes that are missing; they
-    are told in place of the bound."""
+    """The step to more search by a setting; none without one or a gap. `lacking`: bytes that are missing; they are told
+    in place of the bound."""
     gap = value - bound
-    if option is None or gap <= 0:
+    if setting is None or gap <= 0:
         return []
     beside = f"the bound is {format_bytes(bound)} B" if lacking is None else f"{format_bytes(lacking)} B are missing"
     most = f", at most {format_bytes(gap)} B may still be saved; {beside}" if bound > 0 else ""  # 0: no bound is known
-    return [NextStep(f"{_how(option)}: the {what} is not proven least{most}.", gap)]
+    return [NextStep(Message(*_how(setting), f": the {what} is not proven least{most}."), gap)]
 
 
 def _smaller_tensors(
@@ -302,8 +322,12 @@ def _exact_int8(fit: Fit) -> list[NextStep]:
         return []
     return [
         NextStep(
-            f"Fit the exact int8 form (--int8): TFLite Micro runs and measures it; its tensors take the same "
-            f"{format_bytes(fit.arena.after)} B, its inputs and outputs are less by 128."
+            Message(
+                "Fit the exact int8 form (",
+                Setting("int8", True),
+                "): TFLite Micro runs and measures it; its tensors take the same "
+                f"{format_bytes(fit.arena.after)} B, its inputs and outputs are less by 128.",
+            )
         )
     ]
 
@@ -319,9 +343,12 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
         by_peak.setdefault(left, []).append(kernels)
     return [
         NextStep(
-            f"Let results lie over inputs (--kernels {' or '.join(libraries)}): this order would peak at "
-            f"{format_bytes(left)} B, {format_bytes(fit.peak.after - left)} B less (analytic), and another plan may "
-            "need less still; the file is then right with the named kernels only.",
+            Message(
+                "Let results lie over inputs (",
+                joined(" or ", (Setting("kernels", library) for library in libraries)),
+                f"): this order would peak at {format_bytes(left)} B, {format_bytes(fit.peak.after - left)} B less "
+                "(analytic), and another plan may need less still; the file is then right with the named kernels only.",
+            ),
             fit.peak.after - left,
         )
         for left, libraries in by_peak.items()
@@ -331,8 +358,8 @@ def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
 
 def _other_sessions(fit: Fit) -> list[NextStep]:
     """Steps to files and settings that were measured to be faster than what is shipped, for more bytes; where there is
-    a limit, only to those that keep it at every load. Each names a `--slower` that leaves out every measured candidate
-    that holds less, so that the command ships the one that is named. None that holds about as much as a faster one."""
+    a limit, only to those that keep it at every load. Each names a `slower` that leaves out every measured candidate
+    that holds less, so that `fit` ships the one that is named. None that holds about as much as a faster one."""
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
@@ -357,10 +384,13 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
         differ = "" if row.settings.follows_file else "; other loads may hold more"
         steps.append(
             NextStep(
-                f"Where time counts more, leave out what is slow (--slower {slower:.2f}x): "
-                f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.run_s)}, "
-                f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
-                f"{beside} (measured{differ}).",
+                Message(
+                    "Where time counts more, leave out what is slow (",
+                    Setting("slower", slower),
+                    f"): {row.file}, {row.settings.name}, runs in {format_seconds(row.latency.run_s)}, "
+                    f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
+                    f"{beside} (measured{differ}).",
+                ),
                 gained_s=gained,
             )
         )
@@ -368,7 +398,7 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
 
 
 def _left_out(row: SessionTaken, slower: float) -> bool:
-    """Whether `--slower` leaves the candidate out: it is known to be slower."""
+    """Whether `slower` leaves the candidate out: it is known to be slower."""
     return row.latency is not None and row.latency.ratio_low > slower
 
 
@@ -390,8 +420,12 @@ def _strips(fit: Fit) -> list[NextStep]:
     how = "measured" if row.measured else "planned"
     return [
         NextStep(
-            f"Compute segments in strips of rows (--ram {nbytes}): {format_bytes(nbytes)} B, "
-            f"{format_bytes(shipped - nbytes)} B less, for {row.extra_share:.1%} more multiply-adds ({how}).",
+            Message(
+                "Compute segments in strips of rows (",
+                Setting("ram_bytes", nbytes),
+                f"): {format_bytes(nbytes)} B, {format_bytes(shipped - nbytes)} B less, for {row.extra_share:.1%} more "
+                f"multiply-adds ({how}).",
+            ),
             shipped - nbytes,
         )
     ]

@@ -5,10 +5,10 @@ Each has numbers that were computed or measured. The steps that gain most second
 from __future__ import annotations
 
 from collections.abc import Mapping
-from shlex import quote
 from statistics import median
 
-from downset.reports.more_search import search_option, time_option
+from downset.messages import Call, Message, Part, Setting, joined
+from downset.reports.more_search import search_setting, time_setting
 from downset.reports.next_steps import ranked
 from downset.reports.serving import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
@@ -23,10 +23,16 @@ __all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", 
 
 _ROUNDING = 1e-6
 """A gap of at most this share is rounding."""
-_ON_DEVICES = (
-    "Run it on the devices: start downset worker on each, then downset serve with --head and --keys in place of "
-    "--local. What was measured here is of processes that share this machine."
+_ON_DEVICES = Message(
+    "Run it on the devices: start downset worker on each, then ",
+    Call("serve"),
+    " with ",
+    Setting("head"),
+    " and ",
+    Setting("keys"),
+    ". What was measured here is of processes that share this machine.",
 )
+_SMALLER_WINDOW = Call("plan_pipeline", (Setting("window"),))
 _MUCH_LONGER = 1.5
 """A latency above this many times that of one frame alone is that of a frame which waits for others."""
 
@@ -46,9 +52,12 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
         gained = now_s - result.bound_s
         steps.append(
             NextStep(
-                f"Time more stages ({_further_options(result.further)}): limits left some out. The bound is "
-                f"{format_seconds(result.bound_s)}, so at most {format_seconds(gained)} of {format_seconds(now_s)} may "
-                "still be gained.",
+                Message(
+                    "Time more stages (",
+                    _further_settings(result.further),
+                    f"): limits left some out. The bound is {format_seconds(result.bound_s)}, so at most "
+                    f"{format_seconds(gained)} of {format_seconds(now_s)} may still be gained.",
+                ),
                 gained_s=gained,
             )
         )
@@ -93,33 +102,27 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
         least = min(smaller, key=lambda one: (one.live_bytes, one.percentile(0.5)))
         steps.append(
             NextStep(
-                f"Where memory counts more, take the candidate {least.name} (--candidate {quote(least.name)}): "
-                f"{format_bytes(least.live_bytes)} B live (analytic) and not {format_bytes(chosen.live_bytes)}; "
-                f"{_time_beside(least, chosen)}."
+                Message(
+                    f"Where memory counts more, take the candidate {least.name} (",
+                    Setting("candidate", least.name),
+                    f"): {format_bytes(least.live_bytes)} B live (analytic) and not {format_bytes(chosen.live_bytes)}; "
+                    f"{_time_beside(least, chosen)}.",
+                )
             )
         )
     return ranked(steps)
 
 
-_FURTHER = {
-    "timings": "--budget-timings",
-    "max_ops": "--max-ops",
-    "max_groups": "--max-groups",
-    "endings": "--endings",
-    "work": "--work-limit",
-}
-"""The options of `downset stage` by the fields of StageLimits; that of `seconds` takes a unit."""
-
-
-def _further_options(further: Mapping[str, float | int | str]) -> str:
-    """The options that widen a search. Each of the wider limits on stages suffices; what ended the search goes with
-    every one of them."""
-    words = {
-        name: time_option(float(value)) if name == "seconds" else f"{_FURTHER.get(name, name)} {value}"
+def _further_settings(further: Mapping[str, float | int | str]) -> Message:
+    """The fields of StageLimits that widen a search. Each of the wider limits on stages suffices; what ended the search
+    goes with every one of them."""
+    wider = {
+        name: Setting(name, time_setting(float(value)).value if name == "seconds" else value)
         for name, value in further.items()
     }
-    shapes = [words.pop(name) for name in ("endings", "max_ops", "max_groups") if name in words]
-    return ", and ".join([" or ".join(shapes), *words.values()] if shapes else words.values())
+    shapes = [wider.pop(name) for name in ("endings", "max_ops", "max_groups") if name in wider]
+    ways: list[Part] = [joined(" or ", shapes)] if shapes else []
+    return joined(", and ", [*ways, *wider.values()])
 
 
 def _time_beside(other: StageCandidate, chosen: StageCandidate) -> str:
@@ -150,8 +153,12 @@ def pipeline_next_steps(
         if other is not None and other.period_s < period and format_seconds(other.period_s) != format_seconds(period):
             steps.append(
                 NextStep(
-                    f"Plan by --method {method}: a period of {format_seconds(other.period_s)}, "
-                    f"{format_seconds(period - other.period_s)} less (analytic).",
+                    Message(
+                        "Plan by ",
+                        Setting("method", method),
+                        f": a period of {format_seconds(other.period_s)}, "
+                        f"{format_seconds(period - other.period_s)} less (analytic).",
+                    ),
                     gained_s=period - other.period_s,
                 )
             )
@@ -160,10 +167,13 @@ def pipeline_next_steps(
         resource, busy_s, left_s, what = relieved
         steps.append(
             NextStep(
-                f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
-                f"{format_seconds(busy_s)} of every period of {format_seconds(period)}. This plan would then gain at "
-                f"most {format_seconds(period - left_s)} (analytic); another plan may gain more: downset split "
-                "--what-if looks for it.",
+                Message(
+                    f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
+                    f"{format_seconds(busy_s)} of every period of {format_seconds(period)}. This plan would then gain "
+                    f"at most {format_seconds(period - left_s)} (analytic); another plan may gain more: ",
+                    Call("pipelines.replan.plan_upgraded"),
+                    " looks for it.",
+                ),
                 gained_s=period - left_s,
             )
         )
@@ -182,13 +192,17 @@ def pipeline_next_steps(
 def _more_search(plan: Pipeline) -> list[NextStep]:
     """The step to more search, if the period is not proven least."""
     period, bound = plan.period_s, plan.evidence.bound
-    option = search_option(plan.evidence, "--method exact")
-    if plan.evidence.proven or option is None or not _leaves_room(bound, period):
+    setting = search_setting(plan.evidence, "exact")
+    if plan.evidence.proven or setting is None or not _leaves_room(bound, period):
         return []
     return [
         NextStep(
-            f"Search further (downset split {option}): the period is not proven least, at most "
-            f"{format_seconds(period - bound)} may still be gained; the bound is {format_seconds(bound)}.",
+            Message(
+                "Search further (",
+                Call("plan_pipeline", (setting,)),
+                f"): the period is not proven least, at most {format_seconds(period - bound)} may still be gained; the "
+                f"bound is {format_seconds(bound)}.",
+            ),
             gained_s=period - bound,
         )
     ]
@@ -206,17 +220,23 @@ def simulation_next_steps(simulation: Simulation, plan: Pipeline, *, replanned: 
         left = counted(simulation.frames - simulation.completed, "frame")
         steps.append(
             NextStep(
-                f"Plan without the dead devices (add --replan MODEL): the plan stalls at "
-                f"{format_seconds(simulation.stalled_at_s)}, and {left} never left.",
+                Message(
+                    "Plan without the dead devices (",
+                    Call("pipelines.replan.replan"),
+                    f"): the plan stalls at {format_seconds(simulation.stalled_at_s)}, and {left} never left.",
+                ),
                 suffices=True,
             )
         )
     if simulation.falls_behind and simulation.arrival_s is not None and simulation.sustained_period_s is not None:
         steps.append(
             NextStep(
-                f"Let frames come less often (--arrival {simulation.sustained_period_s:.4g}s): one every "
-                f"{format_seconds(simulation.arrival_s)} is more than the plan sustains, and {simulation.last_waiting} "
-                "waited when the last one arrived (simulated).",
+                Message(
+                    "Let frames come less often (",
+                    Setting("arrival_s", float(f"{simulation.sustained_period_s:.4g}")),
+                    f"): one every {format_seconds(simulation.arrival_s)} is more than the plan sustains, and "
+                    f"{simulation.last_waiting} waited when the last one arrived (simulated).",
+                ),
                 suffices=True,
             )
         )
@@ -225,7 +245,7 @@ def simulation_next_steps(simulation: Simulation, plan: Pipeline, *, replanned: 
         and simulation.window > 1
         and simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s
     ):
-        steps.append(_fewer_inside(simulation.latency_s[0], plan.latency_s, "split --window", "simulated"))
+        steps.append(_fewer_inside(simulation.latency_s[0], plan.latency_s, _SMALLER_WINDOW, "simulated"))
     return ranked([*steps, *pipeline_next_steps(plan)])
 
 
@@ -240,7 +260,7 @@ def served_next_steps(served: Served, plan: Pipeline, *, local: bool = False) ->
     if ratio is not None and served.period_s is not None:
         steps.append(
             NextStep(
-                f"Measure the devices (downset profile-cluster) and plan by that: the measured period is "
+                "Measure the devices (downset profile-cluster) and plan by that: the measured period is "
                 f"{format_seconds(served.period_s)}, {ratio:.2f}x the planned "
                 f"{format_seconds(served.planned_period_s)}.",
                 gained_s=served.period_s - served.planned_period_s,
@@ -249,10 +269,10 @@ def served_next_steps(served: Served, plan: Pipeline, *, local: bool = False) ->
     if busiest is not None:
         steps.append(busiest)
     if served.latency_s is not None and served.latency_s[0] > _MUCH_LONGER * served.planned_latency_s > 0:
-        fewer = "" if plan.schedule is None or plan.schedule.window < 2 else ", split --window"
-        steps.append(
-            _fewer_inside(served.latency_s[0], served.planned_latency_s, f"serve --spare-frames 0{fewer}", "measured")
-        )
+        ways: list[Part] = [Call("serve", (Setting("spare_frames", 0),))]
+        if plan.schedule is not None and plan.schedule.window > 1:
+            ways.append(_SMALLER_WINDOW)
+        steps.append(_fewer_inside(served.latency_s[0], served.planned_latency_s, joined(", ", ways), "measured"))
     return [*ranked(steps), *(pipeline_next_steps(plan) if busiest is None else _more_search(plan))]
 
 
@@ -276,10 +296,14 @@ def _busiest_measured(served: Served) -> NextStep | None:
     )
 
 
-def _fewer_inside(latency_s: float, alone_s: float, option: str, how: str) -> NextStep:
+def _fewer_inside(latency_s: float, alone_s: float, way: Part, how: str) -> NextStep:
     return NextStep(
-        f"Where latency counts more, let fewer frames in (downset {option}): a frame takes "
-        f"{format_seconds(latency_s)} in the median ({how}), one alone {format_seconds(alone_s)} (analytic)."
+        Message(
+            "Where latency counts more, let fewer frames in (",
+            way,
+            f"): a frame takes {format_seconds(latency_s)} in the median ({how}), one alone {format_seconds(alone_s)} "
+            "(analytic).",
+        )
     )
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
+from downset.messages import Call
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
@@ -299,8 +300,8 @@ class Fit:
     and they may need less. `int8_form`: TFLite Micro does not run the file, which computes on uint8, and `int8` fits an
     exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
     overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
-    by name. `command`: the command that asks for this result, with target, time limit and rewriting also where they are
-    the defaults; `seed`, of random choices, has no option there."""
+    by name. `command`: the call that asks for this result, with target, time limit and rewriting also where they are
+    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early."""
 
     model: str
     target: str
@@ -328,8 +329,9 @@ class Fit:
     time_limit_s: float = math.inf
     work_limit: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    command: str = ""
+    command: Call | None = None
     seed: int = 0
+    interrupted: bool = False
 
     @property
     def memory(self) -> str:

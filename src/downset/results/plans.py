@@ -21,8 +21,9 @@ __all__ = [
     "Together",
 ]
 
-StoppedBy = Literal["", "time", "work", "memory"]
-"""The limit that ended a search early: time, work (search states) or memory; "" if none did."""
+StoppedBy = Literal["", "time", "work", "memory", "interrupt"]
+"""The limit that ended a search early: time, work (search states) or memory, or "interrupt" for the user; "" if nothing
+did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class StagePlan:
     model: str
     evidence: Evidence
     variant: str = ""
-    """A key of `downset.stages.variants.VARIANTS`: the rewrite of the prepared graph before `units` were made."""
+    """A key of `downset.stages.prepared.VARIANTS`: the rewrite of the prepared graph before `units` were made."""
 
     def __repr__(self) -> str:
         return f"<StagePlan of {len(self.units)} units in {len(self.stages)} stages: {self.evidence.in_seconds()}>"

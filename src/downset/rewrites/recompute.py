@@ -178,8 +178,8 @@ def _with_copies(graph: Graph, again: Sequence[int], split: int, steps: Sequence
                 continue
             copy_of[tensor] = len(tensors)
             outputs.append(len(tensors))
-            held = graph.tensors[tensor]
-            tensors.append(Tensor(f"{held.name} again", held.shape, held.dtype, held.nbytes))
+            meta = graph.tensors[tensor]
+            tensors.append(Tensor(f"{meta.name} again", meta.shape, meta.dtype, meta.nbytes))
         name = f"{op.name} again"
         while name in taken:
             name += "'"

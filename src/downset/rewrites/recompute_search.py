@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Choice", "JudgedChoice", "StepGraph", "front", "needed", "search"]
+__all__ = ["Choice", "StepGraph", "front", "needed", "search"]
 
 _BREADTH = 6
 """The most operators that are tried at each step of the descent."""
@@ -228,11 +228,11 @@ def _dearest(step: StepGraph, operators: Sequence[int], may: Collection[int]) ->
     every = sum(step.nbytes[v] for v in dear)
     sets: list[set[int]] = []
     for share in _KEPT_SHARES:
-        held, kept = 0, set()
+        total, kept = 0, set()
         for operator in dear:
-            if held + step.nbytes[operator] > share * every:
+            if total + step.nbytes[operator] > share * every:
                 break
-            held += step.nbytes[operator]
+            total += step.nbytes[operator]
             kept.add(operator)
         sets += [kept] if kept not in sets else []
     return sets

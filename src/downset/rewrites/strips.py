@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, assert_never
 
 import numpy as np
@@ -22,7 +23,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import Interval, RowForm, needed
 
-__all__ = ["AddTensor", "Held", "StripOps", "given_rows", "strip_ops", "strip_pads"]
+__all__ = ["Held", "StripOps", "given_rows", "strip_pads"]
 
 Held = tuple[int, Interval]
 """A tensor that holds some rows of another: its index, and the rows."""
@@ -50,35 +51,6 @@ def strip_pads(frame: Window, rows: int, output_rows: Interval, read: Interval) 
     # A pool with ceil_mode may reach beyond its padding. Pads do not cover that part, as ceil_mode counts it
     # differently. One row more than the last window needs may be read (`writable_rows`); it needs no padding.
     return read[0] - first, max(min(last, rows + frame.pad_end) - read[1], 0)
-
-
-def strip_ops(
-    graph: Graph,
-    form: RowForm,
-    ops: Iterable[int],
-    wanted: Mapping[int, Interval],
-    add_tensor: AddTensor,
-    *,
-    suffix: str,
-    held: Mapping[int, Held] | None = None,
-) -> tuple[list[Op], dict[int, int], list[int]]:
-    """Add operators that compute the rows `wanted` (by tensor) of the segment `ops`. Returns three things: the new
-    operators; for each wanted tensor, the tensor that holds exactly its wanted rows; for each new operator, the
-    operator of the graph whose rows it computes, or -1 for one that only cuts out rows.
-
-    A tensor from outside the segment is read from `held` if it is there, otherwise whole from the graph. New names are
-    the old ones with `suffix`. `form` is `cost.row_form(graph)` along the axis that is cut. Raises UnsupportedError as
-    `given_rows` does.
-    """
-    strip = StripOps(graph, form, add_tensor, suffix, dict(held or {}))
-    chosen = sorted(ops)
-    computed = needed(form, chosen, wanted)
-    for index in chosen:
-        output = next((computed[tensor] for tensor in form.ops[index].outputs if tensor in computed), None)
-        if output is not None:
-            strip.compute(index, output)
-    pieces = {tensor: strip.rows(tensor, rows) for tensor, rows in wanted.items() if rows[0] < rows[1]}
-    return strip.ops, pieces, strip.origins
 
 
 def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.NDArray[Any]:
@@ -141,18 +113,42 @@ def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, re
 
 
 class StripOps:
-    """Adds the operators of one strip. `ops`: the operators so far. `origins`: for each, the operator of the graph
-    whose rows it computes, or -1."""
+    """Adds the operators of one strip. `form` is `cost.row_form(graph)` along the axis that is cut. `held`: tensors
+    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `ops`: the operators so far.
+    `origins`: for each, the operator of the graph whose rows it computes, or -1 for one that only cuts out rows."""
 
-    def __init__(self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, held: dict[int, Held]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        form: RowForm,
+        add_tensor: AddTensor,
+        *,
+        suffix: str,
+        held: Mapping[int, Held] = MappingProxyType({}),
+    ) -> None:
         self._graph, self._form, self._axis = graph, form, form.axis
         self._add_tensor, self._suffix = add_tensor, suffix
-        self._held = held
+        self._held = dict(held)
         self._cut: dict[tuple[int, Interval], int] = {}
         self._met: dict[tuple[int, Interval, int], int] = {}
         self._int64 = Tensor("", (), "int64", 0)
         self.ops: list[Op] = []
         self.origins: list[int] = []
+
+    def segment(self, ops: Iterable[int], wanted: Mapping[int, Interval]) -> dict[int, int]:
+        """Add operators that compute the rows `wanted` (by tensor) of the segment `ops`. Returns for each wanted tensor
+        the tensor that holds exactly its wanted rows.
+
+        A tensor from outside the segment is read from `held` if it is there, otherwise whole from the graph. Raises
+        UnsupportedError as `given_rows` does.
+        """
+        chosen = sorted(ops)
+        computed = needed(self._form, chosen, wanted)
+        for index in chosen:
+            output = next((computed[tensor] for tensor in self._form.ops[index].outputs if tensor in computed), None)
+            if output is not None:
+                self.compute(index, output)
+        return {tensor: self.rows(tensor, rows) for tensor, rows in wanted.items() if rows[0] < rows[1]}
 
     def rows(self, tensor: int, wanted: Interval) -> int:
         """The tensor that holds exactly the wanted rows. They are cut out of the held tensor if that has more."""

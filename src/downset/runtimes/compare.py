@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from downset.clock import DEFAULT_TIME_LIMIT_S
+from downset.budget import DEFAULT_SECONDS
 from downset.equivalence.prove import prove
 from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
+from downset.messages import Message, Setting
 from downset.methods import check_choice
 from downset.results.fit import Comparison, Proof
 from downset.runtimes import ort
@@ -65,7 +66,7 @@ def compare(
     shapes: Shapes | None = None,
     seed: int = 0,
     inputs: Sequence[Named] = (),
-    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    time_limit_s: float = DEFAULT_SECONDS,
     trust: bool = False,
 ) -> Comparison:
     """Whether `second` holds the network of `first`: `verdict` of the result is "proven", "not proven" or "differ".
@@ -97,7 +98,8 @@ def compare(
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
     proof = prove_same(first, second, shapes=shapes)
     if not able or (suffix == ".pt2" and not trust):
-        why = "PyTorch runs .pt2 files with --trust only" if able else f"{suffix} files hold no weights"
+        trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
+        why = trusting if able else f"{suffix} files hold no weights"
         return replace(not_compared(why), proof=proof)
     chosen: RuntimeName = runtime or able[0]
     settings = named_settings(second) if suffix == ".onnx" else None
@@ -107,7 +109,7 @@ def compare(
             first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
         )
     except (UnsupportedError, LimitReached) as error:
-        return replace(not_compared(str(error)), proof=proof)
+        return replace(not_compared(error.message), proof=proof)
     if not proof.proven and suffix != ".pt2":
         return _reached(first, second, comparison, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
     if runtime is not None or shapes:
@@ -187,11 +189,11 @@ def compare_outputs(
             _first_computed(row, second, graphs[1], (), seed, inputs)
         except UnsupportedError:
             raise refused from None
-        return Comparison(False, None, runtime, f"it runs {second} alone: {refused}", proof=proof)
+        return Comparison(False, None, runtime, Message(f"it runs {second} alone: ", refused.message), proof=proof)
     try:
         theirs = row.compute(second, feeds, inside=names, ordered=ordered)
     except UnsupportedError as refused:
-        return Comparison(False, None, runtime, f"it runs {first} alone: {refused}", proof=proof)
+        return Comparison(False, None, runtime, Message(f"it runs {first} alone: ", refused.message), proof=proof)
     outputs = [_listed(computed) for computed in (ours, theirs)]
     comparison = replace(
         compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)

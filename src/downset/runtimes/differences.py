@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from downset.messages import Message
 from downset.results.fit import ROUNDING, Comparison
 
 __all__ = ["compare_arrays", "first_difference", "not_compared", "vary"]
@@ -16,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 def not_compared(reason: str) -> Comparison:
-    return Comparison(None, None, "", f"outputs not compared: {reason}")
+    return Comparison(None, None, "", Message("outputs not compared: ", reason))
 
 
 def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: str = "") -> Comparison:

@@ -23,6 +23,7 @@ from downset.errors import UnsupportedError
 from downset.formats.onnx.bodies import overridable
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
+from downset.messages import Setting
 from downset.process.isolation import isolated
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
@@ -98,7 +99,11 @@ def optimise_offline(
                 sizes = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
                 raise UnsupportedError(
                     f"ONNX Runtime loads {Path(path).name}, but not with the sizes {sizes}: an operator, which may "
-                    f"stand in a branch that is not taken, refuses them; give others with --shape ({error})"
+                    f"stand in a branch that is not taken, refuses them; give others with ",
+                    Setting("shapes"),
+                    " (",
+                    error.message,
+                    ")",
                 ) from None
             raise
     if not Path(output).exists():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from downset.errors import LoadError, UsageError
 from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
+from downset.messages import Call, Setting
 from downset.process.limits import machine_bytes
 from downset.results.sessions import DEFAULT, FITTED, SessionSettings
 from downset.runtimes.ort_settings import open_session
@@ -43,7 +44,8 @@ def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
     LoadError where the name or the region is not valid."""
     entries = fitted_metadata(path)
     if "session" not in entries:
-        raise UsageError(f"{path} does not say how it was measured: write it by `downset fit` for target ort")
+        writes = Call("fit", (Setting("target", "ort"),))
+        raise UsageError(f"{path} does not say how it was measured: write it by `", writes, "`")
     settings, region = _ALL.get(entries["session"]), entries.get("region_bytes")
     if settings is None:
         raise LoadError(f"{path} names the unknown session settings {entries['session'][:40]!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def timed_session(
     threads, and returns the seconds of that run alone. One run was done before. This and each call raise
     UnsupportedError where ONNX Runtime is missing, refuses the file or these inputs, or crashes, and LimitReached where
     a run takes too long."""
-    with Worker(_WORKER) as worker:
+    with closing(Worker(_WORKER)) as worker:
         with saved([feeds]) as where:
             worker.ask("open_here", {"path": os.fspath(path), "threads": threads, **where})
         yield lambda: float(worker.ask("seconds_here", {})[0]["seconds"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.clock import now
 from downset.equivalence.unshown import OtherConstant, Unshown
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.formats.reading import load
@@ -61,7 +61,7 @@ def reach(
 ) -> Reached:
     """Run two files on inputs that aim at their `differences`, until one run shows one or the time is over. Files that
     are the same but for rounding are not told apart."""
-    search = _Search(now() + time_limit_s, seed, "litert_here" if _is_tflite(first) else "ort_here")
+    search = _Search(time.monotonic() + time_limit_s, seed, "litert_here" if _is_tflite(first) else "ort_here")
     try:
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             difference = _searched(search, (first, second), differences, shapes, Path(folder))
@@ -124,7 +124,7 @@ class _Search:
     places: set[int | None] = field(default_factory=set)
 
     def outputs(self, path: Named, inputs: Inputs) -> Sequence[Sequence[Array]]:
-        left_s = self.end - now()
+        left_s = self.end - time.monotonic()
         if left_s <= 0:
             raise LimitReached("the time is over")
         options = {"failing": True} | ({"ordered": True} if self.function == "ort_here" else {})
@@ -132,7 +132,7 @@ class _Search:
         try:
             return asked(self.function, path, [fed for _, fed in inputs], options=options, timeout_s=call_s).outputs
         except LimitReached as error:
-            raise UnsupportedError(str(error)) from None
+            raise UnsupportedError(error.message) from None
 
     def differ(self, files: tuple[Named, Named], groups: Iterator[tuple[str, Inputs]]) -> str:
         """How the files differ on one input; "" where they do not. `groups`: each may crash the runtime."""

@@ -15,6 +15,7 @@ from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
+from downset.messages import Setting
 from downset.results.plans import Arena
 from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
 from downset.runtimes import litert, ort, tflm, torch_eager
@@ -96,7 +97,7 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
     del trust
     if shapes:
-        raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of --shape")
+        raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of ", Setting("shapes"))
     taken, graph = tflm.measure(path, seed=seed), load(path)
     return Taken(
         {

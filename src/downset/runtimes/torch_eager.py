@@ -19,6 +19,7 @@ import numpy as np
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.formats.torch.runnable import RunnableProgram, runnable_program, torch_dtype
+from downset.messages import Setting
 from downset.process.isolation import isolated
 from downset.runtimes.inputs import random_array
 from downset.text import brief
@@ -54,7 +55,7 @@ def measure(
     if Path(path).suffix.lower() != ".pt2":
         raise UnsupportedError(f"PyTorch runs .pt2 files, not {Path(path).name}")
     if shapes:
-        raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of --shape")
+        raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of ", Setting("shapes"))
     arguments = {"path": str(path), "seed": seed, "trust": trust}
     arrays, _ = isolated("downset.runtimes.torch_eager", "run_here", arguments)
     held = {int(call): int(nbytes) for call, nbytes in arrays["workspaces"]}

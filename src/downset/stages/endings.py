@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from downset import native
 from downset.budget import Clock
 from downset.errors import LimitReached, UsageError
+from downset.messages import Setting
 from downset.methods import check_choice
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def stage_lattice(
     """
     if max_ops < 1 or max_groups < 1:
         raise UsageError(
-            f"max_ops and max_groups (--max-ops, --max-groups) must be at least 1; given {max_ops} and {max_groups}"
+            Setting("max_ops"),
+            " and ",
+            Setting("max_groups"),
+            f" must be at least 1; given {max_ops} and {max_groups}",
         )
     check_choice("endings", endings, ENDINGS)
     if len(predecessors) > 64:

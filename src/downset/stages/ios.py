@@ -41,7 +41,7 @@ def strategies_of(problem: StageProblem, units: int, strategy: StrategyName) -> 
     return tuple(strategies)
 
 
-def ios(
+def ios(  # noqa: PLR0913 - its keywords are options of plan_stages
     problem: StageProblem,
     price: Price,
     *,

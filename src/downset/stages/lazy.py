@@ -111,7 +111,7 @@ def _nothing_free(stage: Stage) -> bool:  # noqa: ARG001
     return False
 
 
-def lazy(
+def lazy(  # noqa: PLR0913 - its keywords are options of plan_stages
     problem: StageProblem,
     price: Price,
     *,
@@ -139,14 +139,14 @@ def lazy(
         while not clock.late():
             chain, _ = prices.solve(lattice, assumed())
             unknown = [way for way in chain if way not in prices.nanoseconds_of]
-            asked = False
+            priced = False
             for way in unknown:
                 costs_nothing = free(prices.stage(way))
                 if costs_nothing or left > 0:
                     left -= not costs_nothing
                     prices.ask(way)
-                    asked = True
-            if not asked:
+                    priced = True
+            if not priced:
                 break
         else:
             late = True

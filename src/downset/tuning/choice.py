@@ -17,12 +17,13 @@ from downset.graph.core import Graph
 from downset.graph.cost import op_macs
 from downset.graph.float_types import coarsest
 from downset.lattice import bits
+from downset.messages import Message
 from downset.results.stages import StageCandidate, is_steady
 from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.search import Progress, Variant
 
-__all__ = ["Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
+__all__ = ["Timed", "TimingRounds", "choose", "longest_path", "noise", "timed_candidates", "work"]
 
 _WINS = 0.8
 """The share of interleaved rounds in which a candidate must be faster than sequential to be chosen."""
@@ -41,23 +42,31 @@ class Timed:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TimingRounds:
+    """The timing of whole networks: `runs` interleaved rounds on the device, on these inputs."""
+
+    device: TorchDevice
+    values: Sequence[Any]
+    runs: int
+    progress: Progress
+
+
 def timed_candidates(
     variants: Mapping[str, Variant],
-    device: TorchDevice,
     candidates: Sequence[StageCandidate],
-    values: Sequence[Any],
-    runs: int,
-    progress: Progress,
+    rounds: TimingRounds,
     *,
-    asked: str | None = None,
+    required: str | None = None,
 ) -> Timed:
-    """Time the candidates in `runs` interleaved rounds; the first must be sequential. Each other candidate runs once
-    before and is left out if its outputs differ from sequential's. `asked`: the name of the candidate that takes turns
-    with sequential in further rounds, in place of the fastest one. Raises UnsupportedError if sequential cannot run, or
-    if the candidate that was asked for is left out."""
+    """Time the candidates in interleaved rounds; the first must be sequential. Each other candidate runs once before
+    and is left out if its outputs differ from sequential's. `required`: the name of the candidate that takes turns with
+    sequential in further rounds, in place of the fastest one. Raises UnsupportedError if sequential cannot run, or if
+    the required candidate is left out."""
+    device, values, progress = rounds.device, rounds.values, rounds.progress
     ready: dict[str, StageCandidate] = {}
     engines: dict[str, Any] = {}
-    notes = []
+    notes: list[str] = []
     placed = [variants[""].binder.place(value) for value in values]
     outputs: list[Any] = []
     allowed = allowed_difference(device.kind, coarsest(variants[""].graph, device.dtype))
@@ -69,12 +78,12 @@ def timed_candidates(
             program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
             try:
                 engine = device.engine(
-                    variant.binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+                    variant.binder, program, inputs=graph.inputs, outputs=graph.outputs, values=values
                 )
             except UnsupportedError as error:
                 if not ready:
                     raise
-                notes.append(f"candidate {candidate.name!r} was left out: {error}")
+                notes.append(Message(f"candidate {candidate.name!r} was left out: ", error.message))
                 continue
             engines[candidate.name] = engine
             results = [as_array(value) for value in engine(placed)]
@@ -87,19 +96,17 @@ def timed_candidates(
                     f"of the largest value (allowed: {allowed}); please report it"
                 )
                 continue
-            live = possibly_live_bytes(graph, units, program, dtype=device.dtype)
+            live = possibly_live_bytes(graph, program, dtype=device.dtype)
             ready[candidate.name] = replace(candidate, live_bytes=live)
-        if asked is not None and asked not in ready:
-            raise UnsupportedError(next(note for note in notes if note.startswith(f"candidate {asked!r} ")))
-        told = partial(progress, "timing candidates")
-        samples = device.time_whole(engines, placed, runs=runs, progress=told)
+        if required is not None and required not in ready:
+            raise UnsupportedError(next(note for note in notes if note.startswith(f"candidate {required!r} ")))
+        samples = device.time_whole(engines, placed, runs=rounds.runs, progress=partial(progress, "timing candidates"))
         first, *others = engines
-        best = min(others, key=lambda name: median(samples[name]), default=first) if asked is None else asked
+        best = min(others, key=lambda name: median(samples[name]), default=first) if required is None else required
         pairs: list[tuple[float, float]] = []
         if best != first:
-            told = partial(progress, "confirming the best")
             both = {first: engines[first], best: engines[best]}
-            again = device.time_whole(both, placed, runs=runs, progress=told)
+            again = device.time_whole(both, placed, runs=rounds.runs, progress=partial(progress, "confirming the best"))
             pairs = list(zip(again[first], again[best], strict=True))
     finally:
         for engine in engines.values():
@@ -115,18 +122,18 @@ def _close(engine: Any) -> None:
         close()
 
 
-def choose(timed: Timed, *, asked: bool = False) -> tuple[StageCandidate, float, str]:
-    """(the chosen candidate, its speed-up over sequential, the reason for the choice as text). `asked`: the candidate
-    that ran in the same rounds as sequential was asked for, and is chosen whatever its times are."""
+def choose(timed: Timed, *, required: bool = False) -> tuple[StageCandidate, float, str]:
+    """(the chosen candidate, its speed-up over sequential, the reason for the choice as text). `required`: the
+    candidate that ran in the same rounds as sequential is chosen whatever its times are."""
     sequential = timed.candidates[0]
     if not timed.pairs:
-        return sequential, 1.0, "it was asked for (--candidate)" if asked else "there is no other schedule"
+        return sequential, 1.0, "it was asked for" if required else "there is no other schedule"
     best = next(candidate for candidate in timed.candidates if candidate.name == timed.best)
     ratios = [ours / theirs for ours, theirs in timed.pairs]
     gain = median(ratios)
     faster, text = _compared(sequential, timed.pairs, ratios)
-    if asked:
-        return best, gain, f"it was asked for (--candidate), and was {text}"
+    if required:
+        return best, gain, f"it was asked for, and was {text}"
     if faster:
         return best, gain, f"{best.name} was {text}"
     return sequential, 1.0, f"the best other, {best.name}, was {text}"

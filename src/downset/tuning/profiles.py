@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import optional_library
+from downset.messages import Call, Setting
 from downset.process.whole_files import make_private_folder
 
 __all__ = ["Key", "Profiles", "cache_folder", "default_path", "row_checksum"]
@@ -137,8 +138,9 @@ class Profiles:
 
     def _unusable(self, error: Exception) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or give "
-            "`downset stage` --no-profiles"
+            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or measure again: `",
+            Call("tune_stages", (Setting("profiles", None),)),
+            "`",
         )
 
     def _move_aside(self, why: str) -> None:

@@ -12,6 +12,7 @@ from downset.errors import LimitReached, UsageError
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
+from downset.messages import Message, Setting, joined
 from downset.methods import check_choice
 from downset.reports.more_search import longer_s, more_work
 from downset.results.plans import Stage
@@ -26,7 +27,7 @@ from downset.text import unheard
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
-__all__ = ["Progress", "StageLimits", "Variant", "further_limits"]
+__all__ = ["Progress", "StageLimits", "Tuning", "Variant", "further_limits"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -57,14 +58,14 @@ class StageLimits:
     patterns: tuple[Pattern, ...] = PATTERNS
 
     def __post_init__(self) -> None:
-        for name, option in (("max_ops", "--max-ops"), ("max_groups", "--max-groups"), ("timings", "--budget-timings")):
+        for name in ("max_ops", "max_groups", "timings"):
             if not 1 <= getattr(self, name) <= _LARGEST:
-                raise UsageError(f"{name} ({option}) must be from 1 to {_LARGEST}; given {getattr(self, name)}")
+                raise UsageError(Setting(name), f" must be from 1 to {_LARGEST}; given {getattr(self, name)}")
         check_choice("endings", self.endings, ENDINGS)
         check_work_limit(self.work)
         for name in ("seconds", "all_seconds"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"{name} (--time-limit) must be above 0 s; given {getattr(self, name):g}")
+                raise UsageError(Setting(name), f" must be above 0 s; given {getattr(self, name):g}")
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class StageSearch:
     limits: StageLimits
     progress: Progress
     clock: Clock = field(default_factory=Budget(math.inf).start)
-    """Of all blocks and strategies."""
+    """The time of all blocks and strategies."""
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     at: int = 0
@@ -101,9 +102,9 @@ class StageSearch:
             except LimitReached as error:
                 pieces = search_blocks(problem.predecessors, largest=-(-len(block) // 2))
                 if len(pieces) > 1 and self.clock.left_s() > 0:
-                    self._cut(position, pieces, str(error))
+                    self._cut(position, pieces, error.message)
                     continue
-                chain = self._unsearched(problem, strategy, str(error))
+                chain = self._unsearched(problem, strategy, error.message)
             stages += renamed(chain.stages, block)
             position += 1
         return tuple(stages)
@@ -117,16 +118,17 @@ class StageSearch:
         block = self.parts[unit]
         self.parts[unit : unit + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
         sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
-        self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
+        fewer = joined(" or ", (Setting("max_ops"), Setting("max_groups")))
+        self.notes.append(Message(why, f": they were cut into {sizes} (fewer ", fewer, " would spare the cut)"))
 
     def _block(self, problem: StageProblem, block: Sequence[int], strategy: StrategyName, share: int) -> FoundStages:
         """Search one block. Raises LimitReached if the block is too large or no time is left."""
 
         def price(stage: Stage) -> float:
-            asked = renamed([stage], block)[0]
-            if not self.timer.is_free(asked):
+            own = renamed([stage], block)[0]
+            if not self.timer.is_free(own):
                 self._tell(strategy)
-            return self.timer(asked)
+            return self.timer(own)
 
         def free(stage: Stage) -> bool:
             return self.timer.is_free(renamed([stage], block)[0])
@@ -190,37 +192,42 @@ class StageSearch:
 
     def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"
-        self.notes.append(f"a block of {len(problem.predecessors)} units was not searched ({why}): {how} there")
+        block = f"a block of {len(problem.predecessors)} units was not searched ("
+        self.notes.append(Message(block, why, f"): {how} there"))
         if strategy == "merge":
             return sequential(problem, lambda _: 0.0)
         return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)
 
 
-class Variant:
-    """A variant of the prepared graph, with its units and what times them."""
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The device, limits, kept timings and progress function that the searches of all variants share."""
 
-    def __init__(
-        self,
-        name: str,
-        graph: Graph,
-        device: TorchDevice,
-        profiles: Profiles | None,
-        limits: StageLimits,
-        progress: Progress,
-        *,
-        shared: StageTimer | None = None,
-    ) -> None:
-        self.graph = graph
+    device: TorchDevice
+    limits: StageLimits
+    profiles: Profiles | None
+    progress: Progress
+
+
+class Variant:
+    """A variant of the prepared graph, with its units, their timer and their search. `shared`: the timer of the plain
+    graph, which keeps the timings; None for the plain graph itself."""
+
+    def __init__(self, tuning: Tuning, name: str, graph: Graph, *, shared: StageTimer | None = None) -> None:
+        device, limits = tuning.device, tuning.limits
+        self.name, self.graph = name, graph
         self.units = group_units(graph, limits.patterns)
         self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        profiles = tuning.profiles if shared is None else None
         self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
-        labelled = _labelled(progress, name)
+        labelled = _labelled(tuning.progress, name)
         self.search = StageSearch(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
         self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
 
-    def ready(self, limits: StageLimits) -> tuple[Stage, ...]:
+    def ready(self) -> tuple[Stage, ...]:
+        """Stages of all units that are ready."""
         problem = StageProblem(self.units.predecessors)
-        return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
+        return greedy(problem, lambda _: 0.0, max_groups=self.search.limits.max_groups).stages
 
 
 def further_limits(limits: StageLimits, searches: Sequence[StageSearch], used: int) -> dict[str, float | int | str]:

@@ -14,6 +14,7 @@ from downset.graph.core import ABSENT, Graph
 from downset.graph.float_types import type_in_common
 from downset.graph.kinds import kind_of
 from downset.lattice import bits
+from downset.messages import Message
 from downset.rewrites.merge.units import why_not_merged
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.price import signature
@@ -112,7 +113,7 @@ class StageTimer:
                     raise
                 # A stage may fail whose units run alone: it takes more memory, or kernels of another shape.
                 self.seconds_of[name] = _NEVER_S
-                self.notes.append(f"a stage of {len(stage.units)} units was left out: {error}")
+                self.notes.append(Message(f"a stage of {len(stage.units)} units was left out: ", error.message))
             self._count()
             if self._profiles is not None and self.seconds_of[name] < _NEVER_S:
                 self._fresh[name] = self.seconds_of[name]
@@ -157,7 +158,7 @@ class StageTimer:
             for tensor in produced
             if tensor in self._graph.outputs or any(op not in inside for op in self._read_by[tensor])
         ]
-        return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
+        return self._device.time_stage(self._binder, program, inputs, sorted(outputs))
 
 
 def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:

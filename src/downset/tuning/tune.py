@@ -15,19 +15,19 @@ from downset.executor.device import TorchDevice, open_device
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.graph.float_types import cast_text, type_in_common
+from downset.messages import Setting
 from downset.results.plans import Evidence, Stage, StagePlan
 from downset.results.stages import StageCandidate, StageResult
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_stages
-from downset.stages.prepared import prepare
-from downset.stages.variants import VARIANTS
+from downset.stages.prepared import VARIANTS, prepare
 from downset.text import unheard
-from downset.tuning.choice import choose, longest_path, noise, timed_candidates, work
+from downset.tuning.choice import Timed, TimingRounds, choose, longest_path, noise, timed_candidates, work
 from downset.tuning.peers import time_peers
 from downset.tuning.profiles import Profiles
-from downset.tuning.search import Progress, StageLimits, Variant, further_limits
+from downset.tuning.search import Progress, StageLimits, Tuning, Variant, further_limits
 
-__all__ = ["CANDIDATES", "check_candidate", "tune_stages"]
+__all__ = ["check_candidate", "tune_stages"]
 
 CANDIDATES = (
     "sequential",
@@ -46,12 +46,12 @@ def check_candidate(name: str) -> None:
     """Raise UsageError for a name that no candidate has, with the close one."""
     if name not in CANDIDATES:
         close = get_close_matches(name, CANDIDATES, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else ""
         listed = ", ".join(map(repr, CANDIDATES))
-        raise UsageError(f"candidate (--candidate) must be one of {listed}; given {name!r}{meant}")
+        raise UsageError(Setting("candidate"), f" must be one of {listed}; given {name!r}{hint}")
 
 
-def tune_stages(
+def tune_stages(  # noqa: PLR0913 - users know its keywords
     graph: Graph,
     device: TorchDevice | str = "cpu",
     *,
@@ -79,8 +79,7 @@ def tune_stages(
     """
     from downset.executor.arena import seeded_inputs
 
-    limits = limits or StageLimits()
-    progress = progress or unheard
+    limits, progress = limits or StageLimits(), progress or unheard
     if candidate is not None:
         check_candidate(candidate)
     if runs < 1:
@@ -89,20 +88,74 @@ def tune_stages(
         raise UnsupportedError(f"{graph.name} has no operators: there is nothing to stage")
     loaded, graph = graph, prepare(graph, batch=batch)
     device = open_device(device) if isinstance(device, str) else device
-    plain = Variant("", graph, device, profiles, limits, progress)
+    tuning = Tuning(device, limits, profiles, progress)
+    plain = Variant(tuning, "", graph)
     if not plain.units.units:
         raise UnsupportedError(f"{graph.name} computes only constants: there is nothing to stage")
+    alone = _timed_alone(plain, progress)
+    variants, offered = _searched(plain, tuning)
+    further = further_limits(limits, [variant.search for variant in variants.values()], plain.timer.used)
+    candidates, kept_as = _different(offered)
+    if candidate is not None and candidate not in kept_as:
+        raise UsageError(f"candidate {candidate!r} is not one of this network's: {', '.join(map(repr, kept_as))}")
+    required = None if candidate is None else kept_as[candidate]
+    rounds = TimingRounds(device, seeded_inputs(graph, seed=seed), runs, progress)
+    timed = timed_candidates(variants, candidates, rounds, required=required)
+    chosen, speedup, why = choose(timed, required=required is not None)
+    if required != candidate:
+        why = f"{candidate} has the same stages here; {why}"
+    plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
+    bound, bound_notes = _bound(plain, alone, timed)
+    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound or 0.0, False, plain.timer.used)
+    plan = _plan(variants[chosen.variant], chosen, device, graph, evidence)
+    verify_stages(variants[chosen.variant].graph, plan)
+    cast = cast_text(graph, device.dtype)
+    notes = [cast] if cast else []
+    notes += [note for variant in variants.values() for note in variant.search.notes]
+    notes += [*plain.timer.notes, *timed.notes, *(profiles.notes if profiles is not None else ())]
+    spread = noise(timed)
+    notes += [*([] if spread is None else [spread]), *bound_notes]
+    peer_seconds: dict[str, tuple[float, ...]] = {}
+    if peers:
+        peer_seconds, peer_notes = time_peers(loaded, graph, plan, rounds)
+        notes += peer_notes
+        if cast and len(peer_seconds) > 2:
+            notes.append(f"ONNX Runtime was timed in the file's own element types, not in {plan.dtype}")
+    return StageResult(
+        plan,
+        timed.candidates,
+        plain.timer.used,
+        bound,
+        speedup,
+        why,
+        tuple(dict.fromkeys(notes)),
+        () if chosen.variant else tuple(alone),
+        peer_seconds,
+        () if chosen.variant else _unit_names(graph, plan.units),
+        required is not None,
+        further,
+    )
+
+
+def _timed_alone(plain: Variant, progress: Progress) -> list[float]:
+    """Measured seconds of each unit alone."""
     alone = []
     for unit in range(len(plain.units.units)):
         progress("timing units", unit, len(plain.units.units))
         alone.append(plain.timer(Stage(((unit,),))))
+    return alone
+
+
+def _searched(plain: Variant, tuning: Tuning) -> tuple[dict[str, Variant], list[StageCandidate]]:
+    """(the variants of the network by name, the candidates that the searches find for them)."""
+    limits = tuning.limits
     clock = plain.search.clock = Budget(limits.all_seconds).start()
     both, parallel = plain.search.stages("both"), plain.search.stages("parallel")
     merge = plain.search.stages("merge") if plain.search.families else plain.sequence
     variants = {"": plain}
     offered = [
         StageCandidate("sequential", plain.sequence, barriers=False),
-        StageCandidate("greedy", plain.ready(limits), barriers=False),
+        StageCandidate("greedy", plain.ready(), barriers=False),
         StageCandidate("parallel, barriers", parallel, barriers=True),
         StageCandidate("parallel", parallel, barriers=False),
         StageCandidate("merge", merge, barriers=False),
@@ -110,14 +163,14 @@ def tune_stages(
         StageCandidate("both", both, barriers=False),
     ]
     for name, change in VARIANTS.items():
-        changed = change(graph)
-        if changed is graph:
+        changed = change(plain.graph)
+        if changed is plain.graph:
             continue
-        other = variants[name] = Variant(name, changed, device, None, limits, progress, shared=plain.timer)
+        other = variants[name] = Variant(tuning, name, changed, shared=plain.timer)
         other.search.clock = clock
         offered += [
             StageCandidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
-            StageCandidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),
+            StageCandidate(f"greedy, {name}", other.ready(), barriers=False, variant=name),
         ]
         if other.search.families != plain.search.families:
             if plain.timer.used < limits.timings:
@@ -125,27 +178,27 @@ def tune_stages(
                 offered.append(StageCandidate(f"both, {name}", both, barriers=False, variant=name))
             else:
                 other.search.ended_by.add("timings")
-    searches = [variant.search for variant in variants.values()]
-    further = further_limits(limits, searches, plain.timer.used)
-    candidates, kept_as = _different(offered)
-    if candidate is not None and candidate not in kept_as:
-        raise UsageError(
-            f"candidate (--candidate) {candidate!r} is not one of this network's: {', '.join(map(repr, kept_as))}"
-        )
-    asked = None if candidate is None else kept_as[candidate]
-    values = seeded_inputs(graph, seed=seed)
-    timed = timed_candidates(variants, device, candidates, values, runs, progress, asked=asked)
-    chosen, speedup, why = choose(timed, asked=asked is not None)
-    if asked != candidate:
-        why = f"{candidate} has the same stages here; {why}"
-    plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
-    bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
-    # Units were timed alone, at another moment. A sum above the time of the whole network is not a bound.
+    return variants, offered
+
+
+def _bound(plain: Variant, alone: Sequence[float], timed: Timed) -> tuple[float | None, list[str]]:
+    """(seconds that no stages stay below, or None; a note where there is none).
+
+    Units are timed alone, at another moment: a sum above the time of the whole network is not a bound."""
+    bound = max(longest_path(plain.units, alone), work(plain.graph, plain.units, alone))
     fastest = min(one.percentile(0.1) for one in timed.candidates)
-    proven = bound <= fastest
-    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
-    plan = StagePlan(
-        variants[chosen.variant].units.units,
+    if bound <= fastest:
+        return bound, []
+    return None, [
+        f"no bound is known: from units timed alone it would be {bound * 1e3:.3f} ms, but the whole network took "
+        f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): the units were measured too slow"
+    ]
+
+
+def _plan(variant: Variant, chosen: StageCandidate, device: TorchDevice, graph: Graph, evidence: Evidence) -> StagePlan:
+    """The plan of a candidate for the prepared graph, on the device where it was measured."""
+    return StagePlan(
+        variant.units.units,
         chosen.stages,
         chosen.barriers,
         device.kind,
@@ -157,39 +210,6 @@ def tune_stages(
         fingerprint(graph),
         evidence,
         chosen.variant,
-    )
-    verify_stages(variants[chosen.variant].graph, plan)
-    cast = cast_text(graph, device.dtype)
-    notes = [cast] if cast else []
-    notes += [note for variant in variants.values() for note in variant.search.notes]
-    notes += [*plain.timer.notes, *timed.notes, *(profiles.notes if profiles is not None else ())]
-    spread = noise(timed)
-    if spread is not None:
-        notes.append(spread)
-    if not proven:
-        notes.append(
-            f"no bound is known: from units timed alone it would be {bound * 1e3:.3f} ms, but the whole network took "
-            f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): the units were measured too slow"
-        )
-    beside: dict[str, tuple[float, ...]] = {}
-    if peers:
-        beside, said = time_peers(loaded, graph, plan, device, values, runs=runs, progress=progress)
-        notes += said
-        if cast and len(beside) > 2:
-            notes.append(f"ONNX Runtime was timed in the file's own element types, not in {plan.dtype}")
-    return StageResult(
-        plan,
-        timed.candidates,
-        plain.timer.used,
-        bound if proven else None,
-        speedup,
-        why,
-        tuple(dict.fromkeys(notes)),
-        () if chosen.variant else tuple(alone),
-        beside,
-        () if chosen.variant else _unit_names(graph, plan.units),
-        asked is not None,
-        further,
     )
 
 

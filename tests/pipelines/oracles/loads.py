@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from downset import clock
+from downset.budget import Budget, Clock, TimeIsUp
 from downset.pipelines.set_problem import SetProblem
 from downset.pipelines.set_search import PlanRequest, load_problem
 
@@ -54,13 +54,13 @@ Trade = TypeVar("Trade", _Row, _LoadLabel)
 def least_load(problem, cluster, accounting, forbidden=frozenset()) -> float:
     """The least load of a pipeline, in seconds; infinity: there is none."""
     asked = load_problem(PlanRequest(problem, cluster, accounting, forbidden=forbidden))
-    path = _LoadSearch(asked, clock.now() + 60.0).best()
+    path = _LoadSearch(asked, Budget(60.0).start()).best()
     return math.inf if path is None else path[0]
 
 
 class _LoadSearch:
-    def __init__(self, asked: SetProblem, deadline: float) -> None:
-        self.asked, self.deadline, self.states = asked, deadline, 0
+    def __init__(self, asked: SetProblem, clock: Clock) -> None:
+        self.asked, self.clock, self.states = asked, clock, 0
         self.cuts = len(asked.macs_before) - 1
         types = [device.type for device in asked.devices]
         self.counts = [types.count(kind) for kind in sorted(set(types))]
@@ -173,8 +173,8 @@ class _LoadSearch:
                 for low in range(rows + 1):
                     for high in range(low, rows + 1) if layers[low] else ():
                         self.states += 1
-                        if clock.now() > self.deadline:
-                            raise clock.TimeIsUp
+                        if self.clock.late():
+                            raise TimeIsUp
                         for row in layers[low]:
                             _insert(extended[high], self.extended(row, start, stop, device, leader, low, high))
                 layers = extended

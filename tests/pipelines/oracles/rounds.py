@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from downset import clock
+from downset.budget import Budget, TimeIsUp
 from downset.pipelines.device_order import Canonical, canonical
 from downset.pipelines.prices import SegmentPrices, quantities
 from downset.pipelines.problem import SplitProblem
@@ -34,13 +34,12 @@ def least_rounds(
     )
     run.banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     run.moved = int(comm != "paper")
-    run.deadline = clock.now() + 60.0
+    run.clock = Budget(60.0).start()
     path = run.best()
     return math.inf if path is None else path[0]
 
 
 class _PipelineSearch:
-    deadline = math.inf
     banned: frozenset[tuple[int, int, int]] = frozenset()
     moved = 0
     """The number of MACs that take as long as one moved byte."""
@@ -157,8 +156,8 @@ class _PipelineSearch:
         place: int,
     ) -> list[list[tuple[float, float, tuple[int, ...]]]]:
         """All ways to give the next device rows, by the row at which they end."""
-        if clock.now() > self.deadline:
-            raise clock.TimeIsUp
+        if self.clock.late():
+            raise TimeIsUp
         extended: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
         device, leader = members[k], members[place]
         for low in range(segment.rows + 1):

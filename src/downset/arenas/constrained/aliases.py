@@ -9,6 +9,7 @@ from math import lcm
 
 from downset.arenas.gaps import height
 from downset.arenas.planners import ARENAS, CONTRACT
+from downset.budget import Budget
 from downset.errors import UsageError
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, check_records
@@ -97,7 +98,7 @@ def plan_aliases(
 
     def attempt(pairs: Sequence[tuple[int, int]]) -> tuple[int, int, tuple[int, ...]]:
         merged, place = merge_aliases(records, [*must, *pairs])
-        result: Found = planner(merged, time_limit_s=time_limit_s)
+        result: Found = planner(merged, clock=Budget(time_limit_s).start())
         return height(merged, result.solution), result.bound, tuple(result.solution[block] for block in place)
 
     if len(may) <= _MOST_SUBSETS:

@@ -17,7 +17,7 @@ from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
 from downset.results.plans import Evidence
 
-__all__ = ["Bank", "Banked", "check_banks", "plan_banks"]
+__all__ = ["Bank", "check_banks", "plan_banks"]
 
 
 _MOST_RECORDS = 500
@@ -148,7 +148,7 @@ class _BankSearch:
         if self.best is None or cost < self.best[0]:
             self.best = (cost, *spilled)
 
-    def _descend(self, position: int, cost: int, held: list[list[int]]) -> None:
+    def _descend(self, position: int, cost: int, contents: list[list[int]]) -> None:
         if self.best is not None and cost + self.rest[position] >= self.best[0]:
             return
         if self.clock.over():
@@ -156,19 +156,19 @@ class _BankSearch:
             return
         self.clock.count(1)
         if position == len(self.turn):
-            self._place(cost, held)
+            self._place(cost, contents)
             return
         index = self.turn[position]
         for place in self.choices[index]:
             bank = self.banks[place]
-            held[place].append(index)
-            if breadth_bound([self.records[i] for i in held[place]]) <= bank.bytes:
-                self._descend(position + 1, cost + self.records[index].nbytes * bank.cost_per_byte, held)
-            held[place].pop()
+            contents[place].append(index)
+            if breadth_bound([self.records[i] for i in contents[place]]) <= bank.bytes:
+                self._descend(position + 1, cost + self.records[index].nbytes * bank.cost_per_byte, contents)
+            contents[place].pop()
 
-    def _place(self, cost: int, held: Sequence[Sequence[int]]) -> None:
+    def _place(self, cost: int, contents: Sequence[Sequence[int]]) -> None:
         bank_of, offsets = [0] * len(self.records), [0] * len(self.records)
-        for bank, members in enumerate(held):
+        for bank, members in enumerate(contents):
             inside = [self.records[i] for i in members]
             result = best(inside)
             if height(inside, result.solution) > self.banks[bank].bytes:
@@ -188,10 +188,10 @@ class _BankSearch:
 def check_banks(records: Sequence[Record], banks: Sequence[Bank], plan: Banked) -> None:
     """Raise InvalidPlan if a bank overflows, two records of one collide, or the cost is not what it says. O(n²)."""
     for index, bank in enumerate(banks):
-        members = [i for i, held in enumerate(plan.bank_of) if held == index]
+        members = [i for i, place in enumerate(plan.bank_of) if place == index]
         check_placement([records[i] for i in members], [plan.offsets[i] for i in members], capacity=bank.bytes)
-    if not all(0 <= held < len(banks) for held in plan.bank_of) or len(plan.bank_of) != len(records):
+    if not all(0 <= place < len(banks) for place in plan.bank_of) or len(plan.bank_of) != len(records):
         raise InvalidPlan(f"{len(records)} records, {len(plan.bank_of)} of them in {len(banks)} banks")
-    cost = sum(record.nbytes * banks[held].cost_per_byte for record, held in zip(records, plan.bank_of, strict=True))
+    cost = sum(record.nbytes * banks[place].cost_per_byte for record, place in zip(records, plan.bank_of, strict=True))
     if cost != plan.evidence.value:
         raise InvalidPlan(f"the plan says it costs {plan.evidence.value}, its records cost {cost}")

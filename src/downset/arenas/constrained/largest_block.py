@@ -14,7 +14,7 @@ from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
 from downset.results.plans import Evidence
 
-__all__ = ["MemoryBlocks", "plan_blocks"]
+__all__ = ["plan_blocks"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ from math import prod
 
 from downset.errors import UsageError
 
-__all__ = ["TEXTURES", "Texture", "equality_textures", "naive_textures", "textures_in_order"]
+__all__ = [
+    "TEXTURES",
+    "Texture",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def equality_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
     """Reuse a free buffer only where its extent is exactly the same."""
 
     def choose(wanted: Texture, free: Sequence[int], extents: Sequence[tuple[int, ...]]) -> int:
-        equal = [held for held in free if extents[held] == wanted.extent]
+        equal = [number for number in free if extents[number] == wanted.extent]
         if len(wanted.extent) == 4:
             return equal[-1] if equal else -1
         return min(equal, default=-1)
@@ -54,9 +57,9 @@ def textures_in_order(textures: Sequence[Texture]) -> tuple[int, ...]:
 
     def choose(wanted: Texture, free: Sequence[int], extents: Sequence[tuple[int, ...]]) -> int:
         covering = [
-            (prod(extents[held]), held)
-            for held in free
-            if all(new <= old for new, old in zip(wanted.extent, extents[held], strict=True))
+            (prod(extents[number]), number)
+            for number in free
+            if all(new <= old for new, old in zip(wanted.extent, extents[number], strict=True))
         ]
         return min(covering, default=(0, -1))[1]
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from downset.arenas.gaps import height
 from downset.arenas.planners import ARENAS, CONTRACT
+from downset.budget import Budget
 from downset.memory.records import Record, check_records
 from downset.methods import Method, choose
 from downset.results.plans import Found
@@ -33,7 +34,7 @@ def place_wave(
     ones that collide."""
     pinned = [replace(record, offset=offset) for record, offset in zip(placed, offsets, strict=True)]
     check_records([*pinned, *wave])
-    result: Found = choose(method, ARENAS, CONTRACT)([*pinned, *wave])
+    result: Found = choose(method, ARENAS, CONTRACT)([*pinned, *wave], clock=Budget().start())
     return Found(result.solution[len(pinned) :], result.bound, result.proven, result.states)
 
 

@@ -263,8 +263,8 @@ class Measuring:
             self._answer(self._ask_message(source, target, nbytes), self.names[target])
 
         def frame(device: int, nbytes: int) -> None:
-            held = self._ray.put(np.zeros(nbytes, np.uint8))
-            self._answer(self._actors[device].take.remote([held]), self.names[device])
+            reference_of = self._ray.put(np.zeros(nbytes, np.uint8))
+            self._answer(self._actors[device].take.remote([reference_of]), self.names[device])
 
         def result(device: int, nbytes: int) -> None:
             self._answer(self._actors[device].give.remote(nbytes), self.names[device])

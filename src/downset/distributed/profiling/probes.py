@@ -71,7 +71,7 @@ def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 
             if cut is not None:
                 probes.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
     if not any(probe.macs_of for probe in probes):
-        raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without --model")
+        raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without it")
     return tuple(probes)
 
 
@@ -112,11 +112,11 @@ def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, t
     import numpy as np
     import onnx
 
-    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
+    described = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
     result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     constants = [onnx.numpy_helper.from_array(np.zeros(of, np.float32), name) for name, of in weights.items()]
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "probe", [given], [result], constants),
+        onnx.helper.make_graph(nodes, "probe", [described], [result], constants),
         opset_imports=[onnx.helper.make_opsetid("", 17)],
         ir_version=8,
     )
@@ -169,7 +169,7 @@ def _without_weights(model: Any) -> bytes:
 class ProbedDevice:
     """`threads`: of each session of ONNX Runtime. `fetch`: a function that turns a reference into its array."""
 
-    def __init__(self, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda held: held) -> None:
+    def __init__(self, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda reference: reference) -> None:
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
         self._fetch = fetch
         self._run: Callable[[], Any] = int
@@ -223,7 +223,7 @@ class ProbedDevice:
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = library.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        feeds = {given.name: _values(given) for given in session.get_inputs()}
+        feeds = {described.name: _values(described) for described in session.get_inputs()}
         session.run(None, feeds)
         return lambda: session.run(None, feeds)
 
@@ -231,9 +231,9 @@ class ProbedDevice:
         """An object of `nbytes` bytes in the form of a transfer's rows."""
         return np.zeros(nbytes, np.uint8)
 
-    def take(self, held: list[Any]) -> None:
-        """Fetch an object. `held`: a list of one reference."""
-        arrived = self._fetch(held[0])
+    def take(self, references: list[Any]) -> None:
+        """Fetch an object. `references`: a list of one reference."""
+        arrived = self._fetch(references[0])
         if int(arrived[-1]):
             raise ValueError("an object arrived damaged")
 
@@ -243,14 +243,14 @@ class ProbedDevice:
         return {"threads": self._threads, "pid": os.getpid(), "memory_bytes": pages * page}
 
 
-def _values(given: Any) -> Any:
+def _values(described: Any) -> Any:
     kinds = {
         "tensor(float)": np.float32,
         "tensor(int64)": np.int64,
         "tensor(uint8)": np.uint8,
         "tensor(bool)": np.bool_,
     }
-    return np.full(given.shape, 0.5, kinds.get(given.type, np.float32))
+    return np.full(described.shape, 0.5, kinds.get(described.type, np.float32))
 
 
 def _session_processes() -> list[int]:

@@ -102,10 +102,10 @@ class Carrier:
             self._place_next(device)
 
     def _place_next(self, device: str) -> None:
-        held, waiting = self._shards_of.get(device, set()), self._later.get(device, deque())
+        shards_there, waiting = self._shards_of.get(device, set()), self._later.get(device, deque())
         placing = self._placing.get(device)
         if placing is None:
-            while waiting and waiting[0] in held:
+            while waiting and waiting[0] in shards_there:
                 waiting.popleft()
             if not waiting:
                 return
@@ -146,9 +146,9 @@ class Carrier:
             self._place_next(device)
 
     def _holds(self, device: str, shard: str, removed: Collection[str]) -> None:
-        held = self._shards_of.setdefault(device, set())
-        held.add(shard)
-        held.difference_update(removed)
+        shards_there = self._shards_of.setdefault(device, set())
+        shards_there.add(shard)
+        shards_there.difference_update(removed)
         if removed:
             _log.warning(
                 "device %s removed %d shards that it did not use for longest: its folder of shards is full",

@@ -160,20 +160,20 @@ LEAST_SPARE_FRAMES = 3
 """Spare frames of a plan whose frame window is smaller than this."""
 
 
-def spare_frames_of(plan: Pipeline, asked: int | None = None) -> int:
-    """How many frames beyond its frame window a plan runs with, if memory has room: `asked`, or by default as many as
+def spare_frames_of(plan: Pipeline, chosen: int | None = None) -> int:
+    """How many frames beyond its frame window a plan runs with, if memory has room: `chosen`, or by default as many as
     the window, and at least `LEAST_SPARE_FRAMES`."""
     window = plan.schedule.window if plan.schedule is not None else 1
-    return max(LEAST_SPARE_FRAMES, window) if asked is None else asked
+    return max(LEAST_SPARE_FRAMES, window) if chosen is None else chosen
 
 
-def with_spare_frames(plan: Pipeline, asked: int | None = None) -> Pipeline:
+def with_spare_frames(plan: Pipeline, chosen: int | None = None) -> Pipeline:
     """The plan with `spare_frames_of` more frames inside, and as many more slots in every buffer, as far as every
     device has memory for them in addition to what the plan holds there. A plan without orders is returned as it is."""
     schedule = plan.schedule
     if schedule is None:
         return plan
-    most = spare_frames_of(plan, asked)
+    most = spare_frames_of(plan, chosen)
     spare = min(_room(plan, device, most) for device in range(len(plan.cluster.devices)))
     if spare < 1:
         return plan

@@ -43,8 +43,8 @@ Fetch = Callable[[Any, Callable[[], bool]], Any]
 """A function (reference, whether it is still wanted) -> arrays; None once they are not wanted any more."""
 
 
-def _as_it_is(held: Any, wanted: Callable[[], bool]) -> Any:
-    return held if wanted() else None
+def _as_it_is(value: Any, wanted: Callable[[], bool]) -> Any:
+    return value if wanted() else None
 
 
 def versions() -> dict[str, str]:
@@ -120,7 +120,7 @@ class ServingDevice:
         try:
             return self._kept.keep(shard, data, ahead=ahead)
         except UnsupportedError as error:
-            raise UnsupportedError(f"device {self._name!r}: {error}") from None
+            raise UnsupportedError(f"device {self._name!r}: ", error.message) from None
 
     def place(self, shard: str, offset: int, piece: bytes, last: bool) -> list[str]:
         """Take the piece of a shard that begins at byte `offset`, for a plan that may come. With the last piece the
@@ -129,14 +129,14 @@ class ServingDevice:
         self._heard = time.monotonic()
         if offset == 0:
             self._arriving = (shard, bytearray())
-        name, held = self._arriving
-        if name != shard or len(held) != offset:
+        name, content = self._arriving
+        if name != shard or len(content) != offset:
             raise UnsupportedError(f"device {self._name!r}: a piece of a shard arrived in the wrong order")
-        held += piece
+        content += piece
         if not last:
             return []
         self._arriving = ("", bytearray())
-        return self.keep(shard, bytes(held), ahead=True)
+        return self.keep(shard, bytes(content), ahead=True)
 
     def begin(self, run: int, program: bytes) -> list[str]:
         """Open the sessions of a program and drop everything of earlier runs. Returns the shards that are not on the
@@ -180,18 +180,18 @@ class ServingDevice:
         except Exception as error:  # its exceptions have no common base class
             raise UnsupportedError(f"device {self._name!r}: ONNX Runtime cannot load a shard: {brief(error)}") from None
 
-    def enter(self, run: int, frame: int, held: list[Any]) -> dict[str, float]:
+    def enter(self, run: int, frame: int, references: list[Any]) -> dict[str, float]:
         """Take a frame's inputs, which arrive at the entry."""
-        return self._take((run, frame, "enter", 0), held, lambda program: program.enters)
+        return self._take((run, frame, "enter", 0), references, lambda program: program.enters)
 
-    def receive(self, run: int, frame: int, task: int, held: list[Any]) -> dict[str, float]:
-        """Take the rows of a transfer. `held`: a list of one reference to what `send` returned."""
-        return self._take((run, frame, "receive", task), held, lambda program: program.receives[task])
+    def receive(self, run: int, frame: int, task: int, references: list[Any]) -> dict[str, float]:
+        """Take the rows of a transfer. `references`: a list of one reference to what `send` returned."""
+        return self._take((run, frame, "receive", task), references, lambda program: program.receives[task])
 
-    def _take(self, step: _Step, held: list[Any], rows_of: _RowsOf) -> dict[str, float]:
+    def _take(self, step: _Step, references: list[Any], rows_of: _RowsOf) -> dict[str, float]:
         """Store the arrays of the references. Raises InvalidPlan if their rows are not the program's."""
         self._heard = begun = time.monotonic()
-        arrays = self._fetch(held[0], lambda: step[0] == self._run)
+        arrays = self._fetch(references[0], lambda: step[0] == self._run)
         seconds = time.monotonic() - begun
         device_frame = self._at(step)
         if device_frame is not None and arrays is not None:
@@ -212,11 +212,11 @@ class ServingDevice:
             program, store = device_frame.program, device_frame.store
             work = program.computations[task]
             with self._lock:
-                given = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
+                feeds = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
             results: list[Array] = []
             if work.shard:
                 names = [program.forms[rows.tensor].name for rows in work.makes]
-                results = self._sessions[work.shard].run(names, given)
+                results = self._sessions[work.shard].run(names, feeds)
             with self._lock:
                 for rows, array in zip(work.makes if work.shard else (), results, strict=True):
                     store.put(rows, np.asarray(array))

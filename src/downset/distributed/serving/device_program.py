@@ -90,7 +90,7 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays held; rows in several arrays count in each."""
-        return sum(array.nbytes for held in self._held.values() for _, array in held)
+        return sum(array.nbytes for arrays_of in self._held.values() for _, array in arrays_of)
 
     def put(self, rows: Rows, array: Array) -> None:
         """Hold rows of a tensor, given as an array of their shape and type, which is not copied. Raises InvalidPlan for
@@ -108,13 +108,13 @@ class RowStore:
     def rows(self, wanted: Rows) -> Array:
         """These rows as a contiguous array. Raises InvalidPlan if some are not held."""
         form = self._forms[wanted.tensor]
-        held = self._held.get(wanted.tensor, ())
-        for rows, array in held:
+        arrays_of = self._held.get(wanted.tensor, ())
+        for rows, array in arrays_of:
             if _within(wanted, rows, form):
                 return np.ascontiguousarray(array[_cut(form, rows, wanted)])
         joined = np.empty(_shape(form, wanted), form.dtype)
         covered = np.zeros(_extents(form, wanted), bool)
-        for rows, array in held:
+        for rows, array in arrays_of:
             common = _common(wanted, rows, form)
             if common is not None:
                 joined[_cut(form, wanted, common)] = array[_cut(form, rows, common)]

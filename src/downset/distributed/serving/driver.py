@@ -174,7 +174,7 @@ class Driver:
         if self._runs == 0 and missing and now - self._begun_s > self._settings.gather_s:
             raise UsageError(
                 f"the plan names device {missing[0]!r}, which did not join within {self._settings.gather_s:g} s; start "
-                f"`downset worker --name {missing[0]}` on it, or plan without it"
+                "`downset worker` with this name on it, or plan without it"
             )
 
     def _waits(self) -> list[Wait]:
@@ -238,7 +238,7 @@ class Driver:
         try:
             return self._shards.deployment(self._planning.plan(devices, self._factors()))
         except UsageError as error:
-            raise InfeasibleError(f"no plan is left: {error}") from None
+            raise InfeasibleError("no plan is left: ", error.message) from None
 
     def _deployment(self) -> Deployment:
         assert self._run is not None

@@ -25,6 +25,7 @@ from pathlib import Path
 from downset.distributed.serving import ray_node
 from downset.errors import UsageError
 from downset.extras import optional_library
+from downset.messages import Setting
 from downset.text import format_bytes
 
 __all__ = [
@@ -212,7 +213,12 @@ def start_node(options: NodeOptions) -> NodeProcess:
     token."""
     optional_library("ray", what="running pipelines on devices", extra="cluster")
     if options.environment.get("RAY_AUTH_MODE") != "token":
-        raise UsageError("a node without a token would take orders from everybody: give --keys, or run with --local")
+        raise UsageError(
+            "a node without a token would take orders from everybody: give ",
+            Setting("keys"),
+            ", or run without ",
+            Setting("head"),
+        )
     check_stores(options.object_store_bytes)
     options.folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", ray_node.__name__, "start", "--block", "--disable-usage-stats"]

@@ -38,6 +38,7 @@ from downset.distributed.serving.nodes import (
 from downset.distributed.serving.ray_node import addresses_kept
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import environment_with, optional_library
+from downset.messages import Setting
 from downset.process.supervisor import tell
 from downset.text import brief, printable
 
@@ -311,11 +312,15 @@ def cluster(
     for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
-        raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
+        raise UsageError(
+            "devices on other machines need keys: make them with `downset keys` and give ", Setting("keys")
+        )
     if local and len(devices) > _MOST_LOCAL:
         raise UsageError(
             f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
-            "are started here; with --head more can join"
+            "are started here; with ",
+            Setting("head"),
+            " more can join",
         )
     check_stores(store_bytes * (1 + len(devices) if local else 1))
     address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)

@@ -193,7 +193,7 @@ class RunningPipeline:
             self._closes.close()
 
 
-def serve(
+def serve(  # noqa: PLR0913 - users know its keywords
     model: str | os.PathLike[str] | Graph,
     plan: Pipeline,
     *,
@@ -219,7 +219,7 @@ def serve(
     memory for the object store; InvalidPlan for a plan of another model; UnsupportedError for plans and models that
     shards cannot hold."""
     if prepares is not None:
-        raise UsageError("serve: prepares= is called ahead= now, as --ahead of the command")
+        raise UsageError("serve: prepares= is called ahead= now")
     graph = model if isinstance(model, Graph) else load(model)
     verify(graph, plan)
     with ExitStack() as stack:
@@ -266,7 +266,7 @@ def _check_stores(has: Mapping[str, int], needs: Mapping[str, int]) -> None:
         if device in has and has[device] < need:
             raise UsageError(
                 f"device {device!r} gives its object store {format_bytes(has[device])} bytes, and the plan needs "
-                f"{format_bytes(need)} there; start its worker with --object-store {format_bytes(need)}"
+                f"{format_bytes(need)} there; start its worker with an object store of {format_bytes(need)} bytes"
             )
 
 

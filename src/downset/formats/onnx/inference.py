@@ -1,4 +1,4 @@
-"""Calls of protobuf, ONNX's shape inference and its checker in the parsing process: some files make them crash."""
+"""Calls of protobuf, ONNX's shape inference and its checker in workers: some files make them crash."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def warm() -> None:
 
 
 def try_reading(path: Path) -> None:
-    """Let protobuf read the file in the parsing process, before it reads the file in this process. Raises LimitReached
+    """Let protobuf read the file in a worker, before it reads the file in this process. Raises LimitReached
     if it takes too long or too much memory, UnsupportedError if it crashes. Other damage raises nothing here: the
     caller meets it when it reads the file."""
     try:
@@ -43,13 +43,13 @@ def try_reading(path: Path) -> None:
 
 @lru_cache(maxsize=256)
 def _tried(path: str, inode: int, nbytes: int, written_ns: int) -> None:
-    """Read the file in the parsing process, once for each state of it."""
+    """Read the file in a worker, once for each state of it."""
     del inode, written_ns
     parsed(__name__, "parse_here", {"path": path}, more_s=nbytes / _SLOWEST_DISK)
 
 
 def parse_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The part of `try_reading` that runs in the parsing process."""
+    """The part of `try_reading` that runs in a worker."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
     from google.protobuf.message import DecodeError
 
@@ -93,7 +93,7 @@ def _read(path: str) -> Any:
 
 
 def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The part of `infer_types` that runs in the parsing process."""
+    """The part of `infer_types` that runs in a worker."""
     import onnx
     from onnx import shape_inference
 
@@ -107,7 +107,7 @@ def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def check_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The part of `check_model` that runs in the parsing process."""
+    """The part of `check_model` that runs in a worker."""
     from onnx import checker
 
     said = ""

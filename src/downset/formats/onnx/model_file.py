@@ -19,6 +19,7 @@ from downset.formats.onnx.inference import infer_types, try_reading, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.formats.open_sizes import sizes_wanted
 from downset.graph.kinds import kind_of
+from downset.messages import Setting
 from downset.text import brief, printable
 
 __all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "read_unfixed", "resizes"]
@@ -31,7 +32,7 @@ _SHAPING = {
 
 
 def onnx_library() -> Any:
-    """The onnx module; the parsing process, which will be asked for shapes, imports it at the same time."""
+    """The onnx module; the server of workers, which will be asked for shapes, imports it at the same time."""
     if "onnx" not in sys.modules:
         warm()
     return optional_library("onnx", what="reading .onnx files", extra="onnx")
@@ -53,7 +54,9 @@ def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, 
         dims = value.type.tensor_type.shape.dim
         if resizes(value, (shapes or {}).get(value.name, ())):
             fixed = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in dims)
-            raise LoadError(f"--shape gives {value.name!r} other sizes than {path}, which fixes them to {fixed}")
+            raise LoadError(
+                Setting("shapes"), f" gives {value.name!r} other sizes than {path}, which fixes them to {fixed}"
+            )
     _fix_inputs(Path(path), model, dict(shapes or {}))
 
 
@@ -104,7 +107,8 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
     unknown = next((name for name in shapes if name not in names), None)
     if unknown is not None:
         raise LoadError(
-            f"--shape names {unknown!r}, but the inputs of {path} are {printable(', '.join(names)) or 'none'}"
+            Setting("shapes"),
+            f" names {unknown!r}, but the inputs of {path} are {printable(', '.join(names)) or 'none'}",
         )
     open_inputs: dict[str, list[int | str] | None] = {}
     if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
@@ -116,7 +120,9 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
         if value.name in shapes:
             given = shapes[value.name]
             if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(given)):
-                raise LoadError(f"--shape gives {value.name!r} {len(given)} dimensions, the file {len(shape.dim)}")
+                raise LoadError(
+                    Setting("shapes"), f" gives {value.name!r} {len(given)} dimensions, the file {len(shape.dim)}"
+                )
             del shape.dim[:]
             for extent in given:
                 shape.dim.add().dim_value = extent
@@ -124,7 +130,7 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
             sizes = [dim.dim_value if is_fixed(dim) else dim.dim_param for dim in shape.dim]
             open_inputs[value.name] = sizes if value.type.tensor_type.HasField("shape") else None
     if open_inputs:
-        raise LoadError(f"{path}: {sizes_wanted(open_inputs)}")
+        raise LoadError(f"{path}: ", sizes_wanted(open_inputs))
 
 
 def batch_shapes(path: str | os.PathLike[str], batch: int) -> dict[str, tuple[int, ...]]:
@@ -173,9 +179,9 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
     try:
         inferred = infer_types(standing)
     except (UnsupportedError, LoadError) as error:
-        raise LoadError(f"{path}: {error}") from None
+        raise LoadError(f"{path}: ", error.message) from None
     except LimitReached as error:
-        raise LimitReached(f"{path}: {error}") from None
+        raise LimitReached(f"{path}: ", error.message) from None
     del model.graph.value_info[:]
     model.graph.value_info.extend(inferred.value_info)
     for ours, theirs in zip(model.graph.output, inferred.output, strict=True):

@@ -18,6 +18,7 @@ from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
+from downset.messages import Setting
 
 __all__ = ["load_onnx", "without_defaults"]
 
@@ -55,7 +56,7 @@ _LARGEST = 1 << 48
 def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """The main graph of an ONNX file. Control flow is opaque; values that its subgraphs capture are its inputs.
 
-    Raises LoadError for damaged files, and for shapes that stay open, with the `--shape` to add; UnsupportedError
+    Raises LoadError for damaged files, and for shapes that stay open, with the `shapes` to add; UnsupportedError
     without the extra `onnx`.
     """
     path = Path(path)
@@ -169,8 +170,9 @@ class _OnnxGraphReader:
             return self._number[name]
         if kind is None:
             raise LoadError(
-                f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add --shape, "
-                "else the operator is unknown to ONNX"
+                f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add ",
+                Setting("shapes"),
+                ", else the operator is unknown to ONNX",
             )
         if not kind.HasField("tensor_type"):
             self._number[name] = len(self._tensors)

@@ -14,7 +14,7 @@ from downset.graph.edit import Edit
 from downset.graph.halos import spatial_axis
 from downset.graph.row_form import Interval, RowForm, needed
 from downset.results.pipelines import Rows
-from downset.rewrites.strips import Held, strip_ops
+from downset.rewrites.strips import Held, StripOps
 
 __all__ = ["Cutter", "FrameTile", "StripGraph"]
 
@@ -113,9 +113,10 @@ def _strip(
     for tensor, rows in needed(form, ops, wanted).items():
         if tensor not in computed:
             held[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
-    operators, results, _ = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix=suffix, held=held)
+    strip = StripOps(graph, form, edit.add_tensor, suffix=suffix, held=held)
+    results = strip.segment(ops, wanted)
     given = {tensor: index for tensor, (index, _) in held.items()}
-    part = _named(graph, edit, _with_constants(graph, operators), given, results)
+    part = _named(graph, edit, _with_constants(graph, strip.ops), given, results)
     return part, {tensor: rows for tensor, (_, rows) in held.items()}
 
 

@@ -20,7 +20,7 @@ __all__ = ["read_flatbuffer", "stored_flatbuffer"]
 
 def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
     """The file's ModelT, and the library's modules `flatbuffer_utils` and `schema_py_generated`. Raises LoadError if
-    any table of the file is damaged. The parsing process tests this first, because a small damaged file can unfold to
+    any table of the file is damaged. A worker tests this first, because a small damaged file can unfold to
     any size; so the errors of `parsed` are raised as well."""
     utilities, schema = _libraries()
     _verified(path)
@@ -42,7 +42,7 @@ def _verified(path: str | os.PathLike[str]) -> None:
     try:
         _verify(str(Path(path).absolute()), held.st_size, held.st_mtime_ns)
     except LoadError as error:
-        raise LoadError(f"{path} {error}") from None
+        raise LoadError(f"{path} ", error.message) from None
 
 
 def _libraries() -> tuple[Any, Any]:
@@ -58,14 +58,14 @@ def _model(utilities: Any, path: str | os.PathLike[str]) -> Any:
 
 @lru_cache(maxsize=8)
 def _verify(path: str, size: int, changed_ns: int) -> None:
-    """Run `verify_here` in the parsing process, once for each state of a file: `fit` writes several candidates from one
+    """Run `verify_here` in a worker, once for each state of a file: `fit` writes several candidates from one
     file."""
     del size, changed_ns
     parsed("downset.formats.tflite.flatbuffer", "verify_here", {"path": path})
 
 
 def verify_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Read the file and serialise it again, in the parsing process. Raises LoadError if its tables are damaged."""
+    """Read the file and serialise it again, in a worker. Raises LoadError if its tables are damaged."""
     utilities, _ = _libraries()
     try:
         nbytes = len(utilities.convert_object_to_bytearray(_model(utilities, path)))

@@ -1,4 +1,4 @@
-"""Opens LiteRT's interpreter, and asks it in the parsing process for the shapes that a file leaves open."""
+"""Opens LiteRT's interpreter, and asks it in a worker for the shapes that a file leaves open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_interpreter(path: str, *, preserve: bool = False) -> Any:
 
 
 def shapes_here(path: str, inputs: list[tuple[int, list[int]]]) -> dict[str, npt.NDArray[Any]]:
-    """The part of `resolve_shapes` that runs in the parsing process: "shape_INDEX" -> the shape of that tensor."""
+    """The part of `resolve_shapes` that runs in a worker: "shape_INDEX" -> the shape of that tensor."""
     interpreter = open_interpreter(path)
     try:
         for index, shape in inputs:

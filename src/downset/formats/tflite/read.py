@@ -22,7 +22,8 @@ from downset.formats.open_sizes import sizes_wanted
 from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.formats.tflite.side_effects import SideEffects, variable_name
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
-from downset.text import printable, shell_word
+from downset.messages import Setting
+from downset.text import printable
 
 __all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables"]
 
@@ -170,7 +171,8 @@ class _TfliteGraphReader:
         for name in shapes:
             if name not in by_name:
                 raise LoadError(
-                    f"--shape names {name!r}, but the inputs of {self._path} are {printable(', '.join(by_name))}"
+                    Setting("shapes"),
+                    f" names {name!r}, but the inputs of {self._path} are {printable(', '.join(by_name))}",
                 )
         changed = {index: shapes[names[index]] for index in inputs if names[index] in shapes}
         if any(stated[index] != shape for index, shape in changed.items()):
@@ -186,12 +188,11 @@ class _TfliteGraphReader:
             if index not in changed and self._is_open(raw[index], stated[index])
         }
         if open_inputs:
-            raise LoadError(f"{self._path}: {sizes_wanted(open_inputs)}")
+            raise LoadError(f"{self._path}: ", sizes_wanted(open_inputs))
         for index, shape in enumerate(stated):
             if any(extent < 0 for extent in shape):
-                words = [shell_word(f"{names[i]}={','.join(map(str, stated[i]))}") for i in inputs]
-                arguments = " ".join(f"--shape {word}" for word in words)
-                raise LoadError(f"{self._path}: the shape of tensor {names[index]!r} is not fixed; add {arguments}")
+                fixing = Setting("shapes", {names[i]: stated[i] for i in inputs})
+                raise LoadError(f"{self._path}: the shape of tensor {names[index]!r} is not fixed; add ", fixing)
         return stated
 
     def _is_open(self, raw: Any, shape: tuple[int, ...]) -> bool:

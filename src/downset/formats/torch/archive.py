@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.graph.core import tensor_bytes
+from downset.messages import Message, Setting
 from downset.text import printable
 
 __all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode", "TensorType"]
@@ -28,7 +29,7 @@ EXPORT = "torch.export.save(torch.export.export(model, example_inputs), 'model.p
 _PICKLE = b"\x80"
 """The first byte of a pickle, which torch.save wrote before it wrote zip archives."""
 
-TRUST = "PyTorch itself reads it with --trust (trust=True), which runs code that the file brings"
+TRUST = Message("PyTorch itself reads it with ", Setting("trust", True), ", which runs code that the file brings")
 
 DTYPES = {
     1: "uint8",

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.direct.least_period import Stages
@@ -45,13 +45,13 @@ _SHIFTS = (1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 0.0)
 """The shares of a stage's rows by which a boundary moves; 0: by one row."""
 
 
-def descended(drafts: Drafted, priced: DirectDrafts, *, at_least_s: float, deadline: float) -> Drafted:
+def descended(drafts: Drafted, priced: DirectDrafts, *, at_least_s: float, clock: Clock) -> Drafted:
     """The drafts after all changes that helped. The descent ends early when the loads are down to `at_least_s`."""
     best = priced.loads(drafts)
     while best.bound_s > at_least_s * (1 + _CLOSE):
         changed_drafts = None
         for changed in _changes(drafts, priced, best):
-            if clock.now() > deadline:
+            if clock.late():
                 return drafts
             loads = priced.loads(changed)
             if _less(loads, best):

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock
+from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
@@ -40,7 +40,7 @@ from downset.pipelines.direct.segment_sums import EqualStrips, SegmentSums, leas
 from downset.pipelines.floors import Reads
 from downset.pipelines.prices import PricedChain
 
-__all__ = ["Asked", "DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
+__all__ = ["DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
 
 _STATES = 700
 """The most multisets of devices. With more, devices of similar speed count as equal, all as fast as the fastest."""
@@ -49,7 +49,7 @@ _SLACK = 1e-11
 
 Stages = tuple[tuple[int, int, tuple[int, ...]], ...]
 """(first cut, last cut, number of devices of each type)."""
-Asked = Literal["one block", "any blocks", "guide"]
+RelaxedSpace = Literal["one block", "any blocks", "guide"]
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class DirectSpace:
     def counts(self) -> tuple[int, ...]:
         return self.pairs.counts
 
-    def stages(self, period: float, asked: Asked) -> Stages | None:
+    def stages(self, period: float, plans: RelaxedSpace) -> Stages | None:
         """Stages in which every device is within the period, as far as the tables decide; None: no plan of the space
         is."""
-        return _ReachableCuts(self, period * (1 + _SLACK), asked).stages()
+        return _ReachableCuts(self, period * (1 + _SLACK), plans).stages()
 
 
 def direct_space(
@@ -125,7 +125,7 @@ def _batches(
             segment_bytes(problem, *segment, reads, frame_is_held=source is not None, results_are_held=sink is not None)
             for segment in segments
         ]
-        batches.append(batch_of(cluster, kinds, segments, tables, roles, needed, forbidden))
+        batches.append(batch_of(cluster, kinds, tables, roles, needed, forbidden))
     return tuple(batches)
 
 
@@ -140,8 +140,8 @@ class _ReachableCuts:
     """The multisets of devices that reach each cut within a period. A larger label is better: for the guide it is the
     seconds that the last stage can still send; on a shared network minus the busy seconds of the medium."""
 
-    def __init__(self, space: DirectSpace, period: float, asked: Asked) -> None:
-        self.space, self.period, self.asked = space, period, asked
+    def __init__(self, space: DirectSpace, period: float, plans: RelaxedSpace) -> None:
+        self.space, self.period, self.plans = space, period, plans
         self.shared = space.medium_s is not None
         self.least_label = -period if self.shared else -_SLACK * period
 
@@ -178,17 +178,17 @@ class _ReachableCuts:
         for batch in space.batches:
             starts, stops = np.array(batch.segments).T
             can = reached(batch, space.counts, self.period)
-            if self.asked == "any blocks":
+            if self.plans == "any blocks":
                 units = (stops - starts == 1)[:, None]
                 can = np.where(units, can, sums_suffice(space.sums, batch.segments, self.period))
             can[:, 0] = False
             able[starts, stops] = can
-        if self.asked == "guide":
+        if self.plans == "guide":
             offers, needs, enough = space.guide.sending_s(self.period)
             able &= enough
         if space.medium_s is not None:
-            needs = space.guide.fetched_s() if self.asked == "guide" else space.medium_s.copy()
-        if space.medium_s is not None and self.asked == "any blocks":
+            needs = space.guide.fetched_s() if self.plans == "guide" else space.medium_s.copy()
+        if space.medium_s is not None and self.plans == "any blocks":
             for (start, stop), seconds in space.sums.medium_s().items():
                 if stop - start > 1:
                     needs[start, stop] = seconds
@@ -251,30 +251,30 @@ def pairs_of(counts: Sequence[int]) -> Pairs:
 @dataclass(frozen=True, slots=True)
 class Relaxed:
     """The result of the relaxation: no plan of the space has a period below `bound_s`. `tried`: the periods for which
-    there were stages, with these stages; the shortest last."""
+    there were stages, with these stages; the shortest last. `periods`: how many were tried."""
 
     bound_s: float
     tried: tuple[tuple[float, Stages], ...]
     finished: bool
-    asked: int
+    periods: int
 
 
 def least_period(
-    ask: Callable[[float], Stages | None], *, at_least_s: float, at_most_s: float, close: float, deadline: float
+    ask: Callable[[float], Stages | None], *, at_least_s: float, at_most_s: float, close: float, clock: Clock
 ) -> Relaxed:
-    """Bisect to a bound that is `close` to a period with stages within it, or until the deadline (a time of
-    `clock.now`). `at_least_s` is a known bound, `at_most_s` the period of a plan."""
-    low, high, asked = at_least_s, at_most_s, 0
+    """Bisect to a bound that is `close` to a period with stages within it, or until the end of the
+    clock. `at_least_s` is a known bound, `at_most_s` the period of a plan."""
+    low, high, periods = at_least_s, at_most_s, 0
     tried: list[tuple[float, Stages]] = []
     while low < high * (1 - close):
-        if clock.now() > deadline:
-            return Relaxed(low, tuple(tried), False, asked)
+        if clock.late():
+            return Relaxed(low, tuple(tried), False, periods)
         middle = math.sqrt(low * high) if low > 0 and high > 2 * low else (low + high) / 2
         stages = ask(middle)
-        asked += 1
+        periods += 1
         if stages is None:
             low = middle
         else:
             high = middle
             tried.append((middle, stages))
-    return Relaxed(low, tuple(tried), True, asked)
+    return Relaxed(low, tuple(tried), True, periods)

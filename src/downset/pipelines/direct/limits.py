@@ -74,6 +74,8 @@ def _best_of(cluster: Cluster, members: tuple[int, ...]) -> DeviceType:
 class SegmentBytes:
     """Tables (upper, lower, final) of a segment by row: MACs, moved bytes, bytes fetched, bytes sent at least once."""
 
+    units: tuple[int, int]
+    """The first unit, and the unit behind the last."""
     rows: int
     macs: tuple[Floats, Floats, Floats]
     moved: tuple[Floats, Floats, Floats]
@@ -97,7 +99,9 @@ def segment_bytes(
     if frame_is_held and start > 0 and _reads_frame(problem, start, stop):
         tables[2] = tuple(np.zeros(segment.rows + 1) for _ in range(3))
     sent = _sent(problem, start, stop, reads, results_are_held=results_are_held)
-    return SegmentBytes(segment.rows, tables[0], tables[1], tables[2], sent, float(reads.came(start, stop)))
+    return SegmentBytes(
+        (start, stop), segment.rows, tables[0], tables[1], tables[2], sent, float(reads.came(start, stop))
+    )
 
 
 def _reads_frame(problem: PricedChain, start: int, stop: int) -> bool:
@@ -211,14 +215,14 @@ class Batch:
 def batch_of(
     cluster: Cluster,
     kinds: Sequence[DeviceType],
-    segments: Sequence[tuple[int, int]],
     tables: Sequence[SegmentBytes],
     roles: Mapping[int, Sequence[bool]],
     needed: Sequence[int],
     banned: frozenset[tuple[int, int, int]],
 ) -> Batch:
-    """The batch of these segments. `roles`: by role, the types that have a device which may have it. `banned`: (start,
-    stop, device) that are forbidden."""
+    """The batch of the segments of these tables. `roles`: by role, the types that have a device which may have it.
+    `banned`: (start, stop, device) that are forbidden."""
+    segments = tuple(table.units for table in tables)
     rows = np.array([table.rows for table in tables], np.int64)
     first = np.concatenate(([0], np.cumsum(rows + 1)))[:-1].astype(np.int64)
     segment_of = np.repeat(np.arange(len(tables)), rows + 1)
@@ -231,7 +235,7 @@ def batch_of(
     out = np.array(
         [[all((*ends, device) in banned for device in kind.devices) for ends in segments] for kind in kinds], bool
     )
-    return Batch(tuple(segments), first, rows, segment_of, limits, out, tuple(needed))
+    return Batch(segments, first, rows, segment_of, limits, out, tuple(needed))
 
 
 def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_SegmentLimits]:

@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from downset import clock
-from downset.clusters.model import Cluster
-from downset.pipelines.accounting import Accounting
+from downset.budget import Clock
 from downset.pipelines.device_order import Canonical, canonical
 from downset.pipelines.direct.descent import DirectDrafts, descended, directly
-from downset.pipelines.direct.least_period import Asked, DirectSpace, Relaxed, direct_space, least_period
+from downset.pipelines.direct.least_period import DirectSpace, Relaxed, RelaxedSpace, direct_space, least_period
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
 from downset.pipelines.judging import judged
-from downset.pipelines.prices import PricedChain
+from downset.pipelines.set_search import PlanRequest
 
-__all__ = ["DirectLimits", "direct"]
+__all__ = ["direct"]
 
 _CLOSE = 1e-9
 _NEAR = 1e-4
@@ -45,61 +43,48 @@ _SPACES: Mapping[Space, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DirectLimits:
-    """`deadline`: a time of `clock.now`. `forbidden`: (start, stop, device) that no stage may be."""
-
-    deadline: float
-    max_latency_s: float = math.inf
-    forbidden: frozenset[tuple[int, int, int]] = frozenset()
-
-    def late(self) -> bool:
-        return clock.now() > self.deadline
-
-
 def direct(
-    problem: PricedChain,
-    cluster: Cluster,
-    accounting: Accounting,
-    limits: DirectLimits,
+    request: PlanRequest,
+    clock: Clock,
     *,
     total_bound_s: float,
     led_drafts: Iterable[Drafted],
     incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:
-    """The best plan found until the deadline, at least as good as the incumbent; None if there is none within the
-    limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound on the
-    period of all pipelines."""
-    best = _Best(problem, cluster, accounting, limits)
+    """The best plan found until the end of the clock, at least as good as the incumbent; None if there is none within
+    the limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound on
+    the period of all pipelines."""
+    problem, cluster, accounting = request.problem, request.cluster, request.accounting
+    best = _Best(request, clock)
     if incumbent is not None:
         alike = directly(incumbent.stages)  # of equal plans the one without leaders
         if alike is not None:
             best.offer(alike)
         best.offer(incumbent.stages, incumbent.judged)
-    if limits.late():
+    if clock.late():
         return best.unproven(total_bound_s)
-    space = direct_space(problem, cluster, accounting, forbidden=limits.forbidden)
-    bounds = _Bounds(space, total_bound_s, limits.deadline)
-    priced = DirectDrafts(problem, cluster, accounting, canonical(cluster).order, limits.forbidden)
+    space = direct_space(problem, cluster, accounting, forbidden=request.forbidden)
+    bounds = _Bounds(space, total_bound_s, clock)
+    priced = DirectDrafts(problem, cluster, accounting, canonical(cluster).order, request.forbidden)
     top = priced.alone_s()
-    for asked in ("any blocks", "one block"):
-        bounds.ask(asked, min(best.period_s, top), _NEAR)
+    for plans in ("any blocks", "one block"):
+        bounds.tighten(plans, min(best.period_s, top), _NEAR)
     guide = least_period(
         lambda period: space.stages(period, "guide"),
         at_least_s=bounds.of["one block"].bound_s,
         at_most_s=top,
         close=_NEAR,
-        deadline=limits.deadline,
+        clock=clock,
     )
     beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], led_drafts)
     at_least, vain = bounds.of["any blocks"].bound_s, 0
     for drafts in beginnings:
-        if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or limits.late():
+        if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or clock.late():
             break
-        before, share = best.period_s, (limits.deadline - clock.now()) * _SHARE
+        before, share = best.period_s, clock.left() * _SHARE
         if priced.loads(drafts).bound_s < before:
             best.offer(drafts)
-        improved = descended(drafts, priced, at_least_s=at_least, deadline=clock.now() + share)
+        improved = descended(drafts, priced, at_least_s=at_least, clock=clock.within(share))
         if improved != drafts:
             best.offer(improved)
         vain = 0 if best.period_s < before else vain + 1
@@ -128,44 +113,47 @@ class _Bounds:
 
     space: DirectSpace
     total_s: float
-    deadline: float
+    clock: Clock
     of: dict[str, Relaxed] = field(default_factory=dict)
     states: int = 0
 
-    def ask(self, asked: Asked, at_most_s: float, close: float) -> None:
-        before = self.of.get(asked)
+    def tighten(self, plans: RelaxedSpace, at_most_s: float, close: float) -> None:
+        """Bisect the bound of these plans until it is `close` to a period with stages, which `at_most_s` may be."""
+        before = self.of.get(plans)
         at_least = max(self.total_s, before.bound_s if before else 0.0)
-        asked_periods = least_period(
-            lambda period: self.space.stages(period, asked),
+        relaxed = least_period(
+            lambda period: self.space.stages(period, plans),
             at_least_s=min(at_least, at_most_s),
             at_most_s=at_most_s,
             close=close,
-            deadline=self.deadline,
+            clock=self.clock,
         )
-        self.states += asked_periods.asked * self.space.pairs.states
+        self.states += relaxed.periods * self.space.pairs.states
         tried = before.tried if before else ()
-        self.of[asked] = Relaxed(
-            asked_periods.bound_s, (*tried, *asked_periods.tried), asked_periods.finished, asked_periods.asked
-        )
+        self.of[plans] = replace(relaxed, tried=(*tried, *relaxed.tried))
 
 
 @dataclass
 class _Best:
     """The plan of least period so far within the limits."""
 
-    problem: PricedChain
-    cluster: Cluster
-    accounting: Accounting
-    limits: DirectLimits
+    request: PlanRequest
+    clock: Clock
     drafts: Drafted = ()
     kept: Judged | None = None
     period_s: float = math.inf
 
     def offer(self, drafts: Drafted, judgement: Judged | None = None) -> None:
+        request, limit = self.request, self.request.accounting.max_latency_s
         judgement = judgement or judged(
-            self.problem, self.cluster, drafts, self.accounting, below_s=self.period_s, deadline=self.limits.deadline
+            request.problem,
+            request.cluster,
+            drafts,
+            replace(request.accounting, max_latency_s=None),
+            below_s=self.period_s,
+            clock=self.clock,
         )
-        if judgement is None or judgement.latency_s > self.limits.max_latency_s:
+        if judgement is None or (limit is not None and judgement.latency_s > limit):
             return
         if judgement.period_s < self.period_s * (1 - _CLOSE):
             self.drafts, self.kept, self.period_s = drafts, judgement, judgement.period_s
@@ -182,15 +170,14 @@ class _Best:
         if self.kept is None:
             return None
         spaces = _spaces(self.drafts, form)
-        for asked in spaces:
-            reached = bounds.of[asked].bound_s
-            if reached >= self.period_s * (1 - 2 * _NEAR):
-                bounds.ask(asked, self.period_s, _CLOSE / 4)
-        bounds_s = {asked: bounds.of[asked].bound_s for asked in spaces}
-        met = [asked for asked, bound in bounds_s.items() if bound >= self.period_s * (1 - _CLOSE)]
+        for plans in spaces:
+            if bounds.of[plans].bound_s >= self.period_s * (1 - 2 * _NEAR):
+                bounds.tighten(plans, self.period_s, _CLOSE / 4)
+        bounds_s = {plans: bounds.of[plans].bound_s for plans in spaces}
+        met = [plans for plans, bound in bounds_s.items() if bound >= self.period_s * (1 - _CLOSE)]
         space: Space = met[-1] if met else (spaces[0] if spaces else "all")
         bound = bounds.total_s if space == "all" else bounds_s[space]
-        stopped = not met and self.limits.late()
+        stopped = not met and self.clock.late()
         led = any(stage.leader >= 0 for stage in self.drafts)
         note = "no faster plan of direct hand-over was found: this one has leaders" if led and not met else ""
         return FoundPipeline(

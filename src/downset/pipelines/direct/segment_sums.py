@@ -38,7 +38,7 @@ class SegmentSums:
         ]
         done = np.concatenate(([0], np.cumsum(work))) + np.array(problem.least_macs_before())
         frame = problem.crossing(0) if accounting.source is not None else ()
-        held = problem.kept if accounting.sink is not None else ()
+        results = problem.kept if accounting.sink is not None else ()
         self.work: dict[tuple[int, int], float] = {}
         self.came: dict[tuple[int, int], float] = {}
         self.goes: dict[tuple[int, int], float] = {}
@@ -47,7 +47,7 @@ class SegmentSums:
                 ends, last = (start, stop), stop == problem.cuts
                 self.work[ends] = float(done[stop] - done[start])
                 self.came[ends] = float(reads.came(start, stop, left_out=frame)) if start else 0.0
-                self.goes[ends] = 0.0 if last else float(reads.goes(start, stop, left_out=held))
+                self.goes[ends] = 0.0 if last else float(reads.goes(start, stop, left_out=results))
 
     def medium_s(self) -> dict[tuple[int, int], float]:
         return {ends: nbytes / self.network.bytes_per_s for ends, nbytes in self.came.items()}

@@ -19,7 +19,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock, native
+from downset import native
+from downset.budget import Clock
 from downset.errors import UnsupportedError
 from downset.results.pipelines import Turn
 
@@ -186,17 +187,17 @@ def window_needed(
     period: float,
     buffers: Iterable[TimedBuffer] = (),
     *,
-    deadline: float = math.inf,
+    clock: Clock | None = None,
 ) -> int:
-    """The least window with which the schedule has this period, which it must have with some window. After the deadline
-    (a time of `clock.now`) a window that is large enough."""
+    """The least window with which the schedule has this period, which it must have with some window. At the end of
+    the clock a window that is large enough."""
     graph = event_graph(tasks, schedule, buffers, window=False)
     longest = float(earliest_starts(graph, period)[graph.tasks + 1])
     window = max(1, math.ceil(longest / period - 1e-9)) if period > 0 else 1
     # Tasks of length 0 may still need their frames inside.
     while not _reaches(tasks, schedule, period, buffers, window):
         window += 1
-    while window > 1 and clock.now() < deadline and _reaches(tasks, schedule, period, buffers, window - 1):
+    while window > 1 and not (clock and clock.late()) and _reaches(tasks, schedule, period, buffers, window - 1):
         window -= 1
     return window
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from downset import clock
+from downset.budget import Clock
 from downset.pipelines.scheduling.events import (
     Deadlock,
     Schedule,
@@ -49,10 +49,10 @@ class _SchedulingProblem:
     order: Sequence[int]
     medium: int | None
     window: int | None
-    deadline: float
+    clock: Clock | None
 
     def late(self) -> bool:
-        return clock.now() > self.deadline
+        return self.clock is not None and self.clock.late()
 
     def ends(self, index: int) -> list[int]:
         return [resource for resource in self.tasks[index].resources if resource != self.medium]
@@ -78,14 +78,14 @@ def cyclic_schedule(
     *,
     medium: int | None = None,
     window: int | None = None,
-    deadline: float = math.inf,
+    clock: Clock | None = None,
 ) -> Scheduled:
     """The best orders found with at most `window` frames inside (None: as many as help); of equal periods the orders
     that need the fewest frames. A larger window never gives a longer period. `medium`: the resource that transfers hold
-    in addition to both ends, if there is one. After the deadline (a time of `clock.now`) the best orders so far, at
-    worst one frame after another."""
+    in addition to both ends, if there is one. At the end of the clock the best orders so far, at worst
+    one frame after another."""
     order = sequence(tasks)
-    work = _SchedulingProblem(tasks, resources, order, medium, window, deadline)
+    work = _SchedulingProblem(tasks, resources, order, medium, window, clock)
     bound = load_bound_s(tasks, resources)
     serial = one_at_a_time(tasks, resources, order)
     longest = max(bound, lone_frame_s(tasks, serial))
@@ -122,11 +122,11 @@ def _rank(schedule: Scheduled) -> tuple[float, int]:
 def _judged(work: _SchedulingProblem, schedule: Schedule, bound: float) -> Scheduled:
     tasks, window = work.tasks, work.window
     period = period_s(event_graph(tasks, schedule, window=False), at_least=bound)
-    needed = window_needed(tasks, schedule, period, deadline=work.deadline)
+    needed = window_needed(tasks, schedule, period, clock=work.clock)
     if window is None or needed <= window:
         return Scheduled(Schedule(schedule.orders, needed), period, bound)
-    held = Schedule(schedule.orders, window)
-    return Scheduled(held, period_s(event_graph(tasks, held), at_least=period), bound)
+    narrower = Schedule(schedule.orders, window)
+    return Scheduled(narrower, period_s(event_graph(tasks, narrower), at_least=period), bound)
 
 
 def sequence(tasks: Sequence[TimedTask]) -> list[int]:

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from downset import clock
+from downset.budget import Clock
 from downset.pipelines.scheduling.events import (
     Deadlock,
     EventGraph,
@@ -42,12 +42,12 @@ def fewest_slots(
     period: float,
     buffers: Sequence[TimedBuffer],
     *,
-    deadline: float = math.inf,
+    clock: Clock | None = None,
 ) -> tuple[TimedBuffer, ...]:
     """The buffers with slots that keep the period. No single buffer can have one slot less.
 
     Each buffer first has as many slots as frames are in it if every task starts as early as it can. Then slots are
-    taken away while the period stays, from the largest buffers first, until the deadline (a time of `clock.now`)."""
+    taken away while the period stays, from the largest buffers first, until the end of the clock."""
     starts = earliest_starts(event_graph(tasks, schedule), period)
     slots = [_occupancy(tasks, starts, period, buffer, schedule.window) for buffer in buffers]
     counted = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
@@ -56,7 +56,7 @@ def fewest_slots(
         slots = [schedule.window] * len(buffers)
     fewer = _Fewer(tasks, schedule, period, buffers, slots)
     for place in sorted(range(len(buffers)), key=lambda one: (-buffers[one].nbytes, one)):
-        while slots[place] > 1 and clock.now() < deadline and fewer.keeps(place):
+        while slots[place] > 1 and not (clock and clock.late()) and fewer.keeps(place):
             slots[place] -= 1
     return tuple(replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True))
 
@@ -72,9 +72,9 @@ class _Fewer:
         buffers: Sequence[TimedBuffer],
         slots: Sequence[int],
     ) -> None:
-        held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+        slotted = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
         plain = event_graph(tasks, schedule)
-        arcs = [(one, two, place) for place, b in enumerate(held) for one in b.users for two in b.writers]
+        arcs = [(one, two, place) for place, b in enumerate(slotted) for one in b.users for two in b.writers]
         tails, heads, owners = (
             np.array(column, np.int64) for column in (zip(*arcs, strict=True) if arcs else [()] * 3)
         )

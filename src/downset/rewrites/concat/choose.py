@@ -26,7 +26,7 @@ from downset.results.plans import Order
 from downset.rewrites.concat.partition import Accumulate, Partitioned, PartitionedReader, partition, partition_sites
 from downset.rewrites.concat.rules import moves_behind
 
-__all__ = ["ChosenRewrites", "accumulation", "choose_rewrites"]
+__all__ = ["accumulation", "choose_rewrites"]
 
 _FEW = 4
 """The most sites of which every set is tried."""

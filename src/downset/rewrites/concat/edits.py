@@ -7,7 +7,7 @@ Edits of kind "kernel-wise" compute every element as before and leave a concaten
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -77,12 +77,12 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
         shape = list(result.shape)
         shape[axis] = (stop - start) * made_channels // whole
         first = start * made_channels // whole
-        held = along(result.name, axis, first, first + shape[axis])
-        moved = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=held)
+        cut = along(result.name, axis, first, first + shape[axis])
+        moved = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=cut)
         attrs = dict(op.attrs)
         if kind_of(op.kind).category == "convolution":
             attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
-        inputs = _inputs_of_part(edit, concat, op, axis, number, start, stop)
+        inputs = _inputs_of_part(edit, concat, op, axis, _ConcatPart(number, start, stop))
         ops.append(Op(f"{op.name}/part{number}", op.kind, inputs, (moved,), attrs))
         parts.append(moved)
         start = stop
@@ -90,8 +90,18 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
     edit.replace(reader, [*ops, joined], settings_of=[*[reader] * len(ops), site])
 
 
-def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, start: int, stop: int) -> tuple[int, ...]:
+class _ConcatPart(NamedTuple):
+    """An input of a concatenation: its number, and where it begins and stops along the axis of the result."""
+
+    number: int
+    start: int
+    stop: int
+
+
+def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, part: _ConcatPart) -> tuple[int, ...]:
+    """The inputs of the copy of `op` that computes one part of its result."""
     graph, joined = edit.graph, concat.outputs[0]
+    number, start, stop = part
     if kind_of(op.kind).broadcasts:
         tensors = []
         for tensor in op.inputs:
@@ -141,8 +151,8 @@ def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> Non
     parts: list[int] = []
     cuts = _cut_weights(edit, concat, op)
     for number, (tensor, weights, (start, stop)) in enumerate(cuts):
-        held = summed(result.name, start, stop)
-        partial = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=held)
+        cut = summed(result.name, start, stop)
+        partial = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=cut)
         bias = op.inputs[2:3] if number == 0 else no_bias
         ops.append(Op(f"{op.name}/partial{number}", op.kind, (tensor, weights, *bias), (partial,), dict(attrs)))
         parts.append(partial)

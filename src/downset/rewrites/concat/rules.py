@@ -26,7 +26,7 @@ from downset.rewrites.concat.edits import (
 )
 from downset.rewrites.concat.operands import concat_axis, operand_cut, summed_axis
 
-__all__ = ["Kind", "Rule", "moves_behind", "rule_for"]
+__all__ = ["Kind", "moves_behind", "rule_for"]
 
 Kind = Literal["channel-wise", "kernel-wise"]
 Transformation = Callable[[Edit, int, int, Accumulate], None]

@@ -14,7 +14,13 @@ from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
 
-__all__ = ["CHANNELS", "arranged", "deliver", "ordered_by_hand", "private_reader", "split_channels"]
+__all__ = [
+    "CHANNELS",
+    "arranged",
+    "deliver",
+    "ordered_by_hand",
+    "private_reader",
+]
 
 CHANNELS = 1
 """The axis of the channels; channels-last graphs are not merged."""

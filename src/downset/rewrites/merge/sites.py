@@ -24,7 +24,6 @@ from downset.rewrites.merge.window import windows
 __all__ = [
     "MERGES",
     "Merge",
-    "MergeSite",
     "merge_groups",
     "merge_kind",
     "merge_sites",
