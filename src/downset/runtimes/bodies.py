@@ -16,7 +16,7 @@ from downset.equivalence.tflite_file import subgraphs_of
 from downset.formats.onnx.bodies import subgraphs
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
-from downset.formats.tflite.flatbuffer import read_flatbuffer
+from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.runtimes.outputs import with_outputs
 
 __all__ = ["Way", "ways", "with_output"]
@@ -57,9 +57,10 @@ def with_output(path: Named, label: str, index: int, folder: Path) -> Path:
     in a .tflite file."""
     if Path(path).suffix.lower() != ".tflite":
         return with_outputs(Path(path), folder, [label])
-    model, utilities, _ = read_flatbuffer(path)
-    model.subgraphs[0].outputs = np.append(np.asarray(model.subgraphs[0].outputs, np.int32), np.int32(index))
-    return _written(model, utilities, folder / Path(path).name)
+    file = read_flatbuffer(path)
+    main = file.model.subgraphs[0]
+    main.outputs = np.append(np.asarray(main.outputs, np.int32), np.int32(index))
+    return _written(file, folder / Path(path).name)
 
 
 def _saved(model: Any, path: Path, folder: Path) -> Path:
@@ -68,8 +69,8 @@ def _saved(model: Any, path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-def _written(model: Any, utilities: Any, path: Path) -> Path:
-    path.write_bytes(utilities.convert_object_to_bytearray(model))
+def _written(file: Flatbuffer, path: Path) -> Path:
+    path.write_bytes(file.packed())
     return path
 
 
@@ -139,7 +140,7 @@ def _fix(onnx: Any, main: Any, node: Any, value: bool) -> None:
 def _called(
     first: Named, second: Named, operators: Sequence[tuple[int, int]], folders: Sequence[Path]
 ) -> Iterator[Way]:
-    models = [read_flatbuffer(path)[0] for path in (first, second)]
+    models = [read_flatbuffer(path).model for path in (first, second)]
     pairs = _corresponding(models, operators)
     whole = all({pair[file] for pair in pairs} >= set(range(1, len(models[file].subgraphs))) for file in (0, 1))
     for pair in pairs:
@@ -185,7 +186,7 @@ def _calls(operator: Any) -> list[int]:
 
 def _alone(path: Named, number: int, folder: Path) -> Path:
     """The file with this graph as its main one."""
-    model, utilities, _ = read_flatbuffer(path)
-    model.subgraphs[0] = model.subgraphs[number]
-    model.signatureDefs, model.metadata = [], []
-    return _written(model, utilities, folder / Path(path).name)
+    file = read_flatbuffer(path)
+    file.model.subgraphs[0] = file.model.subgraphs[number]
+    file.model.signatureDefs, file.model.metadata = [], []
+    return _written(file, folder / Path(path).name)
