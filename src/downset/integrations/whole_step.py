@@ -197,7 +197,7 @@ class TrainingStep:
         return loss.detach()
 
 
-def compile_step(
+def compile_step(  # noqa: PLR0913 - users know its keywords
     model: Any,
     loss_fn: Callable[..., Any],
     optimizer: Any,

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ __all__ = [
     "CHOICES",
     "RUNS",
     "Choice",
+    "FeedSource",
     "Feeds",
     "choices",
     "made_feeds",
@@ -49,6 +51,16 @@ CHOICES: tuple[Choice, ...] = ("varied", "low", "high")
 
 RUNS = 3
 """How many runs are generated: noise, smooth values, and noise within the range of the quantization."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSource:
+    """What the inputs of the runs come from: the user's `files` (.npy, or .npz by the inputs' names), else the `seed`.
+    `shapes` fixes the shapes of inputs by name."""
+
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    seed: int = 0
+    files: Sequence[str | os.PathLike[str]] = ()
 
 
 def made_feeds(graph: Graph, *, seed: int, choice: Choice = "varied") -> Feeds:
