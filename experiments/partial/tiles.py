@@ -25,8 +25,7 @@ from pathlib import Path
 from downset import Graph, load
 from downset.graph.cost import macs, row_form
 from downset.graph.row_form import RowForm, equal_strips, needed
-from downset.partial.memory_form import row_bits
-from downset.partial.persistent import tflm_persistent
+from downset.partial.memory_form import row_bits, tflm_persistent
 from downset.partial.segments import Segment, find_segment
 from downset.partial.strip_program import first_read_later, rows_of_strips
 from downset.rewrites.tflite_form import writable_rows

@@ -16,7 +16,7 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import fingerprint
 from downset.reports.json_forms.stages import stage_result_json
 from downset.reports.stages import peer_lines
 from downset.reports.time_steps import stage_next_steps

@@ -6,6 +6,7 @@ operator by its position in `Graph.ops`. The operators of a graph are always in 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -254,3 +255,14 @@ class Graph:
             if made_by[index] < 0 and index not in given and tensor.role == "activation":
                 raise LoadError(f"graph output {tensor.name!r} is made by no operator")
         return self
+
+
+def fingerprint(graph: Graph) -> str:
+    """32 hexadecimal digits: a hash of operators' names, kinds, attributes, tensor indices and shapes. Weights are left
+    out, so that a plan also holds after further training."""
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
+        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
+        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
+    return digest.hexdigest()[:32]

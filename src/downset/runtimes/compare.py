@@ -27,8 +27,8 @@ from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
-from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
+from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
 from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
-from downset.runtimes.agreement import difference
+from downset.runtimes.differences import difference
 from downset.runtimes.feeds import unpacked
 from downset.runtimes.inputs import random_array
 from downset.runtimes.ort_settings import open_session

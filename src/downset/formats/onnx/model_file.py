@@ -13,8 +13,7 @@ from typing import Any
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed
-from downset.formats.onnx.data_files import stored_value
-from downset.formats.onnx.external import check_external
+from downset.formats.onnx.data_files import check_external, stored_value
 from downset.formats.onnx.inference import infer_types, try_reading, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.formats.open_sizes import sizes_wanted

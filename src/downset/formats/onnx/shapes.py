@@ -15,8 +15,7 @@ import numpy as np
 
 from downset.formats.onnx.bodies import captures
 from downset.formats.onnx.pools import may_differ, pooled_sizes
-from downset.formats.onnx.scope import Scope, is_open, shape_of
-from downset.formats.onnx.sequences import element_type, elements_of
+from downset.formats.onnx.scope import Scope, element_type, elements_of, is_open, shape_of
 from downset.formats.onnx.values import Array, evaluate
 
 __all__ = ["settle"]
