@@ -20,18 +20,7 @@ from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
 
-__all__ = [
-    "PIPELINE_SCHEMA",
-    "SCHEMA",
-    "FieldDoc",
-    "Plan",
-    "decode_plan",
-    "encode_plan",
-    "field_docs",
-    "pipeline_schema",
-    "read_plan",
-    "write_plan",
-]
+__all__ = ["Plan", "decode_plan", "encode_plan", "field_docs", "pipeline_schema", "read_plan", "write_plan"]
 
 SCHEMA = 1
 PIPELINE_SCHEMA = 3

@@ -18,15 +18,7 @@ from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
-__all__ = [
-    "PlannedRecomputation",
-    "Priced",
-    "TrainingGraph",
-    "affordable_choices",
-    "plan_again",
-    "priced",
-    "problems",
-]
+__all__ = ["Priced", "TrainingGraph", "affordable_choices", "plan_again", "priced", "problems"]
 
 _STATES = 1_000
 """How many states the search for the order of one choice may visit."""

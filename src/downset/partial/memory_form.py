@@ -13,11 +13,10 @@ import math
 from dataclasses import dataclass
 
 from downset.graph.core import ABSENT, Graph, Op, dtype_bits
-from downset.graph.halos import Window
 from downset.graph.kinds import kind_of
 from downset.memory.models import MemoryModel
 
-__all__ = ["Persistent", "padded_row_bits", "row_bits", "same_pads", "takes_over", "tflm_kept", "tflm_persistent"]
+__all__ = ["Persistent", "padded_row_bits", "row_bits", "takes_over", "tflm_kept", "tflm_persistent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,6 @@ def padded_row_bits(graph: Graph, tensor: int, rows: int, columns: int) -> int:
     """Bits of one row of a channels-last tensor with `columns` more columns."""
     wide = graph.tensors[tensor].shape[2]
     return row_bits(graph, tensor, rows) // wide * (wide + columns)
-
-
-def same_pads(along: Window, size: int) -> tuple[int, int]:
-    """TFLite's SAME pads, (begin, end), of a window along an axis of `size` positions."""
-    total = max((-(-size // along.stride) - 1) * along.stride + along.reach - size, 0)
-    return total // 2, total - total // 2
 
 
 def takes_over(op: Op, model: MemoryModel) -> frozenset[int]:

@@ -19,7 +19,7 @@ from downset.formats.onnx.model_file import onnx_library, read_unfixed
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.runtimes.outputs import with_outputs
 
-__all__ = ["Way", "ways", "with_output"]
+__all__ = ["ways", "with_output"]
 
 Named = str | os.PathLike[str]
 _Route = tuple[tuple[int, int], ...]

@@ -32,7 +32,7 @@ from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
 
-__all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_outputs", "prove_same", "with_offsets"]
+__all__ = ["RUNTIMES", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
 
 RuntimeName = Literal["litert", "tflm", "ort", "torch"]
 Named = str | os.PathLike[str]

@@ -26,7 +26,6 @@ from downset.text import brief, format_bytes
 __all__ = [
     "CHOICES",
     "RUNS",
-    "Choice",
     "FeedSource",
     "Feeds",
     "choices",

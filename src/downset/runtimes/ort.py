@@ -30,7 +30,6 @@ from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies
 
 __all__ = [
-    "PeakMeasurement",
     "least_region",
     "measure_peak",
     "measure_sessions",

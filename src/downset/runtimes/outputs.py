@@ -30,7 +30,7 @@ from downset.runtimes.ort_settings import open_session
 from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.text import brief
 
-__all__ = ["Computed", "asked", "in_litert", "in_ort", "in_tflm", "in_torch", "run_session", "with_outputs"]
+__all__ = ["Computed", "asked", "in_litert", "in_ort", "in_tflm", "in_torch", "with_outputs"]
 
 Array = npt.NDArray[Any]
 Named = str | os.PathLike[str]
@@ -193,13 +193,13 @@ def ort_here(
     library.set_default_logger_severity(4)
     runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
     session = open_session(library, path, settings)
-    outputs = _each(runs, lambda run: run_session(session, run, None), failing)
+    outputs = _each(runs, lambda run: _run_session(session, run, None), failing)
     kept: dict[int, Array] = {}
     if inside:
         del session
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             opened = with_outputs(Path(path), Path(folder), inside)
-            values = run_session(open_session(library, opened, settings), runs[0], inside)
+            values = _run_session(open_session(library, opened, settings), runs[0], inside)
         kept = dict(enumerate(values))
     return _packed(outputs, kept)
 
@@ -216,7 +216,7 @@ def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     return folder / path.name
 
 
-def run_session(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+def _run_session(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
     """The outputs of these names, or all outputs. Raises UnsupportedError where ONNX Runtime cannot run the file."""
     taken = {value.name for value in session.get_inputs()}
     asked = list(names) if names is not None else [value.name for value in session.get_outputs()]

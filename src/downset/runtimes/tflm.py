@@ -20,7 +20,7 @@ from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies
 
-__all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure", "time_runs"]
+__all__ = ["ARENA_BYTES", "count_of", "measure", "time_runs"]
 
 ARENA_BYTES = 1 << 28
 """Bytes of the arena given to TFLite Micro here; pages that are never touched take no memory."""

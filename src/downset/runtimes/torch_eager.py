@@ -24,7 +24,7 @@ from downset.process.isolation import isolated
 from downset.runtimes.inputs import random_array
 from downset.text import brief
 
-__all__ = ["TorchPeak", "measure"]
+__all__ = ["measure"]
 
 _RUNS = 2
 """Runs that are measured; the first one also makes what libraries keep."""

@@ -31,7 +31,6 @@ __all__ = [
     "external_path",
     "link_weights",
     "stored_value",
-    "tensors_of",
     "weights_beside",
 ]
 
@@ -43,13 +42,8 @@ def external_files(path: Named) -> list[str]:
     import onnx
 
     model = onnx.load(os.fspath(path), load_external_data=False)
-    return list(dict.fromkeys(external_locations(model)))
-
-
-def external_locations(model: Any) -> Iterator[str]:
-    """The files of the weights of a model that lie outside the model file."""
-    for tensor in tensors_of(model):
-        yield from (entry.value for entry in tensor.external_data if entry.key == "location")
+    entries = (entry for tensor in _tensors_of(model) for entry in tensor.external_data)
+    return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
 
 def weights_beside(graph: Graph) -> list[Path]:
@@ -131,7 +125,7 @@ def bring_weights(written: Path, *, source: Path, output: Path) -> None:
             copy_whole(external_path(source, location), target)
 
 
-def tensors_of(model: Any) -> Iterator[Any]:
+def _tensors_of(model: Any) -> Iterator[Any]:
     """Every tensor that is stored in a model: in its graph, its functions, and the graphs and functions inside, as an
     initializer or an attribute."""
     yield from _of_graph(model.graph)
@@ -168,7 +162,7 @@ def _of_attributes(attributes: Any) -> Iterator[Any]:
 
 def check_external(path: Path, model: Any) -> None:
     """Raise LoadError, as `external_path` does, if the data of any tensor of the model lie where they may not."""
-    for tensor in tensors_of(model):
+    for tensor in _tensors_of(model):
         for entry in tensor.external_data:
             if entry.key == "location":
                 external_path(path, entry.value, tensor.name)

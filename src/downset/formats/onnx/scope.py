@@ -9,7 +9,7 @@ from typing import Any
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.values import LARGEST_ELEMENTS, Array, small
 
-__all__ = ["Elements", "Scope", "element_type", "elements_of", "is_open", "shape_of"]
+__all__ = ["Scope", "element_type", "elements_of", "is_open", "shape_of"]
 
 
 def is_open(kind: Any) -> bool:

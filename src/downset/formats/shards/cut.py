@@ -16,7 +16,7 @@ from downset.graph.row_form import Interval, RowForm, needed
 from downset.results.pipelines import Rows
 from downset.rewrites.strips import Held, StripOps
 
-__all__ = ["Cutter", "FrameTile", "StripGraph"]
+__all__ = ["Cutter", "FrameTile"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from downset.graph.core import tensor_bytes
 from downset.messages import Message, Setting
 from downset.text import printable
 
-__all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode", "TensorType"]
+__all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode"]
 
 EXPORT = "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
 """The program that writes a readable file, for messages."""
