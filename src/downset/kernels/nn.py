@@ -88,11 +88,11 @@ def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     result = call(values, weights, None, strides, 0, 0, int(op.attrs.get("group", 1)), dilations)
     # The whole result is cut to the stated size; this covers unequal pads and output padding.
     for axis in range(rank):
-        wanted = shapes[0][axis + 2]
-        missing = pads[axis] + wanted - result.shape[axis + 2]
+        size = shapes[0][axis + 2]
+        missing = pads[axis] + size - result.shape[axis + 2]
         if missing > 0:
             result = functional.pad(result, [0, 0] * (rank - 1 - axis) + [0, missing])
-        result = result.narrow(axis + 2, pads[axis], wanted)
+        result = result.narrow(axis + 2, pads[axis], size)
     if bias is not None:
         result = result + bias.reshape(-1, *[1] * rank)
     return _finish(op, result)

@@ -82,7 +82,7 @@ def _forced(first: Path, second: Path, operators: Sequence[tuple[int, int]], fol
         ours, theirs = ([*_choices(node)] for node in nodes)
         whole = [kind for kind, _ in ours] == [kind for kind, _ in theirs]
         if not whole:
-            ours, theirs = ([each for each in held if len(each[1]) == 1] for held in (ours, theirs))
+            ours, theirs = ([each for each in choices if len(each[1]) == 1] for choices in (ours, theirs))
         for (kind, choice), (_, other) in zip(ours, theirs, strict=False):
             files = []
             for path, place, taken, folder in zip((first, second), pair, (choice, other), folders, strict=True):
@@ -104,11 +104,11 @@ def _choices(
     branches = {"If": [a.name == "then_branch" for a in node.attribute if a.type == 5], "Loop": [True]}
     values: list[bool | None] = [*branches.get(node.op_type, [None] * len(graphs))]
     for number, (graph, value) in enumerate(zip(graphs, values, strict=False)):
-        held = needs if value is None else (*needs, (route, value))
+        choice_needs = needs if value is None else (*needs, (route, value))
         if value is not None:
-            yield node.op_type, held
+            yield node.op_type, choice_needs
         for place, inner in enumerate(graph.node):
-            yield from _choices(inner, (*route, (number, place)), held)
+            yield from _choices(inner, (*route, (number, place)), choice_needs)
 
 
 def _follow(node: Any, route: _Route) -> Any:
@@ -121,7 +121,7 @@ def _fix(onnx: Any, main: Any, node: Any, value: bool) -> None:
     """Let an If take the branch of `value`, or a Loop run its body."""
     constants = {weight.name for weight in main.initializer}
 
-    def given(array: Any) -> str:
+    def constant_of(array: Any) -> str:
         name = f"downset {array}"
         if name not in constants:
             main.initializer.append(onnx.numpy_helper.from_array(array, name))
@@ -129,12 +129,12 @@ def _fix(onnx: Any, main: Any, node: Any, value: bool) -> None:
         return name
 
     if node.op_type == "If":
-        node.input[0] = given(np.asarray(value))
+        node.input[0] = constant_of(np.asarray(value))
         return
     if len(node.input) > 0 and node.input[0] and node.input[0] not in constants:
-        node.input[0] = given(np.asarray(2))
+        node.input[0] = constant_of(np.asarray(2))
     if len(node.input) > 1 and node.input[1]:
-        node.input[1] = given(np.asarray(True))
+        node.input[1] = constant_of(np.asarray(True))
 
 
 def _called(

@@ -100,8 +100,8 @@ def compare(  # noqa: PLR0913 - users know its keywords
     proof = prove_same(first, second, shapes=shapes)
     if not able or (suffix == ".pt2" and not trust):
         trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
-        why = trusting if able else f"{suffix} files hold no weights"
-        return replace(not_compared(why), proof=proof)
+        reason = trusting if able else f"{suffix} files hold no weights"
+        return replace(not_compared(reason), proof=proof)
     chosen: RuntimeName = runtime or able[0]
     settings = named_settings(second) if suffix == ".onnx" else None
     ordered = proof.proven and proof.optimised if settings is None else settings.follows_file

@@ -282,7 +282,7 @@ def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
 
 def unpacked(feeds: str, names: Sequence[Sequence[str]]) -> Feeds:
     """The feeds that `saved` wrote."""
-    with np.load(feeds, allow_pickle=False) as given:
+    with np.load(feeds, allow_pickle=False) as arrays:
         return [
-            {name: given[f"{run}_{index}"] for index, name in enumerate(inputs)} for run, inputs in enumerate(names)
+            {name: arrays[f"{run}_{index}"] for index, name in enumerate(inputs)} for run, inputs in enumerate(names)
         ]

@@ -74,8 +74,8 @@ def _library() -> Any:
     return onnxruntime
 
 
-def _settings(given: Any) -> SessionSettings:
-    return msgspec.convert(given, SessionSettings)
+def _settings(fields: Any) -> SessionSettings:
+    return msgspec.convert(fields, SessionSettings)
 
 
 def _feeds(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
@@ -138,12 +138,12 @@ def measure_here(
     """`measure_sessions` inside the worker process: one session after another, each with a new arena."""
     library = _library()
     measured: dict[str, npt.NDArray[Any]] = {}
-    for index, given in enumerate(settings):
-        wanted = _settings(given)
-        nbytes, executed = _most(library, path, shapes, seed, wanted)
+    for index, fields in enumerate(settings):
+        session_settings = _settings(fields)
+        nbytes, executed = _most(library, path, shapes, seed, session_settings)
         measured |= {f"bytes_{index}": np.asarray(nbytes, np.int64), f"executed_{index}": np.asarray(executed, np.str_)}
         _, persistent, _, held = nbytes
-        if first_that_fits and held <= (wanted.region_bytes or 0) + persistent:
+        if first_that_fits and held <= (session_settings.region_bytes or 0) + persistent:
             break
     return measured
 
@@ -193,7 +193,7 @@ def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
 def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
     """`process_growth` inside the worker process: each session runs in a child. The child imports the library: pages
     that the parent had read already would otherwise count as growth."""
-    grown = [_in_child(partial(_growth, path, shapes, seed, _settings(given))) for path, given in sessions]
+    grown = [_in_child(partial(_growth, path, shapes, seed, _settings(fields))) for path, fields in sessions]
     return {"bytes": np.asarray(grown, np.int64)}
 
 
@@ -222,9 +222,9 @@ def _in_child(ask: Callable[[], int]) -> int:
         os._exit(status)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
+        content = answer.read()
     os.waitpid(child, 0)
-    return int(said) if said else _UNKNOWN
+    return int(content) if content else _UNKNOWN
 
 
 def _resident(key: str) -> int | None:
@@ -243,11 +243,11 @@ def time_here(
     """`session_seconds` inside the worker process. All sessions stay open. Every round runs each of them once, every
     second round in reverse sequence."""
     library = _library()
-    opened = [open_session(library, path, _settings(given)) for path, given in sessions]
+    opened = [open_session(library, path, _settings(fields)) for path, fields in sessions]
     feeds = [_feeds(session, shapes, seed) for session in opened]
-    for session, given in zip(opened, feeds, strict=True):
-        _run(session, given)
-        _run(session, given)
+    for session, fed in zip(opened, feeds, strict=True):
+        _run(session, fed)
+        _run(session, fed)
     least, most = rounds
     taken: list[list[float]] = []
     end = time.perf_counter() + budget_s
@@ -266,7 +266,7 @@ def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -
     """`outputs_apart` inside the worker process."""
     library = _library()
     outputs = []
-    for path, given in sessions:
-        session = open_session(library, path, _settings(given))
+    for path, fields in sessions:
+        session = open_session(library, path, _settings(fields))
         outputs.append(_invoke(session, _feeds(session, shapes, seed)))
     return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

@@ -28,7 +28,7 @@ from downset.results.fit import ROUNDING, Comparison
 from downset.runtimes.bodies import ways, with_output
 from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import FeedSource
-from downset.runtimes.outputs import asked
+from downset.runtimes.outputs import worker_outputs
 from downset.runtimes.ranges import SIZES, Fed, Inputs, RangedInputs, ranged_inputs
 
 __all__ = ["Reached", "reach"]
@@ -127,7 +127,9 @@ class _Search:
         options = {"failing": True} | ({"ordered": True} if self.function == "ort_here" else {})
         call_s = max(left_s / 3, _CALL_S)  # a loop may run for ever on some inputs
         try:
-            return asked(self.function, path, [fed for _, fed in inputs], options=options, timeout_s=call_s).outputs
+            return worker_outputs(
+                self.function, path, [fed for _, fed in inputs], options=options, timeout_s=call_s
+            ).outputs
         except LimitReached as error:
             raise UnsupportedError(error.message) from None
 

@@ -73,8 +73,8 @@ def time_runs(
     """The latency of each file, with its ratio to that of the first. Each round runs every file once. There are up to
     `rounds` timed rounds, which begin within `budget_s` after an untimed one; if that takes longer, it is the one that
     counts. Raises UnsupportedError as `measure` does."""
-    given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
-    arrays, _ = isolated("downset.runtimes.tflm", "time_here", given)
+    arguments = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
+    arrays, _ = isolated("downset.runtimes.tflm", "time_here", arguments)
     return latencies(arrays["seconds"])
 
 

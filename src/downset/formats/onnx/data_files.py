@@ -59,9 +59,9 @@ def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
     with several hard links, as `link_weights` makes them. Raises LoadError where it is missing or too short."""
     try:
         if tensor.data_location == tensor.EXTERNAL:
-            held = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
-            held.raw_data = _bytes_beside(path, tensor)
-            tensor = held
+            inline = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
+            inline.raw_data = _bytes_beside(path, tensor)
+            tensor = inline
         return np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LoadError(f"{path}: the tensor {tensor.name!r} is damaged ({brief(error, 120)})") from None

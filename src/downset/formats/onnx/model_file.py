@@ -117,13 +117,13 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
             continue
         shape = value.type.tensor_type.shape
         if value.name in shapes:
-            given = shapes[value.name]
-            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(given)):
+            fixed_shape = shapes[value.name]
+            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(fixed_shape)):
                 raise LoadError(
-                    Setting("shapes"), f" gives {value.name!r} {len(given)} dimensions, the file {len(shape.dim)}"
+                    Setting("shapes"), f" gives {value.name!r} {len(fixed_shape)} dimensions, the file {len(shape.dim)}"
                 )
             del shape.dim[:]
-            for extent in given:
+            for extent in fixed_shape:
                 shape.dim.add().dim_value = extent
         elif not value.type.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
             sizes = [dim.dim_value if is_fixed(dim) else dim.dim_param for dim in shape.dim]

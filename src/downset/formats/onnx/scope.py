@@ -96,9 +96,9 @@ def elements_of(
     if node.op_type == "Identity":
         return elements[0]
     place = 2 if node.op_type == "SequenceInsert" else 1
-    given = len(node.input) > place and bool(node.input[place])
-    position = _position(values[place], len(elements[0])) if given else None
-    if given and position is None:
+    has_position = len(node.input) > place and bool(node.input[place])
+    position = _position(values[place], len(elements[0])) if has_position else None
+    if has_position and position is None:
         return None
     if node.op_type == "SequenceInsert":
         where = len(elements[0]) if position is None else position
