@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, part_of_part
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["WORKSPACE", "Edit", "with_workspaces"]
 
