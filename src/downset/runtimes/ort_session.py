@@ -26,7 +26,7 @@ from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.runtimes.differences import difference
 from downset.runtimes.feeds import unpacked
 from downset.runtimes.inputs import random_array
-from downset.runtimes.ort_settings import open_session
+from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.text import brief
 
 __all__ = [
@@ -98,18 +98,6 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
 
 
-def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
-    outputs = _run(session, feeds)
-    return [_plain(output.name, value) for output, value in zip(session.get_outputs(), outputs, strict=True)]
-
-
-def _plain(name: str, value: Any) -> npt.NDArray[Any]:
-    """An output as an array without Python objects, which cannot be passed between processes."""
-    if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
-    return value.astype(str) if value.dtype == object else value
-
-
 def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
     """`optimise_offline` inside the worker process, or with `settings` `optimise_as`."""
     open_session(_library(), path, _EXTENDED if settings is None else _settings(settings), optimised_path=output)
@@ -120,7 +108,7 @@ def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str
     """`run` inside the worker process."""
     library = _library()
     session = open_session(library, path, FILE_ORDER if file_order else _EXTENDED)
-    outputs = _invoke(session, _feeds(session, shapes, seed))
+    outputs = session_outputs(session, _feeds(session, shapes, seed))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
@@ -128,7 +116,7 @@ def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[s
     """`run_on` inside the worker process."""
     session = open_session(_library(), path, _EXTENDED)
     (fed,) = unpacked(feeds, names)
-    outputs = _invoke(session, fed)
+    outputs = session_outputs(session, fed)
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
@@ -268,5 +256,5 @@ def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -
     outputs = []
     for path, fields in sessions:
         session = open_session(library, path, _settings(fields))
-        outputs.append(_invoke(session, _feeds(session, shapes, seed)))
+        outputs.append(session_outputs(session, _feeds(session, shapes, seed)))
     return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

@@ -4,9 +4,13 @@ read the same lists, so that the printed code does what was measured."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.extras import onnxruntime_library
@@ -16,7 +20,13 @@ from downset.process.limits import machine_bytes
 from downset.results.sessions import DEFAULT, FITTED, SessionSettings
 from downset.text import brief
 
-__all__ = ["open_session", "session_code"]
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+__all__ = ["named_settings", "open_session", "ort_session", "session_code", "session_outputs", "session_settings"]
+
+Array = npt.NDArray[Any]
+_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
 
 
 def open_session(
@@ -51,6 +61,25 @@ def open_session(
         raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
 
+def session_outputs(session: Any, feeds: Mapping[str, Array], names: Sequence[str] = ()) -> list[Array]:
+    """The outputs of these names, or all outputs, of a run on the arrays in `feeds` that the session takes. Raises
+    UnsupportedError where ONNX Runtime cannot run the file, and for an output that is not a tensor."""
+    input_names = {value.name for value in session.get_inputs()}
+    output_names = list(names) or [value.name for value in session.get_outputs()]
+    try:
+        values = session.run(output_names, {name: value for name, value in feeds.items() if name in input_names})
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
+    return [_plain(name, value) for name, value in zip(output_names, values, strict=True)]
+
+
+def _plain(name: str, value: Any) -> Array:
+    """An output as an array without Python objects, which cannot be passed between processes."""
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
+    return value.astype(str) if value.dtype == object else value
+
+
 def session_code(settings: SessionSettings) -> list[str]:
     """Lines of Python that register the arena and make `options`, as `open_session` does; `ort` is the library."""
     lines = []
@@ -67,14 +96,6 @@ def session_code(settings: SessionSettings) -> list[str]:
         lines.append(f"options.{name} = {f'ort.{value}' if isinstance(value, str) else value}")
     lines += [f'options.add_session_config_entry("{name}", "{value}")' for name, value in settings.config.items()]
     return lines
-
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
-
-__all__ = ["named_settings", "ort_session", "session_settings"]
-
-_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
 
 
 def ort_session(path: str | os.PathLike[str]) -> InferenceSession:

@@ -26,7 +26,7 @@ from downset.formats.torch.read import trusted_program
 from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes.feeds import Feeds, saved, unpacked
-from downset.runtimes.ort_settings import open_session
+from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.text import brief
 
@@ -193,13 +193,13 @@ def ort_here(
     library.set_default_logger_severity(4)
     runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
     session = open_session(library, path, settings)
-    outputs = _each(runs, lambda run: _run_session(session, run, None), failing)
+    outputs = _each(runs, lambda run: session_outputs(session, run), failing)
     kept: dict[int, Array] = {}
     if inside:
         del session
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             opened = with_outputs(Path(path), Path(folder), inside)
-            values = _run_session(open_session(library, opened, settings), runs[0], inside)
+            values = session_outputs(open_session(library, opened, settings), runs[0], inside)
         kept = dict(enumerate(values))
     return _packed(outputs, kept)
 
@@ -214,21 +214,3 @@ def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     link_weights(path, folder)
     (folder / path.name).write_bytes(model.SerializeToString())
     return folder / path.name
-
-
-def _run_session(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
-    """The outputs of these names, or all outputs. Raises UnsupportedError where ONNX Runtime cannot run the file."""
-    taken = {value.name for value in session.get_inputs()}
-    output_names = list(names) if names is not None else [value.name for value in session.get_outputs()]
-    try:
-        values = session.run(output_names, {name: value for name, value in feeds.items() if name in taken})
-    except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
-    return [_plain(name, value) for name, value in zip(output_names, values, strict=True)]
-
-
-def _plain(name: str, value: Any) -> Array:
-    """An output as an array without Python objects, which cannot be passed between processes."""
-    if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
-    return value.astype(str) if value.dtype == object else value
