@@ -14,7 +14,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 import downset as ds
-from downset.reports.page.fit_page import fit_views, page_title
+from downset.reports.fit_document import fit_title, fit_views
 from downset.text import format_bytes
 
 __all__ = ["PICTURE", "fitted", "memory_map_of"]
@@ -35,7 +35,7 @@ def fitted() -> ds.Fit:
 
 def memory_map_of(fit: ds.Fit) -> str:
     """The arenas before and after with tail, bound and limit, under a title with the peak."""
-    caption = f"{page_title(fit)}: peak of live bytes {format_bytes(fit.peak.after)} B"
+    caption = f"{fit_title(fit)}: peak of live bytes {format_bytes(fit.peak.after)} B"
     limit = None if fit.ram is None else fit.ram.limit_bytes
     return ds.memory_map(fit_views(fit), caption=caption, limit_bytes=limit, height_px=HEIGHT_PX, arenas_only=True)
 

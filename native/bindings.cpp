@@ -27,6 +27,7 @@
 #include "objects/assign.hpp"
 #include "objects/exact.hpp"
 #include "orders/beam.hpp"
+#include "deadline.hpp"
 #include "orders/best_first.hpp"
 #include "orders/bound.hpp"
 #include "orders/decompose.hpp"
@@ -353,6 +354,9 @@ NB_MODULE(_native, module) {
         .value("IMPOSSIBLE", Outcome::kImpossible, "Proof that there is none.")
         .value("LIMIT", Outcome::kLimit, "A limit came first: nothing is settled.")
         .value("OUT_OF_MEMORY", Outcome::kOutOfMemory, "Likewise, and no time will settle it.");
+    module.def(
+        "interrupt", [](bool interrupted) { downset::interrupted = interrupted; }, "interrupted"_a,
+        "Whether the searches that run, and those to come, end at once as if their time were over.");
     downset::bind_orders(module);
     downset::bind_arenas(module);
     downset::bind_stages(module);

@@ -1,11 +1,15 @@
 // The end of a search: a moment on a clock that never goes back.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
 
 namespace downset {
+
+// Set from the moment at which a user ends all searches of this process; it may be set while they run.
+inline std::atomic<bool> interrupted{false};
 
 class Deadline {
 public:
@@ -14,7 +18,7 @@ public:
         if (std::isnan(seconds)) throw std::invalid_argument("time limit: not a number of seconds");
         at_ += std::chrono::duration<double>(seconds);
     }
-    bool passed() const { return Clock::now() > at_; }
+    bool passed() const { return interrupted.load(std::memory_order_relaxed) || Clock::now() > at_; }
 
 private:
     using Clock = std::chrono::steady_clock;

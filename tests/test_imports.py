@@ -63,7 +63,7 @@ LIBRARIES = {
     },
     "msgspec": {"clusters", "commands"},
     "rich_click": {"commands"},
-    "rich": {"commands"},
+    "rich": {"commands", "reports"},
 }
 """Core dependencies, and who imports them apart from the executing folders."""
 

@@ -9,7 +9,8 @@ import downset as ds
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
-from downset.reports.document import Report
+from downset.reports.document import Document, Verdict
+from downset.reports.text import Report
 from downset.results.fit import Comparison, Figure, Measured
 from downset.results.pipelines import (
     Block,
@@ -147,7 +148,7 @@ def large():
         "served": served,
         "running": RunningPipeline(graph, pipeline, driver=None, inbox=None),
         "inspection": ds.inspect(graph),
-        "report": Report("a line of a report\n" * COUNT, str),
+        "report": Report(Document("", "", Verdict("plain", "a line of a report", "a line of a report\n" * COUNT))),
         "firmware": ds.Firmware("h" * COUNT, "s" * COUNT),
         "recomputation": ds.Recomputation(graph, order, ("r" * COUNT,) * COUNT, 1.0, evidence, ((0.5, 10),) * COUNT),
     }

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from downset import DownsetError, fit
-from downset.reports.json_forms.fit import fit_json
+from downset.reports.fit_document import fit_document
+from downset.reports.json_form import json_of
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
 from experiments.frame import Experiment, fields, run
@@ -51,7 +52,7 @@ def row_of(model: Model, time_limit_s: float, scratch: Path) -> Row:
         result = fit(model.path, output=output, shapes=SHAPES.get(model.label), time_limit_s=time_limit_s)
     except DownsetError as error:
         return {"model": model.label, "error": f"{type(error).__name__}: {error}".replace(str(model.path), model.label)}
-    said = fit_json(result)
+    said = json_of(fit_document(result))
     row = {name: said[name] for name in KEPT}
     row.update(
         model=model.label,

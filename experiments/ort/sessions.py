@@ -29,7 +29,8 @@ from typing import Any
 import onnx
 
 from downset import DownsetError, fit
-from downset.reports.json_forms.fit import fit_json
+from downset.reports.fit_document import fit_document
+from downset.reports.json_form import json_of
 from experiments.fit.models import SHAPES, downloaded, installed
 from experiments.frame import Experiment, line_of, run
 from experiments.rows import Row
@@ -92,7 +93,7 @@ def row_of(case: Case, folder: Path, time_limit_s: float) -> Row:
         )
     except DownsetError as error:
         return {**key, "error": f"{type(error).__name__}: {error}".replace(str(case.path), case.model)}
-    said = fit_json(result)
+    said = json_of(fit_document(result))
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=folder)
     printed = {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", done.stdout, re.MULTILINE)}
     taken = result.taken

@@ -132,8 +132,9 @@ def after(rows: Sequence[Row]) -> None:
     for row in rows:
         if row["part"] != "peers" and " " in row["records"]:  # made records, of several counts
             points[f"{row['planner']}, {row['records'].split()[0]}"].append((row["count"], row["cpu_s"]))
-    grown = {name: listed for name, listed in points.items() if len({count for count, _ in listed}) > 1}
-    print_growth(grown, "records")
+    print_growth(
+        {name: listed for name, listed in points.items() if len({count for count, _ in listed}) > 1}, "records"
+    )
     names = [name for name in PEERS if name not in installed()] + [
         name for name in ("minimalloc", "idealloc") if shutil.which(name) is None
     ]

@@ -32,7 +32,13 @@ CAPACITY = 1_048_576
 MEASURE = """
 import json, resource, subprocess, sys
 try:
-    code = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300).returncode
+<<<<<<< HEAD
+    run = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
+    code = run.returncode
+=======
+    done = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
+    code = done.returncode
+>>>>>>> arenas
 except subprocess.TimeoutExpired:
     code = 124
 used = resource.getrusage(resource.RUSAGE_CHILDREN)

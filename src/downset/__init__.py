@@ -34,7 +34,7 @@ _HOME = {
     "Profiles": "tuning.profiles",
     "Recomputation": "results.fit",
     "Record": "memory.records",
-    "Report": "reports.document",
+    "Report": "reports.text",
     "RunningPipeline": "distributed.serving.serve",
     "ServeEvent": "results.serving",
     "Served": "results.serving",

@@ -48,9 +48,9 @@ from downset.orders.check import peak_bytes as peak_bytes
 from downset.orders.plan import plan_order as plan_order
 from downset.pipelines.plan import plan_pipeline as plan_pipeline
 from downset.pipelines.replan import plan_by_every_method as plan_by_every_method
-from downset.reports.document import Report as Report
 from downset.reports.inspection import inspect as inspect
 from downset.reports.memory_map import memory_map as memory_map
+from downset.reports.text import Report as Report
 from downset.reports.text import report as report
 from downset.results.fit import Comparison as Comparison
 from downset.results.fit import Fit as Fit

@@ -21,6 +21,11 @@ class Outcome(enum.Enum):
     OUT_OF_MEMORY = 3
     """Likewise, and no time will settle it."""
 
+def interrupt(interrupted: bool) -> None:
+    """
+    Whether the searches that run, and those to come, end at once as if their time were over.
+    """
+
 class OrderProblem:
     """
     Operators in a topological order and the storages they touch, as ascending lists.

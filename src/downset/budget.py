@@ -8,6 +8,7 @@ not affect the result. The real time limit then holds as well.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -17,6 +18,7 @@ from downset.errors import UsageError
 
 __all__ = [
     "DEFAULT_SECONDS",
+    "INTERRUPTED",
     "MANY",
     "STATES_A_SECOND",
     "Budget",
@@ -31,6 +33,8 @@ DEFAULT_SECONDS = 10.0
 
 STATES_A_SECOND = 100_000
 """States that are one second of a clock under a limit of states."""
+INTERRUPTED = threading.Event()
+"""Set while a user has ended all searches of this process: none of their clocks has anything left."""
 MANY = 1 << 62
 """A number of states that no search reaches."""
 _LOOK = 500
@@ -124,7 +128,7 @@ class Clock:
 
     def left_s(self) -> float:
         """Real seconds left, 0 at the end."""
-        return max(self._end - time.monotonic(), 0.0)
+        return 0.0 if INTERRUPTED.is_set() else max(self._end - time.monotonic(), 0.0)
 
     def left_states(self) -> int:
         """States left; MANY without a limit of states."""
@@ -132,13 +136,15 @@ class Clock:
 
     def over(self) -> bool:
         """Whether a limit is reached."""
-        return self.left_states() == 0 or time.monotonic() >= self._end
+        return self.left_states() == 0 or self.left_s() == 0
 
-    def stopped_by(self) -> Literal["", "time", "work"]:
-        """The limit that is reached, "" if none is."""
+    def stopped_by(self) -> Literal["", "time", "work", "interrupt"]:
+        """The limit that is reached, or the interrupt; "" if nothing ends the search."""
+        if INTERRUPTED.is_set():
+            return "interrupt"
         if self.left_states() == 0:
             return "work"
-        return "time" if time.monotonic() >= self._end else ""
+        return "time" if self.left_s() == 0 else ""
 
     def late(self) -> bool:
         """`over`, as a look that counts."""

@@ -73,10 +73,10 @@ def test_local_from_frames_to_results(here, run):
             assert found[name].shape[0] == 12
             for one, other in zip(found[name], expected, strict=True):
                 np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
-    assert re.search(r"measured: 12 of 12 frames, .*planned .*share this machine's cores", out)
+    assert re.search(r"12 of 12 frames: a frame every .*, measured; planned ", out)
     whose = "the plan is for the rates in home.toml; the devices here are processes of this machine"
-    assert whose in out and page.count(whose) == 2  # below the verdict, and in words
-    assert "left" in out and "right" in out and "latency: p50" in out
+    assert whose in out and page.count(whose) == 1  # below the verdict
+    assert "left" in out and "right" in out and "latency p50, measured: " in out
     assert "(planned)" in out and len(re.findall(r"\d+% \(\d+%\)", out)) == 6
     assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
     assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]

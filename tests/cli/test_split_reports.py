@@ -166,7 +166,7 @@ def test_no_method_fits_the_memory_better_than_exact(small):
     assert compared > 5
 
 
-@pytest.mark.parametrize(("rate", "first"), [(0.001, "one device computes everything"), (1e4, "┏")])
+@pytest.mark.parametrize(("rate", "first"), [(0.001, "one device computes everything"), (1e4, "a frame every ")])
 def test_a_plan_of_one_device_is_told_first(small, tmp_path, rate, first):
     (tmp_path / "home.toml").write_text(cluster_toml({"a": 1e8, "b": 1e8}, rate_mbps=rate))
     arguments = ("split", small, "--cluster", tmp_path / "home.toml", "--time-limit", "2s", "-q")

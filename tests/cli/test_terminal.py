@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 import downset
 from docs_site.pages import leaves
 from downset.commands.examples import EXAMPLES
 from downset.commands.group import COMMANDS
-from downset.commands.options import print_table
 from downset.commands.serve import _rate
+from downset.reports.document import Table, columns
+from downset.reports.inspection import inspection_document
+from downset.reports.terminal import print_document, print_table
 from downset.results.serving import Served
 from downset.text import format_bytes, format_size, shortened
 from tests.models import branchy_model, installed_model
@@ -87,10 +88,10 @@ def test_order_lists_the_largest_tensors_at_the_peak(run, tmp_path):
     live = json.loads(run("order", path, "--json")[1])["peak"]
     assert status == 0 and live["bytes"] == sum(one["bytes"] for one in live["tensors"]) == 470
     assert [one["bytes"] for one in live["tensors"]] == sorted([*range(1, count + 1), 5], reverse=True)
-    listed = re.findall(r"^ +(\d+) B  (t\d+)$", out, re.MULTILINE)
-    assert listed == [(str(size), f"t{size}") for size in range(count, count - 10, -1)]
+    listed = re.findall(r"^│ (t\d+) +│ +(\d+) │$", out, re.MULTILINE)
+    assert listed == [(f"t{size}", str(size)) for size in range(count, count - 10, -1)]
     rest = 470 - sum(range(count - 9, count + 1))
-    assert f" {rest} B  in 21 more, none of them larger\n--json lists all that lives at the peak\n" in out
+    assert f"\n{rest} B in 21 more, none of them larger\n" in out
 
 
 EVERY = ["", *(name for name, _ in leaves())]
@@ -210,7 +211,7 @@ def test_the_json_of_what_does_not_fit_has_all_that_was_found_and_pictures_are_w
     )
     assert {"downset", "python", "tflite-micro"} <= set(found["versions"])
     page = (tmp_path / "r.html").read_text()
-    assert "Does not fit 1 KB" in page and "limit 1,024 B" in page
+    assert "Does not fit 1,024 B" in page and "limit 1,024 B" in page
     assert "<svg" in (tmp_path / "m.svg").read_text() and json.loads((tmp_path / "t.json").read_text())["traceEvents"]
 
 
@@ -276,7 +277,7 @@ def test_bytes_in_place_of_kilobytes_are_told(run, wake_word):
     status, _, err = run("fit", wake_word, "--ram", "40", "--time-limit", "2s")
     assert status == 3 and "Write --ram 40KB if KB were meant: 40 are bytes." in err
     status, out, _ = run("fit", wake_word, "--ram", "40KB", "--time-limit", "2s")
-    assert status == 0 and out.startswith("fits 40,960 B: ")
+    assert status == 0 and out.startswith("Fits 40,960 B: ")
     assert "KB were meant" not in run("fit", wake_word, "--ram", "2", "--time-limit", "2s")[2]  # too few as well
 
 
@@ -284,8 +285,8 @@ def test_what_fits_has_the_verdict_on_its_first_line(run, wake_word):
     status, out, _ = run("fit", wake_word, "--ram", "1MB", "--time-limit", "1s", "-q")
     lines = out.splitlines()
     assert status == 0
-    assert re.fullmatch(r"fits 1,048,576 B: [\d,]+ B needed \(measured in tflm\), [\d,]+ B free", lines[0])
-    assert lines[1] == f"{wake_word} on tflm" and out.count("B free") == 1
+    assert re.fullmatch(r"Fits 1,048,576 B: [\d,]+ B needed \(measured in tflm\), [\d,]+ B free", lines[0])
+    assert f"{Path(wake_word).name} on TFLite Micro: " in out and out.count("B free") == 1
 
 
 def test_what_fits_says_which_files_were_written(run, wake_word, tmp_path):
@@ -302,26 +303,21 @@ def test_what_fits_says_which_files_were_written(run, wake_word, tmp_path):
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
 def test_no_digit_is_cut_however_narrow_the_terminal(width):
     out = Console(width=width, file=io.StringIO())
-    table = Table(title="figures")
-    for column in ("bytes", "before", "after", "lower bound"):
-        table.add_column(column, no_wrap=True)
-    table.add_row("peak", "1,234,567,890", "987,654,321", "987,654,320")
-    print_table(out, table)
+    row = ("peak", "1,234,567,890", "987,654,321", "987,654,320")
+    print_table(out, Table(columns("bytes", "before", "after", "lower bound"), [row], "figures"))
     said = out.file.getvalue()
     assert all(figure in said for figure in ("1,234,567,890", "987,654,321", "987,654,320")) and "…" not in said
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_no_figure_of_inspect_is_cut(width):
-    from downset.commands.inspect import _print_screen
-
     graph = random_graph(random.Random(3), 12)
     found = downset.inspect(graph)
     out = Console(width=width, file=io.StringIO())
-    _print_screen(found, out)
+    print_document(out, inspection_document(found))
     printed = out.file.getvalue()
     assert all(format_bytes(step.live_bytes) in printed for step in found.steps)
-    assert "live bytes" in printed and printed.count("← peak") >= 1
+    assert "live bytes" in printed and "*: the peak" in printed and re.search(r"\d \*", printed)
 
 
 def test_long_names_keep_both_ends():

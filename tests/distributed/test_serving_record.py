@@ -5,8 +5,8 @@ import pytest
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.record import ServeRecord
-from downset.reports.page.pipeline_page import pipeline_page
-from downset.reports.serving import served_lines
+from downset.reports.pipeline_documents import served_document
+from downset.reports.terminal import text_of
 from downset.results.serving import ServeEvent
 from downset.text import format_seconds
 from tests.models import branchy_model
@@ -29,6 +29,10 @@ def test_planned_shares_do_not_depend_on_how_fast_frames_leave(tmp_path):
     assert max(use[0] for use in fast) > 0.5
 
 
+def reported(plan, record):
+    return text_of(served_document(plan, record.served(0, 1.0)))
+
+
 def test_of_several_plans_it_is_said_which_one_a_figure_is_of(tmp_path):
     graph = ds.load(branchy_model(tmp_path / "net.onnx"))
     fast, slow = (
@@ -37,13 +41,14 @@ def test_of_several_plans_it_is_said_which_one_a_figure_is_of(tmp_path):
     )
     record = ServeRecord(fast, 0.0)
     rates = [f"{1 / plan.period_s:.4g}" for plan in (slow, fast)]
-    assert f"(planned {rates[1]} frames/s)" in served_lines(record.served(0, 1.0))[0]
+    assert f"period, planned: {format_seconds(fast.period_s)}, {rates[1]} frames/s" in reported(fast, record)
     record.planned(slow)
     record.event(ServeEvent(1.0, "replanned", "", "a faster plan"))
     record.event(ServeEvent(2.0, "replanned", "d1", "without it"))
-    lines = served_lines(record.served(0, 1.0))
-    assert f"(planned {rates[0]} frames/s by the last of 2 plans, {rates[1]} by the first)" in lines[0]
-    assert "planned again 1 time" in lines
-    assert "another plan in use (a faster plan); " in lines[-2] and "(d1 without it); " in lines[-1]
-    page = pipeline_page(fast, served=record.served(0, 1.0))
+    text = reported(fast, record)
+    assert f"period, planned by the last of 2 plans: {format_seconds(slow.period_s)}, {rates[0]} frames/s" in text
+    assert f"planned by the first plan (analytic): {format_seconds(fast.period_s)}, {rates[1]} frames/s" in text
+    assert "planned again: 1 time" in text
+    assert "another plan in use (a faster plan); " in text and "(d1 without it); " in text
+    page = served_document(fast, record.served(0, 1.0))
     assert f"planned {format_seconds(slow.period_s)} by the last of 2 plans" in page.verdict.headline

@@ -15,8 +15,8 @@ from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
 from downset.formats.onnx.metadata import write_metadata
 from downset.formats.reading import load
-from downset.reports.fit import fit_lines
-from downset.reports.json_forms.fit import comparison_json
+from downset.reports.comparisons import comparison_data
+from downset.reports.fit_document import fit_document
 from downset.results.fit import BY_RUNTIME, Proof
 from downset.results.sessions import FITTED
 from downset.runtimes.compare import compare, compare_outputs
@@ -160,7 +160,7 @@ def test_verify_and_fit_say_the_same_of_what_onnx_runtime_rounds(tmp_path, run, 
     worst = _largest_difference(path, fitted, in_order=in_order)
     assert result.outputs.max_abs_error == found.max_abs_error == worst
     assert found.proof.proven and found.proof.optimised and found.rounds_alike
-    assert f"not proven the same network: {BY_RUNTIME}" in fit_lines(result)[0]
+    assert f"not proven the same network: {BY_RUNTIME}" in fit_document(result).verdict.detail
     fails(6, "verify", path, fitted, says=BY_RUNTIME)
     status, out, _ = run("verify", path, fitted, "--accept-runs")
     assert status == 0 and BY_RUNTIME in out
@@ -208,16 +208,16 @@ def test_offsets_that_were_not_tried_are_not_said_to_be_wrong(tmp_path, monkeypa
     net, output = TfliteNet(0, dtype="int8", size=16), tmp_path / "f.tflite"
     path = net.save(tmp_path / "m.tflite", [net.conv(net.depthwise(net.conv(net.input(8), 16)), 4)])
     assert fit(path, output=output, kernels="reference", time_limit_s=2).shipped.endswith("+offsets")
-    assert comparison_json(compare(path, path))["equal_with_offsets"] is None
-    assert comparison_json(compare(path, output, runtime="litert"))["equal_with_offsets"] is None
-    assert comparison_json(compare(path, output))["equal_with_offsets"] is True
+    assert comparison_data(compare(path, path))["equal_with_offsets"] is None
+    assert comparison_data(compare(path, output, runtime="litert"))["equal_with_offsets"] is None
+    assert comparison_data(compare(path, output))["equal_with_offsets"] is True
 
     def wrong_in_tflm(*files, runtime, **options):
         found = compare_outputs(*files, runtime=runtime, **options)
         return replace(found, equal=False, max_abs_error=9.0) if runtime == "tflm" else found
 
     monkeypatch.setattr("downset.runtimes.compare.compare_outputs", wrong_in_tflm)
-    found = comparison_json(compare(path, output))
+    found = comparison_data(compare(path, output))
     assert (found["equal"], found["equal_with_offsets"]) == (False, False)
 
 

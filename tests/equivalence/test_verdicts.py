@@ -12,8 +12,9 @@ import pytest
 
 from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.fit import fit
-from downset.reports.fit import fit_lines
-from downset.reports.json_forms.fit import fit_json
+from downset.reports.fit_document import fit_document
+from downset.reports.json_form import json_of
+from downset.reports.terminal import text_of
 from downset.results.fit import BY_RUNTIME, Comparison, Proof
 from downset.runtimes import compare as comparing
 from downset.runtimes.compare import compare
@@ -133,12 +134,12 @@ def test_fit_says_first_that_what_it_ships_is_not_proven(tmp_path, run):
     path = branchy_model(tmp_path / "m.onnx")
     result = fit(path, output=tmp_path / "f.onnx", time_limit_s=2)
     assert result.shipped != "original" and not result.outputs.proven
-    assert fit_lines(result)[0] == f"not proven the same network: {BY_RUNTIME}"
-    found = fit_json(result)["outputs"]
+    assert text_of(fit_document(result)).split("\n")[1] == f"not proven the same network: {BY_RUNTIME}"
+    found = json_of(fit_document(result))["outputs"]
     assert (found["proven"], found["reason"]) == (False, BY_RUNTIME)
     status, out, err = run("fit", path, "--time-limit", "2s", "--ram", "10MB")
     first = out.splitlines()[:2]
-    assert status == 0 and first[0].startswith("fits"), err
+    assert status == 0 and first[0].startswith("Fits"), err
     assert first[1].startswith("not proven the same network: ONNX Runtime's own optimisation")
 
 
@@ -146,4 +147,4 @@ def test_what_fit_ships_as_it_is_needs_no_proof(tmp_path):
     path = saved(tmp_path / "m.onnx", [node("Relu", ["x"], "y")], [])
     result = fit(path, time_limit_s=1)
     assert result.shipped == "original" and result.outputs.proven
-    assert not any("not proven the same" in line for line in fit_lines(result))
+    assert "not proven the same" not in text_of(fit_document(result))

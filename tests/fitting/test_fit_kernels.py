@@ -15,9 +15,9 @@ from downset.fitting.verdict import check_ram
 from downset.formats.firmware import firmware
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
-from downset.reports.fit import fit_lines
-from downset.reports.json_forms.fit import fit_json
-from downset.reports.page.fit_page import fit_page
+from downset.reports.fit_document import fit_document
+from downset.reports.json_form import json_of
+from downset.reports.terminal import text_of
 from tests.tflite_net import TfliteNet
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "fit.json").read_text())
@@ -45,11 +45,11 @@ def test_results_lie_over_inputs_and_the_assumption_is_named(fitted):
     assert result.outputs.equal
     assert result.outputs.placed
     assert result.assumed_kernels == "reference"
-    assert any("reference kernels" in line for line in fit_lines(result))
+    assert "as the reference kernels allow" in text_of(fit_document(result))
     assert "the reference kernels of TFLite Micro" in firmware(result).header
-    assert ("right with the kernels", "reference") in fit_page(result).facts
+    assert ("right with the kernels", "reference") in [(one.title, one.text) for one in fit_document(result).foot]
     properties = SCHEMA["properties"]
-    document = fit_json(result)
+    document = json_of(fit_document(result))
     assert document["kernels"] == "reference"
     jsonschema.validate(document["kernels"], properties["kernels"])
 

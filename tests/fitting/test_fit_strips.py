@@ -25,10 +25,10 @@ from downset.fitting.strips import arithmetic, files_of, search_strips
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
+from downset.reports.document import Picture
 from downset.reports.fit import gain_line
+from downset.reports.fit_document import fit_document
 from downset.reports.next_steps import next_steps
-from downset.reports.page.elements import ChartGroup
-from downset.reports.page.fit_page import fit_page
 from downset.reports.text import report
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
@@ -139,7 +139,7 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     with pytest.raises(InfeasibleError, match="inputs or outputs alone") as proven:
         fit(path, output=tmp_path / "f.tflite", ram_bytes=100, time_limit_s=5)
     assert "every plan in this order" not in str(proven.value), "the first line proves more"
-    assert "its inputs or outputs alone need at least" in fit_page(proven.value.result).verdict.headline
+    assert "its inputs or outputs alone need at least" in fit_document(proven.value.result).verdict.headline
     assert not list(tmp_path.iterdir())
 
 
@@ -228,7 +228,7 @@ def test_the_page_says_what_is_written_without_a_limit(plain):
     path, result = plain
     with pytest.raises(LimitReached) as caught:
         fit(path, ram_bytes=result.measured.after // 2, time_limit_s=5)
-    (section,) = [one for one in fit_page(caught.value.result).sections if one.heading == "How to run it"]
+    (section,) = [one for one in fit_document(caught.value.result).sections if one.heading == "How to run it"]
     said = " ".join(section.parts[0].lines)
     assert "in which every operator is computed whole" in said
     assert "max_recompute=1.0, without ram_bytes, asks for that" in said
@@ -270,7 +270,7 @@ def test_the_front_is_measured(plain):
     weighed = [(row.arena_bytes, row.measured["total_bytes"], row.extra_macs, row.file_bytes) for row in rows]
     for row, others in zip(rows, weighed, strict=True):
         assert row.ships or not any(all(map(int.__lt__, other, others)) for other in weighed)
-    figures = [part for section in fit_page(shipped).sections for part in section.parts if isinstance(part, ChartGroup)]
+    figures = [part.draw() for part in fit_document(shipped).parts if isinstance(part, Picture)]
     (drawn,) = [figure for figure in figures if figure.name.startswith("Memory against arithmetic")]
     ((_, chart),), (behind,) = drawn.charts, drawn.tables
     heights = {mark.row: mark.y + mark.height / 2 for mark in chart.marks}
@@ -297,7 +297,7 @@ def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path
     search = search_strips(job, plan, PartialLimits(work_limit=100))
     (file, *_) = files_of(job, search, search.front.least, "strips")
     shown = replace(result, rewrites=file.rewrites)
-    (done,) = [section for section in fit_page(shown).sections if section.heading == "What was done"]
+    (done,) = [section for section in fit_document(shown).sections if section.heading == "What was done"]
     for lines in (str(report(shown)).split("\n"), done.parts[0].lines):
         told = [line for line in lines if line.startswith("rewritten: ")]
         assert len(told) == len(file.rewrites) > 0
@@ -311,9 +311,9 @@ def test_lines_on_strips_shorten_names_and_count_fused_operators(plain, tmp_path
 def test_a_report_of_what_fits_begins_with_the_verdict(plain):
     path, result = plain
     roomy = fit(path, ram_bytes=result.measured.after, time_limit_s=2)
-    assert str(report(roomy)).startswith(f"fits {result.measured.after:,} B: ")
+    assert str(report(roomy)).startswith(f"Fits {result.measured.after:,} B: ")
     assert str(report(roomy)).count(" B free") == 1
-    assert str(report(result)).startswith(f"{path} on tflm\n")
+    assert f"{path.name} on TFLite Micro: " in str(report(result)).split("\n")[1]
 
 
 def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):

@@ -13,7 +13,8 @@ from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.orders.plan import plan_order
-from downset.reports.fit import fit_lines, gain_line
+from downset.reports.fit import gain_line
+from downset.reports.fit_document import fit_document
 from downset.runtimes import litert
 from tests.models import installed_model
 from tests.tflite_net import TfliteNet, with_unknown_operator
@@ -109,7 +110,7 @@ def test_tensors_in_several_blocks_are_not_measured(tmp_path):
     found = fit(path, target="litert", time_limit_s=2.0)
     assert found.measured is None
     assert "more than one memory block" in found.not_measured
-    assert any(line.startswith("not measured: LiteRT keeps tensors") for line in fit_lines(found))
+    assert fit_document(found).verdict.detail.startswith("Not measured: LiteRT keeps tensors")
     assert any(note.startswith("If ") and "the proof does not cover it" in note for note in found.notes)
 
 
@@ -122,7 +123,7 @@ def test_whether_a_file_fits_that_no_runtime_here_runs_is_not_known(refused, run
     found = fit(refused, time_limit_s=1.0)
     assert found.measured is None
     assert "TFLite Micro cannot" in found.not_measured
-    assert any("the figures are the plan's alone" in line for line in fit_lines(found))
+    assert "the figures are the plan's alone" in fit_document(found).verdict.detail
     with pytest.raises(LimitReached, match="takes in addition is not known"):
         fit(refused, ram_bytes=10**9, time_limit_s=1.0)
     with pytest.raises(InfeasibleError, match="for its tensors alone"):  # tensors alone are too many: that is known

@@ -112,9 +112,8 @@ def test_a_report_of_any_plan(graph, tuned, pipeline):
         f"{arena.arena_bytes:,} B": [(arena,), (ds.Together(order, arena),), (graph, order, arena)],
         f"{shared.total_bytes:,} B": [(shared,)],
         f"in {len(tuned.plan.stages)} stages": [(tuned.plan,), (graph, tuned.plan)],
-        f"chosen: {tuned.plan.evidence.method}": [(tuned,)],
+        f"{tuned.candidates[0].name}": [(tuned,)],
         f"period {pipeline.period_s:.6g} s": [(pipeline,), (graph, pipeline)],
-        "utilisation (computing alone): ": [(pipeline,)],
     }
     for figure, reports in figures.items():
         for given in reports:
@@ -127,11 +126,14 @@ def test_a_report_of_any_plan(graph, tuned, pipeline):
 
 
 def test_a_name_from_a_file_stays_on_its_line():
-    tensors = tuple(ds.Tensor(f"{name}\x1b[2J\nmore", (10,), "uint8", 10) for name in "xy")
-    graph = ds.Graph("net\nwork", tensors, (ds.Op("A\n", "Relu", (0,), (1,)),), (0,), (1,))
-    order = ds.plan_order(graph)
-    text = ds.report(graph, order, ds.plan_arena(graph, order))
-    assert len(text.splitlines()) == 6
+    def reported(ending):
+        tensors = tuple(ds.Tensor(f"{name}{ending}", (10,), "uint8", 10) for name in "xy")
+        graph = ds.Graph(f"net{ending}", tensors, (ds.Op(f"A{ending}", "Relu", (0,), (1,)),), (0,), (1,))
+        order = ds.plan_order(graph)
+        return ds.report(graph, order, ds.plan_arena(graph, order))
+
+    text = reported("\x1b[2J\nmore")
+    assert len(text.splitlines()) == len(reported("").splitlines())
     assert "\x1b" not in text
 
 

@@ -14,11 +14,11 @@ from playwright.sync_api import sync_playwright
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
-from downset.reports.page.elements import Page, Section, Table, Verdict
+from downset.reports.document import Document, Picture, Section, Table, Verdict, columns
 from downset.reports.page.memory_figure import memory_figure
-from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import trade_figure
+from downset.reports.pipeline_documents import served_document, split_document
 from downset.results.serving import DeviceUse, Served
 from tests.models import branchy_model
 from tests.needs import program
@@ -58,15 +58,20 @@ def pages(tmp_path_factory):
     nbytes = arena.arena_bytes
     views = [arena_view("x", graph, order.steps, arena, beside=(0, nbytes // 9), bound_bytes=nbytes - nbytes // 99)]
     figure = memory_figure(views, limit_bytes=nbytes + nbytes // 50)
-    page = Page("limit", "", Verdict("plain", "many names close together"), (Section("Memory", (figure,)),))
+    page = Document(
+        "limit",
+        "",
+        Verdict("plain", "many names close together"),
+        (Section("Memory", (Picture(lambda: figure),)),),
+    )
     (folder / "limit.html").write_text(render(page))
     network = ds.load(branchy_model(folder / "net.onnx"))
     cluster = Cluster((Device("one", 2e6), Device("two", 1e6)), Network("links", 1e6, 1e-4))
     plan = ds.plan_pipeline(network, cluster, time_limit_s=2)
-    (folder / "pipeline.html").write_text(render(pipeline_page(plan, model="net.onnx")))
+    (folder / "pipeline.html").write_text(render(split_document(plan, model="net.onnx")))
     uses = tuple(DeviceUse(device.name, 0.3, 0.2, 0.7, 1.0, 0.1, 0.4, 9, 150 << 20) for device in cluster.devices)
     served = Served(9, 9, 1.0, 0.1, plan.period_s, plan.period_s, (0.1, 0.2, 0.3, 0.4), 0.05, 0, uses, ())
-    run = pipeline_page(plan, model="net.onnx", simulation=ds.simulate(plan, frames=40), served=served)
+    run = served_document(plan, served, model="net.onnx", simulation=ds.simulate(plan, frames=40))
     (folder / "served.html").write_text(render(run))
     return folder
 
@@ -258,10 +263,10 @@ _COUNT = """async ([png, colour]) => {
 def test_dots_are_drawn_whatever_the_costs(browser, tmp_path, width, seconds):
     """Chromium leaves out dots whose plot is much less than one unit wide: the pixels of each colour are counted."""
     points = [(0.0, 100.0), (0.4 * seconds, 60.0), (seconds, 40.0)]
-    table = Table(("a",), tuple((str(place),) for place in range(3)))
+    table = Table(columns("a"), [(str(place),) for place in range(3)])
     figure = trade_figure("t", points, table, chosen=[1], original=0, cost=("cost", "s"), held="bytes")
     path = tmp_path / "t.html"
-    path.write_text(render(Page("t", "", Verdict("plain", "v"), (Section("Choices", (figure,)),))))
+    path.write_text(render(Document("t", "", Verdict("plain", "v"), (Section("Choices", (Picture(lambda: figure),)),))))
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(path.as_uri())
     for style in ("c8", "c6", "c5"):

@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import downset as ds
-from downset.commands.arena import _print_table
-from downset.commands.fit import _print_screen
-from downset.commands.options import console
-from downset.reports.gaps import gap_cell, gap_of, told_bound
-from downset.reports.json_forms.fit import fit_json
-from downset.reports.page.fit_page import fit_page
-from downset.reports.page.of import page_of
+from downset.reports.documents import document_of
+from downset.reports.fit_document import fit_document
+from downset.reports.gaps import bound_text, gap_of, gap_text
+from downset.reports.json_form import json_of
 from downset.reports.page.render import render
 from downset.reports.pipelines import period_line
+from downset.reports.terminal import text_of
 from downset.results.fit import Figure
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
@@ -28,17 +26,18 @@ SRC = Path(ds.__file__).parent
 @given(st.integers(1, 10**6), st.integers(0, 10**8))
 def test_a_gap_is_shown_exactly_where_it_is_at_most_100_percent(bound, above):
     """Integers alone decide: bound + above is at most twice the bound where `above` is at most the bound."""
-    cell = gap_cell(bound + above, bound)
+    gap = gap_of(bound + above, bound)
+    cell = gap_text(gap)
     assert bool(cell) == (above <= bound)
-    assert told_bound("x", bound + above, bound) == ("bound x" + (f", gap {cell}" if above <= bound else ""))
+    assert bound_text("x", gap) == ("bound x" + (f", gap {cell}" if above <= bound else ""))
     assert gap_of(bound + above, bound) == pytest.approx(above / bound, abs=1e-9)
     if cell:
         assert abs(float(cell.removesuffix("%")) - 100 * above / bound) <= 0.05 + 1e-9
 
 
 def test_without_a_bound_no_gap_is_claimed():
-    assert (gap_of(7, 0), gap_cell(7, 0), told_bound("0 B", 7, 0)) == (None, "", "bound 0 B")
-    assert (gap_of(0, 0), gap_cell(0, 0)) == (0.0, "0.0%")
+    assert (gap_of(7, 0), gap_text(None), bound_text("0 B", None)) == (None, "", "bound 0 B")
+    assert (gap_of(0, 0), gap_text(0.0)) == (0.0, "0.0%")
 
 
 SHARES = [(100, "0.0%"), (150, "50.0%"), (200, "100.0%"), (201, None), (2137, None)]
@@ -59,24 +58,24 @@ def fitted(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("after", "cell"), SHARES)
-def test_fit_shows_none_above_100_percent(fitted, after, cell, capsys):
+def test_fit_shows_none_above_100_percent(fitted, after, cell):
     figure = Figure(after, after, 100, after == 100)
     result = replace(fitted, peak=figure, arena=figure)
-    _print_screen(result, console(), written=(), quiet=True)
-    assert shown(capsys.readouterr().out, cell)
-    assert shown(render(fit_page(result)), cell)
+    document = fit_document(result)
+    assert shown(text_of(document), cell)
+    assert shown(render(document), cell)
     for key in ("peak_bytes", "arena_bytes"):
-        said = fit_json(result)[key]
+        said = json_of(document)[key]
         assert said["bound"] == 100
         assert said["gap"] == pytest.approx(after / 100 - 1)
         assert said["space"].startswith("every order")
 
 
 @pytest.mark.parametrize(("after", "cell"), SHARES)
-def test_arena_shows_none_above_100_percent(fitted, after, cell, capsys):
-    evidence = replace(fitted.together.arena.evidence, value=after, bound=100, proven=after == 100)
-    _print_table(3, evidence, "offsets", None, console())
-    assert shown(capsys.readouterr().out, cell)
+def test_arena_shows_none_above_100_percent(fitted, after, cell):
+    arena = fitted.together.arena
+    evidence = replace(arena.evidence, value=after, bound=100, proven=after == 100)
+    assert shown(ds.report(replace(arena, evidence=evidence)), cell)
 
 
 @pytest.mark.parametrize(("after", "cell"), SHARES[1:])
@@ -86,7 +85,7 @@ def test_pipelines_show_none_above_100_percent(fitted, after, cell, tmp_path):
     plan = replace(plan, evidence=replace(plan.evidence, value=float(after), bound=100.0, proven=False))
     assert shown(period_line(plan), cell)
     assert ("gap" in period_line(plan)) == (cell is not None)
-    page = render(page_of(fitted.graph, plan, None, ""))
+    page = render(document_of(fitted.graph, plan))
     assert (f"gap {cell}" in page) if cell else (", gap" not in page)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.pipelines.replan import plan_upgraded, upgrades
-from downset.reports.json_forms.pipelines import served_json
+from downset.reports.json_form import json_of
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,
@@ -22,6 +22,7 @@ from downset.reports.next_steps import (
     remedy_lines,
     without_small,
 )
+from downset.reports.pipeline_documents import served_document
 from downset.reports.pipelines import one_device_line
 from downset.reports.serving import SLOWER
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
@@ -281,8 +282,8 @@ def test_a_run_on_this_machine_says_nothing_of_the_devices(planned):
     assert first.text.startswith(f"{start}downset.serve with head and keys. What")
     assert typed(first.text).startswith(f"{start}downset serve with --head and --keys. What")
     assert not any(step.text.startswith(("Make ", "Measure ")) for step in others)
-    assert served_json(served, plan, local=True)["next_steps"][0]["text"] == first.text
-    assert served_json(served, plan)["next_steps"][0]["text"].startswith("Measure the devices")
+    assert json_of(served_document(plan, served, rates_of="plan.json"))["next_steps"][0]["text"] == first.text
+    assert json_of(served_document(plan, served))["next_steps"][0]["text"].startswith("Measure the devices")
 
 
 def test_a_run_that_measured_nothing_has_the_steps_of_its_plan(planned):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import downset as ds
-from downset.reports.page.fit_page import fit_page
+from downset.reports.fit_document import fit_document
 from tests.cluster_toml import cluster_toml
 from tests.command import typed
 from tests.models import branchy_model, installed_model
@@ -87,8 +87,9 @@ def test_the_command_has_every_option_that_was_asked_for(run):
 
 def test_a_limit_that_is_not_there_and_a_seed_are_named():
     fit = fitted("tflm", seed=3, work_limit=100)
-    assert dict(fit_page(fit).facts)["seed"] == "3"
-    assert "seed" not in dict(fit_page(fitted("tflm", work_limit=100)).facts)
+    assert [one.text for one in fit_document(fit).foot if one.title == "seed"] == ["3"]
+    (seed,) = [one for one in fit_document(fitted("tflm", work_limit=100)).foot if one.title == "seed"]
+    assert not seed.text
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
 from downset.reports.next_steps import next_steps
-from downset.reports.page.pipeline_page import pipeline_page
-from downset.reports.page.plan_pages import stage_page
 from downset.reports.page.render import render
+from downset.reports.pipeline_documents import served_document, simulation_document, split_document
 from downset.reports.pipelines import device_loads
 from downset.reports.serving import SLOWER
-from downset.reports.stages import peer_lines
+from downset.reports.stages import peer_lines, stage_document
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
 from downset.reports.trace import arena_trace, timeline_trace
@@ -95,7 +94,7 @@ def test_a_simulation_observed_is_drawn_as_it_ran(plans):
     for lane in by_lane(timeline):
         assert all(one[1] <= two[0] + 1e-9 * timeline.end_s for one, two in pairwise(lane))
     found = ds.simulate(plan, frames=40)
-    page = render(pipeline_page(plan, model="<b>", simulation=found, simulated=timeline))
+    page = render(simulation_document(plan, found, model="<b>", timelines=[timeline]))
     assert "&lt;slow&gt;" in page and "<slow>" not in page
     assert "Busiest resource" in page
 
@@ -103,27 +102,28 @@ def test_a_simulation_observed_is_drawn_as_it_ran(plans):
 def test_a_page_of_a_run_leads_with_what_was_measured(plans):
     plan = plans[0]
     served = Served(9, 8, 1.0, 0.0125, plan.period_s, plan.period_s, (0.1, 0.2, 0.3, 0.4), 0.05, 0, (), ())
-    verdict = pipeline_page(plan, model="net", served=served).verdict
+    page = served_document(plan, served, model="net")
+    verdict, figure = page.verdict, page.figures[0]
     assert verdict.headline.startswith("8 of 9 frames: a frame every 12.5 ms, measured; planned ")
-    assert verdict.numbers[0][:2] == ("period, measured", "12.5 ms")
+    assert (figure.title, figure.text) == ("period, measured", "12.5 ms, 80 frames/s")
     assert verdict.state == "bad"  # a frame is missing
     whole = replace(served, completed=9)
     for ratio, state, said in ((SLOWER - 0.01, "good", ""), (SLOWER + 0.01, "plain", "(1.16x the planned)")):
-        verdict = pipeline_page(plan, model="net", served=replace(whole, period_s=ratio * plan.period_s)).verdict
+        verdict = served_document(plan, replace(whole, period_s=ratio * plan.period_s), model="net").verdict
         assert (
             verdict.state == state and verdict.headline.endswith(said) and ("x the" in verdict.headline) == bool(said)
         )
-    few = pipeline_page(plan, model="net", served=replace(served, period_s=None)).verdict
+    few = served_document(plan, replace(served, period_s=None), model="net").verdict
     assert few.headline.startswith("8 of 9 frames: planned ")
 
 
 def test_a_page_of_a_run_says_what_is_planned_and_what_is_measured(plans):
     plan = plans[0]
-    (said,) = pipeline_page(plan).sections[0].parts[0].lines
+    (said,) = split_document(plan).sections[0].parts[0].lines
     assert said.startswith("Busiest resource, planned: ")
     uses = (DeviceUse("fast", 0.3, 0, 0, 1, 0, 0, 9, 1), DeviceUse("<slow>", 0.04, 0.1, 0.74, 1.0, 0.2, 0.43, 9, 1))
     served = Served(9, 9, 1.0, 0.1, plan.period_s, plan.period_s, None, 0.05, 0, uses, ())
-    measured, planned = pipeline_page(plan, served=served).sections[0].parts[0].lines
+    measured, planned = served_document(plan, served).sections[0].parts[0].lines
     assert measured == "Busiest, measured: receiving of <slow>, 74% of the time (planned 43%)."
     assert planned == said
 
@@ -132,9 +132,9 @@ def test_a_page_of_a_plan_on_one_device_says_so_first(tmp_path):
     graph = ds.load(branchy_model(tmp_path / "net.onnx"))
     cluster = Cluster((Device("d0", 1e9), Device("d1", 1e9)), Network("links", 1e3))
     plan = ds.plan_pipeline(graph, cluster, time_limit_s=5)
-    said = pipeline_page(plan, model="net").verdict.detail
-    assert said.startswith("one device computes everything: no split of the searched kind")
-    assert "faster than d0 alone" in said and "exact: period" in said
+    verdict = split_document(plan, model="net").verdict
+    assert verdict.headline.startswith("one device computes everything: no split of the searched kind")
+    assert "faster than d0 alone" in verdict.headline and "exact: period" in verdict.detail
 
 
 def test_the_slowest_unit_is_named_by_its_operators():
@@ -166,10 +166,11 @@ def test_a_page_of_stages_says_first_whether_anything_is_faster(kept):
     evidence = Evidence("sequential" if kept else "ios", 4 if kept else 2, 1, False)
     plan = StagePlan(((0,),), (Stage(((0,),)),), True, "cpu", "", "", "", 1, 0, "", evidence)
     result = StageResult(plan, (slow, fast), 1, None, 1.0 if kept else 2.0, "", unit_s=(1.0,), unit_names=("stem",))
-    verdict = stage_page(result).verdict
+    document = stage_document(result)
+    verdict = document.verdict
     assert verdict.headline.startswith("One after another is kept" if kept else "ios chosen: 2.00x")
-    assert verdict.numbers[0][1] == ("4 s" if kept else "4 s → 2 s")
-    asked = stage_page(replace(result, asked=True)).verdict
+    assert document.figures[0].text == ("4 s" if kept else "4 s → 2 s")
+    asked = stage_document(replace(result, asked=True)).verdict
     assert asked.state == "plain" and asked.headline.startswith(plan.evidence.method + " taken, as asked for")
 
 
@@ -182,14 +183,15 @@ def test_a_page_of_stages_says_what_its_latency_is_and_what_is_faster(seconds, o
     plan = StagePlan(((0,),), (Stage(((0,),)),), True, "cpu", "", "", "", 1, 0, "", evidence)
     peers = {"downset": tuple(2 * value for value in seconds), "ONNX Runtime": others * 9}
     result = StageResult(plan, (one,), 1, None, 1.0, "", unit_s=(1.5,), unit_names=("stem",), peer_s=peers)
-    page, steady, faster = stage_page(result), len(set(seconds)) == 1, others == (1.0,)
-    head, (name, value, remark) = page.verdict.headline, page.verdict.numbers[0]
+    page, steady, faster = stage_document(result), len(set(seconds)) == 1, others == (1.0,)
+    head, latency = page.verdict.headline, page.figures[0]
+    remark = latency.remark
     assert head.startswith("One after another: there is no other schedule")
-    assert (name, value) == ("latency, measured", "4 s") and remark.startswith("median of 9 runs, p10 ")
+    assert (latency.title, latency.text) == ("latency, measured", "4 s") and remark.startswith("median of 9 runs, p10 ")
     assert ("vary too much" in remark) != steady
     assert ("ONNX Runtime is faster than this plan" in head) == faster
     assert page.verdict.state == ("plain" if faster else "good" if steady else "unknown")
-    below = page.sections[0].parts[1].lines[-1]
+    below = page.sections[0].parts[0].draw().note
     assert below == (
         "The figure lays out units as timed alone, 1.5 s in all; a whole run took 4 s in the median (measured)."
     )

@@ -1,24 +1,23 @@
 """The search for stages and the choice among whole schedules: what is found, refused, left out, and said."""
 
-import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import jsonschema
 import onnx
 import pytest
-from rich.console import Console
 
-from downset.commands.stage import _print_table
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.core import fingerprint
-from downset.reports.json_forms.stages import stage_result_json
-from downset.reports.stages import peer_lines
+from downset.reports.json_form import json_of
+from downset.reports.stages import peer_lines, stage_document
+from downset.reports.terminal import text_of
 from downset.reports.time_steps import stage_next_steps
 from downset.results.plans import Evidence, StagePlan
 from downset.results.stages import StageCandidate, StageResult
@@ -154,7 +153,7 @@ def test_every_candidate_can_be_asked_for(tmp_path, monkeypatch):
         )
         assert (result.plan.stages, result.plan.barriers) == (listed[taken].stages, listed[taken].barriers)
         verify_stages(planned_graph(graph, result.plan), result.plan)
-        assert stage_result_json(result)["asked"]
+        assert json_of(stage_document(result))["asked"]
     with pytest.raises(UsageError, match="did you mean 'greedy'"):
         tune_stages(graph, device, runs=1, candidate="greed")
     with pytest.raises(UsageError, match="pools swapped' is not one of this network's: 'sequential', 'greedy'"):
@@ -250,20 +249,18 @@ def test_what_less_memory_costs_is_told_only_where_it_is_known(ours, theirs, say
 
 def test_others_beside_the_plan_and_when_nothing_is_said_of_them():
     assert peer_lines({}) == peer_lines({"downset": [1.0]}) == []
-    first, *further = peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9})
-    rounds = "compared with other runtimes, in rounds with rests between them, medians"
-    assert first == f"{rounds}: ONNX Runtime 10.000 ms; downset 20.000 ms; PyTorch 30.000 ms"
-    assert further == ["ONNX Runtime is faster than this plan, 2.00x"]
-    assert peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9})[1:] == []
+    times = {"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9}
+    assert peer_lines(times) == ["ONNX Runtime is faster than this plan, 2.00x"]
+    assert peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9}) == []
     wild = [0.02, 0.02, 0.04, 0.08]
     # Times that do not overlap tell, however far one of them spreads.
-    assert peer_lines({"downset": wild, "ONNX Runtime": [0.001] * 4})[1:] == [
+    assert peer_lines({"downset": wild, "ONNX Runtime": [0.001] * 4}) == [
         "ONNX Runtime is faster than this plan, 20.00x or more (the p10 of this plan over its p90); repeated times "
         "vary too much for a ratio of medians"
     ]
-    assert peer_lines({"downset": [0.001] * 4, "ONNX Runtime": wild})[1:] == []
+    assert peer_lines({"downset": [0.001] * 4, "ONNX Runtime": wild}) == []
     for ours, others in ((wild, [0.025] * 4), ([0.025] * 4, wild)):
-        _, said = peer_lines({"downset": ours, "ONNX Runtime": others, "PyTorch": [1.0] * 4})
+        (said,) = peer_lines({"downset": ours, "ONNX Runtime": others, "PyTorch": [1.0] * 4})
         assert said.startswith("it is not known whether ONNX Runtime is faster")
 
 
@@ -336,16 +333,15 @@ def test_no_bound_is_stated_that_a_candidate_beats(tmp_path, monkeypatch, unit_s
     fastest = min(candidate.percentile(0.1) for candidate in result.candidates)
     assert result.plan.evidence.bound <= fastest
     assert any("no bound is known" in note for note in result.notes) != known
-    printed = {"kind": "stage", "schema": 1, "ok": True, "error": None, **stage_result_json(result)}
+    printed = {"kind": "stage", "schema": 1, "ok": True, "error": None, **json_of(stage_document(result))}
     jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
-    out = Console(file=io.StringIO(), width=200)
-    _print_table(result, out)
+    text = text_of(stage_document(result))
     if known:
         assert 0 < printed["bound_s"] <= fastest
-        assert " ms, the longest path" in out.file.getvalue()
+        assert re.search(r"bound: \S+ .*s \(the longest path", text)
     else:
         assert printed["bound_s"] is None
-        assert "bound: not known" in out.file.getvalue()
+        assert "bound: not known" in text
 
 
 def test_limits_that_are_none(tmp_path):

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import BYTES, SECONDS, console, print_table, search_s, work_limit_option
+from downset.commands.options import BYTES, SECONDS, console, search_s, work_limit_option
 from downset.commands.pictures import (
     check_pictures,
     map_option,
     not_written_lines,
-    print_written,
     report_option,
     trace_option,
     write_memory_pictures,
@@ -27,7 +26,8 @@ from downset.commands.wording import worded
 if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
     from downset.memory.records import Record
-    from downset.results.plans import Arena, Evidence, SharedObjects
+    from downset.reports.document import Document
+    from downset.results.plans import Arena, SharedObjects
 
     _Planner = Callable[[Sequence[Record], str, TiesName, dict[str, Any], int | None], Arena | SharedObjects]
 
@@ -97,9 +97,8 @@ def arena(
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.memory.records import aligned
     from downset.process.whole_files import check_output, write_whole
-    from downset.reports.arena_view import unfilled_text
-    from downset.reports.json_forms.memory import placement_json
-    from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
+    from downset.reports.json_form import json_of
+    from downset.reports.terminal import print_document
     from downset.results.plans import Arena
     from downset.text import printable
 
@@ -125,15 +124,16 @@ def arena(
         except (InfeasibleError, LimitReached) as error:
             if any(pictures.values()):
                 # Without a search the error has no plan. The picture then shows the plan for any capacity.
-                best = error.result or planner(records, method, ties, limits, None)
-                _draw(best, pictures, records_csv, capacity)
+                best: Any = error.result or planner(records, method, ties, limits, None)
+                _draw(best, _document(best, records_csv, capacity), pictures, records_csv, capacity)
             error.add_lines([*written_lines(pictures), *not_written_lines(None if output == "-" else output)])
             raise
-    _draw(plan, pictures, records_csv, capacity)
+    document = _document(plan, records_csv, capacity)
+    _draw(plan, document, pictures, records_csv, capacity)
     if isinstance(plan, Arena):
-        text, steps = records_to_csv(records, offsets=plan.offsets), arena_next_steps(plan, capacity)
+        text = records_to_csv(records, offsets=plan.offsets)
     else:
-        text, steps = records_to_csv(records, object_of=plan.object_of), objects_next_steps(plan)
+        text = records_to_csv(records, object_of=plan.object_of)
     if output == "-":
         if sys.stdout.isatty():  # so that no control characters reach a terminal
             text = "\n".join(map(printable, text.split("\n")))
@@ -142,67 +142,35 @@ def arena(
     elif output is not None:
         write_whole(output, text.encode(), source=Path(records_csv))
     if as_json:
-        print_json("arena", placement_json(plan, capacity))
+        print_json("arena", json_of(document))
         return
-    out = console(stderr=output == "-")
-    _print_table(len(records), plan.evidence, form, capacity, out)
-    if isinstance(plan, Arena) and (unfilled := unfilled_text(plan)):
-        out.print(unfilled, soft_wrap=True)
-    csv = (
-        None if output == "-" else output,
-        "the records with offsets" if form == "offsets" else "the records with objects",
-    )
-    print_written(out, written_lines(pictures, csv))
-    for line in worded(step_lines(steps)):
-        out.print(line, markup=False, soft_wrap=True)
+    what = "the records with offsets" if form == "offsets" else "the records with objects"
+    written = written_lines(pictures, (None if output == "-" else output, what))
+    print_document(console(stderr=output == "-"), worded(document), written=written)
 
 
-def _draw(plan: object, paths: Mapping[str, str | None], source: str, capacity: int | None) -> None:
-    """Write the pictures of an arena or of shared objects, which may exceed the capacity."""
-    if all(path is None for path in paths.values()):
-        return
+def _document(plan: Arena | SharedObjects, source: str, capacity: int | None) -> Document:
     from pathlib import Path
 
-    from downset.reports.arena_view import record_view
-    from downset.reports.page.plan_pages import arena_page, objects_page
-    from downset.results.plans import Arena, SharedObjects
+    from downset.reports.plan_documents import arena_document, objects_document
+    from downset.results.plans import Arena
 
-    name = Path(source).name
     if isinstance(plan, Arena):
-        if paths["--report"] is not None:
-            write_page(paths["--report"], arena_page(plan, capacity_bytes=capacity, title=name), source=source)
+        return arena_document(plan, capacity_bytes=capacity, title=Path(source).name)
+    return objects_document(plan, capacity_bytes=capacity, title=Path(source).name)
+
+
+def _draw(
+    plan: Arena | SharedObjects, document: Document, paths: Mapping[str, str | None], source: str, capacity: int | None
+) -> None:
+    """Write the pictures of an arena or of shared objects, which may exceed the capacity."""
+    from downset.reports.arena_view import record_view
+    from downset.results.plans import Arena
+
+    write_page(paths["--report"], document, source=source)
+    if isinstance(plan, Arena):
         views = [record_view("of the records", plan)]
-        write_memory_pictures(paths, views, caption=name, limit_bytes=capacity, source=source)
-    elif isinstance(plan, SharedObjects):
-        write_page(paths["--report"], objects_page(plan, capacity_bytes=capacity, title=name), source=source)
-
-
-def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:
-    from rich.table import Table
-
-    from downset.reports.gaps import gap_cell
-    from downset.text import format_bytes
-
-    table = Table()
-    for column in ("records", "form", "method", "bytes", "lower bound", "gap", "proven"):
-        table.add_column(column, justify="right")
-    table.add_row(
-        str(count),
-        form,
-        evidence.method,
-        format_bytes(evidence.value),
-        format_bytes(evidence.bound),
-        gap_cell(evidence.value, evidence.bound),
-        "yes" if evidence.proven else "no",
-    )
-    print_table(out, table)
-    if evidence.stopped_by:
-        out.print(f"stopped by the {evidence.stopped_by} limit", soft_wrap=True)
-    if capacity is not None:
-        said = f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare"
-        out.print(said, soft_wrap=True)
-        if not evidence.proven:
-            out.print("a placement that fits ends the search", soft_wrap=True)
+        write_memory_pictures(paths, views, caption=document.title, limit_bytes=capacity, source=source)
 
 
 def _place(

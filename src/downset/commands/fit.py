@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +19,6 @@ from downset.commands.options import (
     SIZES,
     console,
     parse_shapes,
-    print_table,
     search_s,
     shape_option,
     time_limit_option,
@@ -37,22 +39,8 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import reading
 from downset.commands.wording import worded
-from downset.reports.fit import (
-    FRONT_COLUMNS,
-    SESSION_CAPTION,
-    SESSION_COLUMNS,
-    after_text,
-    fit_lines,
-    front_cells,
-    session_cells,
-    verdict_lines,
-)
-from downset.reports.gaps import gap_cell
-from downset.reports.json_forms.fit import fit_json
-from downset.reports.next_steps import next_steps, step_lines
-from downset.results.fit import Fit, FrontRow
-from downset.results.sessions import SessionTaken
-from downset.text import format_bytes, printable
+from downset.results.fit import Fit
+from downset.text import format_seconds, printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
@@ -176,6 +164,9 @@ def fit(
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
     from downset.process.limits import RUNNING_S
+    from downset.reports.fit_document import fit_document
+    from downset.reports.json_form import json_of
+    from downset.reports.terminal import print_document
     from downset.runtimes.targets import targets_of
 
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
@@ -215,32 +206,65 @@ def fit(
             _print_note(talk, line)
 
     with reading(talk, model, limit_s=time_limit) as progress:
+        runs_s = [0.0]
+
+        def takes_longer(seconds: float) -> None:
+            runs_s.append(seconds)
+            progress.takes_longer(seconds)
+
+        searching = partial(_interruptible, lambda: runs_s[-1])
         try:
-            result = fit_model(options, Listener(progress, notice, progress.takes_longer))
+            result = fit_model(options, Listener(progress, notice, takes_longer, searching))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 _write_pictures(error.result, pictures)
                 error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
-                error.found = fit_json(error.result)
+                error.found = json_of(fit_document(error.result))
             raise
         progress("writing the pictures")
         _write_pictures(result, pictures)
         unmade = _write_firmware(result, *firmware_files)
-    if as_json:
-        document = fit_json(result)
-        if unmade is None:
-            print_json("fit", document)
-        else:
-            unmade.found = document
+    document = fit_document(result)
+    if as_json and unmade is None:
+        print_json("fit", json_of(document))
+    elif as_json and unmade is not None:
+        unmade.found = json_of(document)
     else:
         firmware = ((file, "C++ for firmware") for file in firmware_files if unmade is None)
         program = (result.session_path or None, "a Python program that opens it")
-        written = [] if quiet else written_lines(pictures, program, *firmware)
-        _print_screen(result, console(), written=written, quiet=quiet)
+        model_file = (result.output_path, result.shipped)
+        written = [] if quiet else written_lines(pictures, model_file, program, *firmware)
+        print_document(console(), worded(document), written=written)
     for note in result.notes:
         _print_note(talk, note)
     if unmade is not None:
         raise unmade
+
+
+@contextmanager
+def _interruptible(runs_s: Callable[[], float]) -> Iterator[None]:
+    """A context in which the first Ctrl-C ends all searches, and says what follows. `runs_s`: the seconds that all runs
+    in the runtime take, about."""
+    from downset.budget import INTERRUPTED
+    from downset.native import compiled
+    from downset.process.command import answering_interrupt
+
+    def end_searches() -> None:
+        INTERRUPTED.set()
+        compiled.interrupt(True)
+        print(
+            "downset: the search ends; what it found is run, proven and written, which takes about "
+            f"{format_seconds(runs_s())}; Ctrl-C again stops at once",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    try:
+        with answering_interrupt(end_searches):
+            yield
+    finally:
+        INTERRUPTED.clear()
+        compiled.interrupt(False)
 
 
 def _print_note(talk: Any, note: str) -> None:
@@ -294,69 +318,9 @@ def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> Uns
 def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:
     if all(path is None for path in paths.values()):
         return
-    from downset.reports.page.fit_page import fit_page, fit_views, page_title
+    from downset.reports.fit_document import fit_document, fit_title, fit_views
 
     source, limit = result.model, None if result.ram is None else result.ram.limit_bytes
     if paths["--report"] is not None:
-        write_page(paths["--report"], fit_page(result), source=source)
-    write_memory_pictures(paths, fit_views(result), caption=page_title(result), limit_bytes=limit, source=source)
-
-
-def _print_screen(result: Fit, out: Any, *, written: Sequence[str], quiet: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    verdict = verdict_lines(result)
-    for line in verdict:
-        out.print(Text(printable(line)), soft_wrap=True)
-    out.print(Text(printable(f"{result.model} on {result.target}"), style="italic"), soft_wrap=True)
-    table = Table()
-    for column in ("bytes", "before", "after", "lower bound", "gap", "proven"):
-        table.add_column(column, justify="left" if column == "bytes" else "right", no_wrap=True)
-    for name, figure in (("peak", result.peak), ("arena", result.arena)):
-        table.add_row(
-            name,
-            format_bytes(figure.before),
-            format_bytes(figure.after),
-            format_bytes(figure.bound),
-            gap_cell(figure.after, figure.bound),
-            "yes" if figure.proven else "no",
-        )
-    if result.measured is not None:
-        measured = result.measured
-        held = "held" if measured.rows else "measured"
-        table.add_row(f"{held} in {measured.runtime}", format_bytes(measured.before), after_text(measured), "", "", "")
-    print_table(out, table)
-    if result.measured is not None and result.measured.rows:
-        title = f"what the file gains, and what its session's settings gain (measured; {SESSION_CAPTION})"
-        print_table(out, _sessions_table(result.measured.rows, title))
-        if len(result.measured.front) > 1:
-            title = "memory against time on one thread: candidates that no other beats in both"
-            print_table(out, _sessions_table(result.measured.front, title))
-    if result.front:
-        print_table(out, _front_table(result.front))
-    lines = [*fit_lines(result, files=not quiet)[len(verdict) :], *written, *step_lines(next_steps(result))]
-    for line in worded(lines):
-        out.print(Text(printable(line)), soft_wrap=True)
-
-
-def _front_table(rows: Sequence[FrontRow]) -> Any:
-    from rich.table import Table
-
-    table = Table(title="segments in strips: memory against work (* ships)", title_style="italic", title_justify="left")
-    for column in FRONT_COLUMNS:
-        table.add_column(column, justify="right", no_wrap=column != "tail on Cortex-M")
-    for row in rows:
-        table.add_row(*front_cells(row))
-    return table
-
-
-def _sessions_table(rows: Sequence[SessionTaken], title: str) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_style="italic", title_justify="left")
-    for column in SESSION_COLUMNS:
-        table.add_column(column, justify="left" if column == SESSION_COLUMNS[0] else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*session_cells(row))
-    return table
+        write_page(paths["--report"], fit_document(result), source=source)
+    write_memory_pictures(paths, fit_views(result), caption=fit_title(result), limit_bytes=limit, source=source)

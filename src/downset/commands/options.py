@@ -22,7 +22,6 @@ __all__ = [
     "SIZES",
     "console",
     "parse_shapes",
-    "print_table",
     "search_s",
     "shape_option",
     "time_limit_option",
@@ -188,30 +187,6 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
 
     width = None if (stderr or _is_terminal()) else 120
     return Safe(stderr=stderr, quiet=quiet, width=width, highlight=False)
-
-
-def print_table(out: Any, table: Any) -> None:
-    """Print the table. If the terminal is too narrow, each figure has its own line, so that no digit is cut."""
-    from rich.measure import Measurement
-    from rich.text import Text
-
-    wide = 1_000
-    needed = Measurement.get(out, out.options.update_width(wide), table).maximum
-    if needed <= out.width:
-        out.print(table)
-        return
-    if table.title:
-        out.print(table.title, soft_wrap=True)
-    names = [str(column.header) for column in table.columns]
-    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
-        head, *rest = (str(cell) for cell in cells)
-        named = f"{names[0]} {head}" if head.isdigit() else head
-        out.print(Text(named, style="bold"), soft_wrap=True)
-        for name, cell in zip(names[1:], rest, strict=True):
-            if cell:
-                out.print(Text(f"  {name}: {cell}"), soft_wrap=True)
-    if table.caption:
-        out.print(table.caption, soft_wrap=True)
 
 
 def _is_terminal() -> bool:

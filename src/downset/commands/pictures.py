@@ -17,7 +17,7 @@ from downset.reports.document import PAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from downset.reports.arena_view import ArenaView
-    from downset.reports.page.elements import Page
+    from downset.reports.document import Document
     from downset.reports.timeline import Timeline
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "check_pictures",
     "map_option",
     "not_written_lines",
-    "print_written",
     "report_option",
     "trace_option",
     "write_memory_pictures",
@@ -135,12 +134,13 @@ class Written:
         from downset.commands.options import console
         from downset.errors import DownsetError
         from downset.process.command import Stopped
+        from downset.reports.terminal import print_lines
 
         if isinstance(error, DownsetError | Stopped):
             error.add_lines(self.lines)
             error.found = {**error.found, "files": self.paths}
         elif error is not None:
-            print_written(console(stderr=True), self.lines)
+            print_lines(console(stderr=True), self.lines)
 
 
 def not_written_lines(*paths: str | None) -> list[str]:
@@ -149,32 +149,22 @@ def not_written_lines(*paths: str | None) -> list[str]:
     return [f"not written: {', '.join(named)} (nothing is known to fit)"] if named else []
 
 
-def print_written(out: Any, lines: Sequence[str]) -> None:
-    """Print lines about files, whose names are neither markup nor wrapped."""
-    from rich.text import Text
-
-    from downset.text import printable
-
-    for line in lines:
-        out.print(Text(printable(line)), soft_wrap=True)
-
-
-def write_page(path: str | None, page: Page, *, source: str | Path, packages: Sequence[str] = ()) -> None:
+def write_page(path: str | None, document: Document, *, source: str | Path, packages: Sequence[str] = ()) -> None:
     """Write the page completely or not at all; nothing without a path. Its facts name the command with its defaults,
     and versions, with those of `packages`, where the page does not."""
-    from downset.reports.page.elements import versions_fact
+    from downset.reports.document import Value, versions_value
     from downset.reports.page.render import render
     from downset.runtimes.versions import versions_of
 
     if path is None:
         return
-    facts = dict(page.facts)
-    if "command" not in facts:
-        facts["command"] = shlex.join(["downset", *sys.argv[1:]])
-        facts["by default"] = " ".join(_defaults())
-    facts.setdefault(*versions_fact(versions_of(*packages)))
-    shown = tuple((name, value) for name, value in facts.items() if value)
-    write_picture(path, render(worded(replace(page, facts=shown))), source=source)
+    foot, titles = [*document.foot], {figure.title for figure in document.foot}
+    if "command" not in titles:
+        foot.append(Value("command", shlex.join(["downset", *sys.argv[1:]])))
+        foot.append(Value("by default", " ".join(_defaults())))
+    if "versions" not in titles:
+        foot.append(versions_value(versions_of(*packages)))
+    write_picture(path, render(worded(replace(document, foot=tuple(foot)))), source=source)
 
 
 def _defaults() -> list[str]:

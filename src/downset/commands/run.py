@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -12,8 +11,9 @@ import rich_click as click
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.inputs import shapes_at_batch, stages_of
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
-from downset.commands.pictures import print_written, written_lines
+from downset.commands.pictures import written_lines
 from downset.commands.waiting import reading, waiting
+from downset.commands.wording import worded
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
@@ -69,9 +69,10 @@ def run(
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
     from downset.process.whole_files import check_output
-    from downset.reports.json_forms.stages import stage_run_json
+    from downset.reports.json_form import json_of
+    from downset.reports.stages import run_document
+    from downset.reports.terminal import print_document
     from downset.rewrites.rebatch import batch_or_one
-    from downset.text import printable
 
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
@@ -97,23 +98,17 @@ def run(
         outcome = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
     if outputs is not None:
         _write_outputs(outputs, outcome.outputs)
-    out, middle = console(), median(outcome.seconds) * 1e3
+    document = run_document(outcome, [f"{name}: {_summary(value)}" for name, value in outcome.outputs.items()])
     if not as_json:
-        out.print(f"{outcome.device_name}: median {middle:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
-        for name, value in outcome.outputs.items():
-            out.print(f"{printable(name)}: {_summary(value)}", markup=False, soft_wrap=True)
-        if outcome.cast:
-            out.print(outcome.cast, markup=False, soft_wrap=True)
-        print_written(out, written_lines({}, (outputs, "the outputs")))
-    worst, allowed = outcome.max_relative_error, outcome.allowed_error
-    if worst is not None and not outcome.agrees:
-        message = f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}"
-        raise OutputsDiffer(message, stage_run_json(outcome))
+        print_document(console(), worded(document), written=written_lines({}, (outputs, "the outputs")))
+    if not outcome.agrees:
+        raise OutputsDiffer(
+            f"outputs differ from ONNX Runtime's by {outcome.max_relative_error:.2g} of the largest value; allowed: "
+            f"{outcome.allowed_error}",
+            json_of(document),
+        )
     if as_json:
-        print_json("run", stage_run_json(outcome))
-    elif worst is not None:
-        said = f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})"
-        out.print(said, markup=False, soft_wrap=True)
+        print_json("run", json_of(document))
 
 
 def _check_dtype(path: str, array: Any, tensor: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from downset.commands.options import (
     SECONDS,
     console,
     parse_shapes,
-    print_table,
     time_limit_option,
     trust_option,
     worker_memory_option,
@@ -24,7 +23,6 @@ from downset.commands.options import (
 from downset.commands.pictures import (
     Written,
     check_pictures,
-    print_written,
     report_option,
     trace_option,
     write_page,
@@ -34,14 +32,15 @@ from downset.commands.waiting import reading, waiting
 from downset.commands.wording import worded
 from downset.errors import DownsetError, UsageError
 from downset.process.command import Stopped, stopping_in_order
-from downset.text import counted, format_seconds, format_size, printable
+from downset.text import counted, format_seconds
 
 if TYPE_CHECKING:
     from downset.commands.frames import Frames, Results
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
+    from downset.reports.timeline import Timeline
     from downset.results.pipelines import Pipeline
-    from downset.results.serving import RanTask, Served
+    from downset.results.serving import RanTask, Served, Simulation
 
 __all__ = ["serve"]
 
@@ -111,10 +110,10 @@ def serve(
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
     from downset.process.whole_files import check_output
-    from downset.reports.json_forms.pipelines import served_json
-    from downset.reports.next_steps import step_lines
-    from downset.reports.serving import served_lines
-    from downset.reports.time_steps import served_next_steps
+    from downset.reports.json_form import json_of
+    from downset.reports.pipeline_documents import served_document
+    from downset.reports.terminal import print_document
+    from downset.reports.timeline import planned_timeline
 
     if options["local"] and options["head"] is not None:
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")
@@ -151,60 +150,41 @@ def serve(
         _run(pipeline, frames, results, written, quiet=options["quiet"])
         served, ran = pipeline.report(), pipeline.ran()
     with written, waiting(talk, "writing the pictures"):
-        _write_pictures(plan, served, ran, pictures, model, rates_of, written)
+        drawn = _drawn(plan, served, ran) if any(pictures.values()) else (None, [])
+        simulation, timelines = drawn
+        document = served_document(
+            plan, served, model=Path(model).name, simulation=simulation, timelines=timelines, rates_of=rates_of
+        )
+        if pictures["--report"] is not None:
+            write_page(pictures["--report"], document, source=model, packages=("onnxruntime", "ray"))
+            written.add_picture("--report", pictures["--report"])
+        if pictures["--trace"] is not None:
+            write_timelines(pictures["--trace"], [planned_timeline(plan), *timelines], source=model)
+            written.add_picture("--trace", pictures["--trace"])
     if as_json:
-        print_json("serve", served_json(served, plan, local=bool(rates_of)) | {"files": written.paths})
-        return
-    out = console()
-    _print_table(served, out)
-    for line in served_lines(served, rates_of=rates_of):
-        out.print(line, markup=False, soft_wrap=True)
-    print_written(out, written.lines)
-    for line in worded(step_lines(served_next_steps(served, plan, local=bool(rates_of)))):
-        out.print(line, markup=False, soft_wrap=True)
+        print_json("serve", json_of(document) | {"files": written.paths})
+    else:
+        print_document(console(), worded(document), written=written.lines)
 
 
-def _write_pictures(
-    plan: Pipeline,
-    served: Served,
-    ran: tuple[Pipeline, Sequence[RanTask]],
-    paths: Mapping[str, str | None],
-    model: str,
-    rates_of: str,
-    written: Written,
-) -> None:
-    """Draw the first plan, as planned and simulated, and the measured tasks of the plan in use at the end. `rates_of`:
-    as in `served_lines`. `written`: to which the files are added."""
-    if all(path is None for path in paths.values()):
-        return
+def _drawn(
+    plan: Pipeline, served: Served, ran: tuple[Pipeline, Sequence[RanTask]]
+) -> tuple[Simulation | None, list[Timeline]]:
+    """A simulation of the first plan, its timeline, and that of the measured tasks of the plan in use at the end."""
     from downset.distributed.simulator import simulate
-    from downset.reports.page.pipeline_page import pipeline_page
-    from downset.reports.timeline import measured_timeline, planned_timeline, simulated_timeline
+    from downset.reports.timeline import measured_timeline, simulated_timeline
 
     used, tasks = ran
-    measured = measured_timeline(used, tasks, served.period_s) if tasks else None
+    timelines, simulation = [], None
     observed: list[RanTask] = []
     frames = min(_SIMULATED_FRAMES, _SIMULATED_TASKS // max(len(plan.tasks), 1))
-    simulation = simulated = None
     if frames > 0:
         simulation = simulate(plan, frames=frames, observe=lambda *task: observed.append(task))
-        simulated = simulated_timeline(plan, observed) if observed else None
-    report_path, trace_path = paths["--report"], paths["--trace"]
-    if report_path is not None:
-        page = pipeline_page(
-            plan,
-            model=Path(model).name,
-            simulation=simulation,
-            simulated=simulated,
-            served=served,
-            measured=measured,
-            rates_of=rates_of,
-        )
-        write_page(report_path, page, source=model, packages=("onnxruntime", "ray"))
-        written.add_picture("--report", report_path)
-    if trace_path is not None:
-        write_timelines(trace_path, [planned_timeline(plan), simulated, measured], source=model)
-        written.add_picture("--trace", trace_path)
+    if observed:
+        timelines.append(simulated_timeline(plan, observed))
+    if tasks:
+        timelines.append(measured_timeline(used, tasks, served.period_s))
+    return simulation, timelines
 
 
 def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_limit_s: float) -> Pipeline:
@@ -274,21 +254,6 @@ def _rate(served: Served, room: int) -> str:
     while len(parts) > 1 and len(", ".join(parts)) > room:
         parts.pop()
     return ", ".join(parts)
-
-
-def _print_table(served: Served, out: Any) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    several = f", over the frames of all {served.replans + 1} plans" if served.replans else ""
-    caption = f"shares of the time (planned{several})"
-    table = Table("device", "computing", "sending", "receiving", "frames", "memory", caption=caption)
-    for use in served.devices:
-        measured = (use.computing, use.sending, use.receiving)
-        planned = (use.planned_computing, use.planned_sending, use.planned_receiving)
-        shares = (f"{share:.0%} ({other:.0%})" for share, other in zip(measured, planned, strict=True))
-        table.add_row(escape(printable(use.name)), *shares, str(use.frames), format_size(use.rss_bytes))
-    print_table(out, table)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from downset.commands.inputs import pipeline_of
 from downset.commands.options import SECONDS, console, parse_shapes
 from downset.commands.pictures import (
     check_pictures,
-    print_written,
     report_option,
     trace_option,
     write_page,
@@ -87,10 +86,10 @@ def simulate(
     from downset.formats.reading import load
     from downset.joint.check import verify
     from downset.process.whole_files import check_output
-    from downset.reports.json_forms.pipelines import simulation_json
-    from downset.reports.next_steps import step_lines
-    from downset.reports.simulations import simulation_lines
-    from downset.reports.time_steps import simulation_next_steps
+    from downset.reports.json_form import json_of
+    from downset.reports.pipeline_documents import simulation_document
+    from downset.reports.terminal import print_document
+    from downset.reports.timeline import planned_timeline, simulated_timeline
 
     if model is None and (output is not None or shapes):
         raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")
@@ -118,24 +117,31 @@ def simulate(
     found_anew = None if anew is None else _simulated(anew, [], options)
     if anew is not None and output is not None:
         write_plan(output, anew)
-    if ran is not None:
-        with waiting(talk, "writing the pictures"):
-            _write_pictures(plan, simulation, ran, pictures, plan_file, replanned=anew is not None)
-    document = simulation_json(simulation, plan, replanned=anew is not None)
-    lines = simulation_lines(simulation, plan, arrives=options["arrival_s"] is not None)
+    timelines = [simulated_timeline(plan, ran.tasks)] if ran is not None and ran.tasks else []
+    arrives = options["arrival_s"] is not None
+    document = simulation_document(
+        plan,
+        simulation,
+        model=Path(plan_file).name,
+        timelines=timelines,
+        arrives=arrives,
+        replanned=anew is not None,
+    )
+    with waiting(talk, "writing the pictures"):
+        write_page(pictures["--report"], document, source=plan_file)
+        write_timelines(pictures["--trace"], [planned_timeline(plan), *timelines], source=plan_file)
+    without_dead = None
     if anew is not None and found_anew is not None:
-        document["replan"] = simulation_json(found_anew, anew)
-        lines.append(f"planned again by {anew.evidence.method} without the dead devices:")
-        lines += simulation_lines(found_anew, anew, arrives=options["arrival_s"] is not None)
+        without_dead = simulation_document(anew, found_anew, arrives=arrives)
     if as_json:
-        print_json("simulate", document)
+        replan = {} if without_dead is None else {"replan": json_of(without_dead)}
+        print_json("simulate", json_of(document) | replan)
         return
-    out = console()
-    for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
-    print_written(out, written_lines(pictures, (output, "a plan of a pipeline, without the dead devices")))
-    for line in worded(step_lines(simulation_next_steps(simulation, plan, replanned=anew is not None))):
-        out.print(line, markup=False, soft_wrap=True)
+    written = written_lines(pictures, (output, "a plan of a pipeline, without the dead devices"))
+    print_document(console(), worded(document), written=written)
+    if anew is not None and without_dead is not None:
+        console().print(f"planned again by {anew.evidence.method} without the dead devices:")
+        print_document(console(), worded(without_dead))
 
 
 class _Observed:
@@ -155,27 +161,6 @@ def _simulated(
 
     with _progress() as progress:
         return run(plan, disturbances=disturbances, progress=progress, observe=ran, **options)
-
-
-def _write_pictures(
-    plan: Pipeline,
-    simulation: Simulation,
-    ran: _Observed,
-    paths: Mapping[str, str | None],
-    source: str,
-    *,
-    replanned: bool,
-) -> None:
-    from downset.reports.page.pipeline_page import pipeline_page
-    from downset.reports.timeline import planned_timeline, simulated_timeline
-
-    simulated = simulated_timeline(plan, ran.tasks) if ran.tasks else None
-    if paths["--report"] is not None:
-        page = pipeline_page(
-            plan, model=Path(source).name, simulation=simulation, simulated=simulated, replanned=replanned
-        )
-        write_page(paths["--report"], page, source=source)
-    write_timelines(paths["--trace"], [planned_timeline(plan), simulated], source=source)
 
 
 def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[Disturbance]) -> Pipeline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from downset.commands.options import (
     SECONDS,
     console,
     parse_shapes,
-    print_table,
     search_s,
     time_limit_option,
     trust_option,
@@ -24,7 +23,6 @@ from downset.commands.options import (
 )
 from downset.commands.pictures import (
     check_pictures,
-    print_written,
     report_option,
     trace_option,
     write_page,
@@ -33,10 +31,9 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import reading, waiting
 from downset.commands.wording import worded
-from downset.text import format_size, printable
 
 if TYPE_CHECKING:
-    from downset.results.pipelines import DeviceMemory, Pipeline
+    pass
 
 __all__ = ["split"]
 
@@ -113,10 +110,11 @@ def split(
     from downset.joint.check import verify
     from downset.pipelines.plan import plan_pipeline
     from downset.pipelines.replan import plan_by_every_method, plan_upgraded
-    from downset.reports.json_forms.pipelines import pipeline_json
-    from downset.reports.next_steps import step_lines
+    from downset.reports.json_form import json_of
+    from downset.reports.pipeline_documents import split_document
     from downset.reports.pipelines import longest_computing
-    from downset.reports.time_steps import pipeline_next_steps
+    from downset.reports.terminal import print_document
+    from downset.reports.timeline import planned_timeline
 
     cluster = given_cluster(cluster_file)
     _check_outputs(output, options["export_dir"], (model, str(cluster_file)))
@@ -146,17 +144,16 @@ def split(
             export_shards(options["export_dir"], graph, plan)
         if output is not None:
             write_plan(output, plan)
-        _write_pictures(plan, compared, upgraded, pictures, model)
+        document = split_document(plan, model=Path(model).name, compared=compared, upgraded=upgraded)
+        write_page(pictures["--report"], document, source=model)
+        if pictures["--trace"] is not None:
+            write_timelines(pictures["--trace"], [planned_timeline(plan)], source=model)
     if as_json:
-        print_json("split", pipeline_json(plan, compared, upgraded))
+        print_json("split", json_of(document))
     else:
-        out = console()
-        _print_tables(plan, compared, out)
-        if not quiet:
-            shards = (options["export_dir"], "a folder of shards, one for each device")
-            print_written(out, written_lines(pictures, (output, "a plan of a pipeline"), shards))
-        for line in worded(step_lines(pipeline_next_steps(plan, upgraded, compared))):
-            out.print(line, markup=False, soft_wrap=True)
+        shards = (options["export_dir"], "a folder of shards, one for each device")
+        written = [] if quiet else written_lines(pictures, (output, "a plan of a pipeline"), shards)
+        print_document(console(), worded(document), written=written)
     if plan.note:
         console(stderr=True, quiet=quiet).print(f"note: {worded(plan.note)}", markup=False, soft_wrap=True)
 
@@ -176,103 +173,3 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
         plan, folder = Path(os.path.realpath(output)), Path(os.path.realpath(export_dir))
         if plan == folder or plan in folder.parents or (plan.parent == folder and WRITTEN.fullmatch(plan.name)):
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
-
-
-def _write_pictures(
-    plan: Pipeline,
-    compared: Mapping[str, Pipeline | None],
-    upgraded: Mapping[str, Pipeline | None],
-    paths: Mapping[str, str | None],
-    model: str,
-) -> None:
-    if all(path is None for path in paths.values()):
-        return
-
-    from downset.reports.page.pipeline_page import pipeline_page
-    from downset.reports.timeline import planned_timeline
-
-    if paths["--report"] is not None:
-        page = pipeline_page(plan, model=Path(model).name, compared=compared, upgraded=upgraded)
-        write_page(paths["--report"], page, source=model)
-    write_timelines(paths["--trace"], [planned_timeline(plan)], source=model)
-
-
-def _ranges(cut: str, leads: str) -> str:
-    """The caption of the table of stages: what its ranges and its star are."""
-    said = f"a line is a block of operators; 0-16: {cut} 0 to 15 of its result"
-    said = f"{said}; messages: bytes into a stage and between its devices"
-    return f"{said}; *: gives the others their {cut} and gathers theirs" if leads else said
-
-
-def _short(value: float) -> str:
-    """A number with three digits if it is small, as a whole number if it is large."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _sizes(held: DeviceMemory | None) -> tuple[str, ...]:
-    """The cells for weights, runtime, arena, and their sum."""
-    if held is None:
-        return ("-",) * 4
-    parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
-    return tuple(map(format_size, parts))
-
-
-def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from downset.reports.pipelines import (
-        busy_share,
-        compared_lines,
-        device_loads,
-        hand_over_line,
-        message_bytes,
-        one_device_line,
-        period_line,
-        space_line,
-        stage_rows,
-        utilisation_line,
-    )
-
-    alone = one_device_line(plan)
-    if alone is not None:
-        out.print(alone, markup=False, soft_wrap=True)
-    cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
-    leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
-    table = Table(
-        "stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "messages", caption=_ranges(cut, leads)
-    )
-    for place, stage in enumerate(plan.stages):
-        rows = "\n".join(stage_rows(plan, stage))
-        table.add_row(
-            str(place),
-            str(len(stage.ops)),
-            escape(rows),
-            _short(stage.macs / 1e6),
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}",
-            format_size(message_bytes(plan, place)),
-        )
-    print_table(out, table)
-    table = Table(
-        "device",
-        "computes",
-        "sends",
-        "receives",
-        "busy",
-        "weights",
-        "runtime memory",
-        "arena",
-        "memory",
-        caption="seconds of one frame; busy: the share of a period that the device is occupied",
-    )
-    memory = {held.device: held for held in plan.memory}
-    for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
-        seconds = (load.compute_s, load.send_s, load.receive_s)
-        busy = f"{busy_share(plan, number, load):.0%}"
-        name = escape(printable(device.name))
-        table.add_row(name, *(f"{one:.4g} s" for one in seconds), busy, *_sizes(memory.get(number)))
-    print_table(out, table)
-    said = (hand_over_line(plan), period_line(plan), space_line(plan), utilisation_line(plan))
-    for line in (*said, *compared_lines(plan, compared)):
-        if line is not None:
-            out.print(line, markup=False, soft_wrap=True)

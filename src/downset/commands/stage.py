@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from downset.commands.inputs import shapes_at_batch
 from downset.commands.options import (
     console,
     parse_shapes,
-    print_table,
     search_s,
     time_limit_option,
     trust_option,
@@ -24,7 +22,6 @@ from downset.commands.options import (
 from downset.commands.pictures import (
     Written,
     check_pictures,
-    print_written,
     report_option,
     trace_option,
     write_page,
@@ -122,9 +119,9 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.process.whole_files import check_output
-    from downset.reports.json_forms.stages import stage_result_json
-    from downset.reports.next_steps import step_lines
-    from downset.reports.time_steps import stage_next_steps
+    from downset.reports.json_form import json_of
+    from downset.reports.stages import stage_document
+    from downset.reports.terminal import print_document
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import check_candidate, tune_stages
@@ -170,28 +167,24 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         )
     if output is not None:
         write_plan(output, result.plan)
-    said, why_not = "", ""
+    streams_note, why_not = "", ""
     with waiting(talk, "writing the pictures"):
         _write_pictures(result, pictures, model)
     if streams_path is not None:
         what = f"timing sessions of ONNX Runtime in {options['runs']} rounds"
         with waiting(talk, what, limit_s=_streams_s(result, options["runs"])), _named(output, pictures, quiet=quiet):
-            said, why_not = _write_streams(streams_path, loaded, device.threads, options)
+            streams_note, why_not = _write_streams(streams_path, loaded, device.threads, options)
+    document = stage_document(result, title=Path(model).name, notes=[streams_note] if streams_note else [])
     if as_json:
-        result = replace(result, notes=(*result.notes, said)) if said else result
-        print_json("stage", stage_result_json(result))
+        print_json("stage", json_of(document))
     else:
-        out = console()
-        _print_table(result, out)
-        if said:
-            out.print(said, markup=False, soft_wrap=True)
+        written = [streams_note] if streams_note else []
         if not quiet:
             streams = (None if why_not else streams_path, "streams for ONNX Runtime")
-            print_written(out, written_lines(pictures, (output, "a plan of stages"), streams))
-            print_written(out, [f"not written: {streams_path} ({why_not})"] if why_not else [])
-        for line in worded(step_lines(stage_next_steps(result))):
-            out.print(line, markup=False, soft_wrap=True)
-    for note in worded(result.notes):
+            written += written_lines(pictures, (output, "a plan of stages"), streams)
+            written += [f"not written: {streams_path} ({why_not})"] if why_not else []
+        print_document(console(), worded(document), written=written)
+    for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
@@ -257,37 +250,9 @@ def _named(output: str | None, pictures: Mapping[str, str | None], *, quiet: boo
 def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:
     if all(path is None for path in paths.values()):
         return
-    from downset.reports.page.plan_pages import stage_page
+    from downset.reports.stages import stage_document
     from downset.reports.timeline import stage_timeline
 
     if paths["--report"] is not None:
-        write_page(paths["--report"], stage_page(result, title=Path(model).name), source=model)
+        write_page(paths["--report"], stage_document(result, title=Path(model).name), source=model)
     write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s, result.unit_names)], source=model)
-
-
-def _print_table(result: StageResult, out: Any) -> None:
-    from rich.table import Table
-
-    from downset.reports.stages import choice_lines, type_text
-    from downset.text import format_bytes
-
-    plan = result.plan
-    table = Table(
-        title=f"{plan.device_name}, {type_text(plan)}, batch {plan.batch} (measured, ms)", title_justify="left"
-    )
-    for column in ("candidate", "stages", "p10", "p50", "p90", "speed-up", "live (analytic)"):
-        table.add_column(column, justify="left" if column == "candidate" else "right")
-    base = result.candidates[0].percentile(0.5)
-    for candidate in result.candidates:
-        times = [candidate.percentile(share) for share in (0.1, 0.5, 0.9)]
-        mark = " *" if candidate.name == plan.evidence.method else ""
-        table.add_row(
-            candidate.name + mark,
-            str(len(candidate.stages)),
-            *[f"{seconds * 1e3:.3f}" for seconds in times],
-            f"{base / times[1]:.2f}x",
-            format_bytes(candidate.live_bytes),
-        )
-    print_table(out, table)
-    for line in choice_lines(result):
-        out.print(line, markup=False, soft_wrap=True)

@@ -20,7 +20,6 @@ from downset.commands.options import (
 from downset.commands.waiting import waiting
 from downset.commands.wording import worded
 from downset.messages import Message
-from downset.text import printable
 
 if TYPE_CHECKING:
     from downset.runtimes.compare import RuntimeName
@@ -76,8 +75,9 @@ def verify(
     """Prove that FIRST and SECOND hold the same network, and run both on the same inputs. Exit 0: proven. Exit 6: not
     proven, and all that was tried agrees. Exit 4: they differ."""
     from downset.errors import UsageError
-    from downset.reports.comparisons import comparison_lines, difference, not_proven
-    from downset.reports.json_forms.fit import comparison_json
+    from downset.reports.comparisons import comparison_document, difference, not_proven
+    from downset.reports.json_form import json_of
+    from downset.reports.terminal import print_document
 
     if tolerance is not None and not math.isfinite(tolerance):
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
@@ -99,14 +99,15 @@ def verify(
         why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
-            Message(f"{first} and {second} differ{where}: ", difference(comparison), why), comparison_json(comparison)
+            f"{first} and {second} differ{where}: {difference(comparison)}{why}",
+            json_of(comparison_document(comparison)),
         )
     if verdict == "not proven" and not (accept_runs and comparison.telling):
-        accepts = "; --accept-runs accepts that" if comparison.telling else ""
-        why = Message(f"{first} and {second} are not proven the same: ", not_proven(comparison), accepts)
-        raise NotKnown(why, comparison_json(comparison))
+        raise NotKnown(
+            f"{first} and {second} are not proven the same: {not_proven(comparison)}",
+            json_of(comparison_document(comparison)),
+        )
     if as_json:
-        print_json("verify", comparison_json(comparison))
+        print_json("verify", json_of(comparison_document(comparison)))
     else:
-        for line in worded(comparison_lines(comparison)):
-            console().print(printable(line), markup=False, soft_wrap=True)
+        print_document(console(), worded(comparison_document(comparison)))

@@ -22,7 +22,7 @@ from downset.results.fit import Comparison
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["Candidates", "Choice", "choose", "least", "within_limit", "without_slower"]
+__all__ = ["Candidates", "FileChoice", "choose", "least", "within_limit", "without_slower"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FileChoice:
     """The file that ships, and the comparison of its outputs. `rows` and `front`: as `tell_apart` returns them."""
 
     file: Candidate
@@ -89,7 +89,7 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
     return taken_bytes(narrowed(file), beside_bytes) <= limit_bytes
 
 
-def choose(job: Job, candidates: Candidates) -> Choice:
+def choose(job: Job, candidates: Candidates) -> FileChoice:
     """The best file that computes the same, which is proven or run. It is not known to be too slow, also where it is
     timed once more."""
     too_slow: set[str] = set()
@@ -102,7 +102,7 @@ def choose(job: Job, candidates: Candidates) -> Choice:
         too_slow.add(choice.file.label)
 
 
-def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> Choice:
+def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> FileChoice:
     """The best file that computes the same, other than those labelled as too slow. Neither the head nor the total may
     grow; of equals the first is chosen. With a memory limit the file is one whose memory is the same at every load, if
     there is one."""
@@ -129,7 +129,7 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> Choi
         )
     note_differences(job, original, chosen, outputs)
     rows, front = tell_apart(job, chosen, left, candidates.narrowed)
-    return Choice(chosen, outputs, rows, front)
+    return FileChoice(chosen, outputs, rows, front)
 
 
 def _same_at_every_load(candidates: Sequence[Candidate]) -> Sequence[Candidate]:

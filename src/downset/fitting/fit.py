@@ -56,9 +56,10 @@ def fit(
     """Order and place the network in `model` for least memory on `target`; verify, measure, and write `output`.
 
     `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite, ort for .onnx and
-    torch for .pt2. `shapes`: of inputs, by name. `time_limit_s`: seconds that the searches share; runs in the runtime,
-    and placing plans in strips, take more. `work_limit`: states of each search, or choices of strips. Where only it
-    limits the search (`time_limit_s=math.inf`), the plans do not depend on the load. `seed`: of random choices.
+    torch for .pt2. `shapes`: of inputs, by name. `time_limit_s`: seconds that all searches share; reading, runs
+    in the runtime and proofs take more. Notes say what was not searched for want of time. `work_limit`: states of each
+    search, or choices of strips. Where only it limits the search (`time_limit_s=math.inf`), the plans do not depend on
+    the load. `seed`: of random choices.
 
     `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is. Where no plan fits, segments of
     .tflite and .onnx files are computed in strips of rows, and the cheapest plan found that fits ships. `max_recompute`
@@ -110,12 +111,13 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         job = start(options, target, Path(scratch), listener)
         original = measure_original(job, read(job))
-        planned = plan(job, original.graph)
-        others = list_candidates(job, original, planned)
-        candidates = within_limit(job, planned, measure_all(job, original, others))
-        choice = choose(job, candidates)
-        listener.progress("writing the result")
-        result = summarise(job, original, planned, candidates, choice)
-        result = complete(job, planned, candidates, choice, result)
-        result = with_traffic(job, planned, check_ram(result, options.ram_bytes, candidates.strips))
-        return ship(job, choice.file, result)
+        with listener.searching():
+            planned = plan(job, original.graph)
+            others = list_candidates(job, original, planned)
+            candidates = within_limit(job, planned, measure_all(job, original, others))
+            choice = choose(job, candidates)
+            listener.progress("writing the result")
+            result = summarise(job, original, planned, candidates, choice)
+            result = complete(job, planned, candidates, choice, result)
+            result = with_traffic(job, planned, check_ram(result, options.ram_bytes, candidates.strips))
+            return ship(job, choice.file, result)

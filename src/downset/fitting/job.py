@@ -1,4 +1,4 @@
-"""What is asked of `fit`: its options, checked before anything is read, and the job made from them."""
+"""The options of `fit`, checked before anything is read, and the job that is made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from downset.budget import Budget, check_work_limit
+from downset.budget import INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
 from downset.formats.reading import refused
 from downset.memory.models import memory_model
@@ -62,11 +62,13 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What a caller hears while a job runs, as `fit` explains it."""
+    """The functions by which a caller hears how a job goes on; `fit` explains them."""
 
     progress: Callable[[str], None] = unheard
     notice: Callable[[str], None] = unheard
     takes_longer: Callable[[float], None] = unheard
+    searching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """A context around all that follows the first measurement of the original: from there on there is a result."""
 
 
 @dataclass(slots=True)
@@ -90,18 +92,13 @@ class Notes:
 
 class SearchTime:
     """The seconds that all searches of a job share. They pass while one of them is `running`: neither what is read,
-    measured, proven and written counts, nor the time between searches. `interrupted`: whether a user ended the search,
-    after which none are left."""
+    measured, proven and written counts, nor the time between searches. None are left where a user has ended the
+    search."""
 
-    __slots__ = ("_began", "_interrupted", "_left_s", "_now")
+    __slots__ = ("_began", "_left_s", "_now")
 
-    def __init__(
-        self,
-        seconds: float,
-        interrupted: Callable[[], bool] = lambda: False,
-        now: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._left_s, self._interrupted, self._now = seconds, interrupted, now
+    def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
+        self._left_s, self._now = seconds, now
         self._began: float | None = None
 
     @contextlib.contextmanager
@@ -118,12 +115,12 @@ class SearchTime:
 
     @property
     def left_s(self) -> float:
-        return 0.0 if self._interrupted() else self._left()
+        return 0.0 if INTERRUPTED.is_set() else self._left()
 
     @property
     def over(self) -> str:
         """Why no further search begins; empty where one may."""
-        if self._interrupted():
+        if INTERRUPTED.is_set():
             return "the search was interrupted"
         return "" if self._left() > 0 else "the time limit was over"
 
@@ -147,7 +144,7 @@ class Job:
     search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
 
     def budget(self, seconds: float) -> Budget:
-        """What one search may spend: at most so many of the seconds that are left."""
+        """The budget of one search: at most so many of the seconds that are left."""
         return Budget(min(seconds, self.search_time.left_s), self.options.work_limit, self.options.seed)
 
     def may_search(self, without: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from downset.budget import INTERRUPTED
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original
-from downset.fitting.choosing import Candidates, Choice
+from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.fronts import measured_front
 from downset.fitting.job import BLOCK_BYTES, Job
 from downset.fitting.measuring import growth, run_times
@@ -33,7 +34,7 @@ _LARGER = 1.05
 """A file that is at least this many times as large as the original is reported."""
 
 
-def summarise(job: Job, original: Original, planned: Planned, candidates: Candidates, choice: Choice) -> Fit:
+def summarise(job: Job, original: Original, planned: Planned, candidates: Candidates, choice: FileChoice) -> Fit:
     """The figures of the file that ships, next to those of the original."""
     chosen, options = choice.file, job.options
     # The best plan stands in the result where a file without a plan ships.
@@ -65,10 +66,11 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         versions=versions_of_target(job.target.name),
         command=fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite"),
         seed=options.seed,
+        interrupted=INTERRUPTED.is_set(),
     )
 
 
-def complete(job: Job, planned: Planned, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
+def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with what is found out about the file that ships: its times, the front of plans in strips, what more
     strips could gain, what the written program holds, and the notes."""
     result = _with_front(job, planned, candidates, choice, _with_times(job, candidates, choice, result))
@@ -91,7 +93,7 @@ def _peak(job: Job, graph: Graph, chosen: Candidate, order: Order) -> Figure:
     return _figure(before, before if chosen.plan is None else order.peak_bytes, int(order.evidence.bound))
 
 
-def _measured(job: Job, candidates: Candidates, choice: Choice) -> Measured | None:
+def _measured(job: Job, candidates: Candidates, choice: FileChoice) -> Measured | None:
     first, chosen = candidates.original.measured, choice.file
     if first is None or chosen.measured is None:
         return None
@@ -107,7 +109,7 @@ def _measured(job: Job, candidates: Candidates, choice: Choice) -> Measured | No
     )
 
 
-def _note_costs(job: Job, choice: Choice) -> None:
+def _note_costs(job: Job, choice: FileChoice) -> None:
     """Add notes about what the shipped file costs: foreign operators, a larger file, a larger process."""
     job.notes.add(*_foreign_operators(job, choice.file), *_file_size(job, choice.file), *growth(choice.rows))
 
@@ -157,7 +159,7 @@ def _bodies(graph: Graph) -> list[str]:
     ]
 
 
-def _with_times(job: Job, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
+def _with_times(job: Job, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with the times of both files in TFLite Micro, where it was measured there."""
     if result.measured is None or job.target.name != "tflm":
         return result
@@ -166,7 +168,7 @@ def _with_times(job: Job, candidates: Candidates, choice: Choice, result: Fit) -
     return replace(result, measured=replace(result.measured, before_s=before_s, latency=latency))
 
 
-def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: Choice, result: Fit) -> Fit:
+def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with the front of plans in strips, a few of them measured, if it is asked for."""
     if not job.options.front or not (candidates.strips or job.may_search("no front")):
         return result

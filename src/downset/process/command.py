@@ -8,14 +8,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
-from downset.process.supervisor import fill_standard_streams, stopping_signals, tell
+from downset.process.supervisor import fill_standard_streams, stopping_signals, tell, watched
 
 __all__ = [
     "Stopped",
     "abandon_stdout",
+    "answering_interrupt",
     "answering_signals",
     "in_scratch_folder",
     "settled_streams",
@@ -148,6 +150,62 @@ def answering_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
+    """A context in which the first SIGINT does not stop this process: `answer` is called, in another thread, also while
+    native code runs that releases the lock of Python. A second SIGINT stops the process, and so does any other signal
+    that stops one. Nothing changes where SIGINT is ignored. Call it in the main thread.
+
+    A terminal sends SIGINT to the watching process, too, which passes it on: there it counts the interrupts, and sends
+    SIGTERM for the second one."""
+    if threading.current_thread() is not threading.main_thread() or signal.SIGINT not in stopping_signals():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    stop = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    interrupts = 0
+
+    def listen() -> None:
+        while numbers := os.read(reader, 64):
+            if signal.SIGINT in numbers:
+                answer()
+                return
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1 and not watched():
+            _call(stop[signal.SIGINT], number, frame)
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        _call(stop[signal.SIGTERM], signal.SIGINT if interrupts and watched() else number, frame)
+
+    listener = threading.Thread(target=listen, name="downset-interrupt", daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, terminated)
+    tell("interruptible", "once")
+    try:
+        yield
+    finally:
+        tell("interruptible")
+        for number, handler in stop.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        listener.join()
+        os.close(reader)
+
+
+def _call(handler: Any, number: int, frame: FrameType | None) -> None:
+    if callable(handler):
+        handler(number, frame)
+    else:
+        raise Stopped(number)
 
 
 @contextlib.contextmanager

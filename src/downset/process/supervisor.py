@@ -17,7 +17,16 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Ended", "die_with", "fill_standard_streams", "outliving_process", "stopping_signals", "supervise", "tell"]
+__all__ = [
+    "Ended",
+    "die_with",
+    "fill_standard_streams",
+    "outliving_process",
+    "stopping_signals",
+    "supervise",
+    "tell",
+    "watched",
+]
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2
@@ -62,9 +71,15 @@ def outliving_process() -> int:
     return _watching or os.getpid()
 
 
+def watched() -> bool:
+    """Whether another process watches this one."""
+    return _watcher is not None
+
+
 def tell(word: str, value: object = "") -> None:
     """Send a word to the watching process, if there is one. `folder` PATH: the folder of temporary files. `leaving`: a
-    signal was handled. `grace` SECONDS: how long stopping may take from now on (no value: the default). `answering`: a
+    signal was handled. `interruptible` ANYTHING: the first SIGINT from now on does not stop it (no value: it does).
+    `grace` SECONDS: how long stopping may take from now on (no value: the default). `answering`: a
     failure is being printed. `ending` WHY: the reason if a library ends this process from now on (no value: none is
     known). `unfinished` PATH: the file that names what is being written (no value: nothing). `ended` STATUS: everything
     is printed."""
@@ -150,6 +165,7 @@ class _Pipe:
 def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]:
     """Wait until the process ends. Returns its exit status or how else it ended, and the pipe of its words."""
     asked: list[int] = []
+    interrupts: list[int] = []
     waited: list[float] = []
 
     def send(number: int) -> None:
@@ -158,9 +174,12 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
 
     def forward(number: int, frame: object) -> None:
         del frame
-        if not asked:
-            asked.append(number)
+        if number == signal.SIGINT and not interrupts and said.value("interruptible"):
+            interrupts.append(number)
             send(number)
+        elif not asked:
+            asked.append(number)
+            send(signal.SIGTERM if interrupts else number)
             wait(_PATIENCE_S)
 
     def wait(least_s: float) -> None:

@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from downset.messages import Call, Message, Setting
+from downset.reports.document import Document, Facts, Section, Verdict, named
 from downset.results.fit import Comparison
 
-__all__ = ["comparison_lines", "difference", "not_proven", "proof_line"]
+__all__ = ["comparison_data", "comparison_document", "comparison_lines", "difference", "not_proven", "proof_line"]
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """The result of `compare`; docs/schemas/verify.json has its keys."""
+    headline, *lines = comparison_lines(comparison)
+    state: Literal["good", "unknown"] = "good" if comparison.proven else "unknown"
+    section = Section("What was run", (Facts(tuple(lines)),))
+    return Document("", "", Verdict(state, headline), (section,), data=comparison_data(comparison))
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """The values of a comparison, for the documents of a comparison and of a fit."""
+    proof = comparison.proof
+    return {
+        **named(comparison, "proven", "reason", "runtime", "equal", "max_abs_error", "inside_note", "tried"),
+        "largest_output": comparison.largest,
+        "inputs_tried": comparison.runs,
+        "outputs_vary": comparison.varies,
+        "tensors_inside": comparison.inside,
+        "equal_with_offsets": comparison.placed,
+        "unshown_difference": comparison.unshown,
+        "reached_difference": comparison.reached,
+        "proof": None if proof is None else named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
+    }
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:

@@ -1,49 +1,33 @@
-"""Describes a fit: what it gained, what is proven, and what the user can do next."""
+"""Describes a fit in sentences: what it gained, what was done, and how to run it."""
 
 from __future__ import annotations
 
 from downset.memory.records import align_up
 from downset.messages import Message, Setting
-from downset.reports.comparisons import comparison_lines, proof_line
+from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results.fit import Fit, FrontRow, Measured
+from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
-from downset.results.sessions import Latency, SessionSettings, SessionTaken
-from downset.text import format_bytes, format_seconds, operator_name, shortened
+from downset.results.sessions import Latency, SessionSettings
+from downset.text import counted, format_bytes, operator_name, shortened
 
 __all__ = [
-    "FRONT_COLUMNS",
-    "SESSION_CAPTION",
-    "SESSION_COLUMNS",
     "after_text",
-    "fit_lines",
-    "front_cells",
+    "done_lines",
+    "fits_line",
     "gain_line",
+    "how_to_run",
     "overlap_line",
     "peak_lines",
     "ratio_text",
-    "session_cells",
     "stopped_by",
-    "verdict_lines",
 ]
 
 
-SESSION_COLUMNS = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
-SESSION_CAPTION = "one thread; by settings other than file order loads differ: the most of some loads"
-"""How the rows of sessions were measured."""
-
-
-def session_cells(row: SessionTaken) -> tuple[str, ...]:
-    """The cells of a session's row: file and settings, bytes in use, bytes held and grown by, milliseconds, ratio and
-    its interval."""
-    return (
-        f"{row.file}, {row.settings.name}",
-        format_bytes(row.in_use_bytes),
-        format_bytes(row.held_bytes),
-        "?" if row.process_bytes is None else format_bytes(row.process_bytes),
-        *_time_cells(row.latency),
-    )
+def ratio_text(latency: Latency) -> str:
+    """The ratio to the original's time with the ends of its interval: "1.05x (1.03 to 1.07)"."""
+    return f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})"
 
 
 def after_text(measured: Measured) -> str:
@@ -54,92 +38,43 @@ def after_text(measured: Measured) -> str:
     return f"{format_bytes(loads.least_bytes)} to {format_bytes(loads.most_bytes)}"
 
 
-def _time_cells(latency: Latency | None) -> tuple[str, str]:
-    """Milliseconds, and how many times those of the original they are."""
-    return ("?", "") if latency is None else (f"{1000 * latency.run_s:.2f}", ratio_text(latency))
-
-
-def ratio_text(latency: Latency) -> str:
-    """The ratio to the original's time with the ends of its interval: "1.05x (1.03 to 1.07)"."""
-    return f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})"
-
-
 def stopped_by(result: Fit) -> StoppedBy:
-    """The limit that ended the search early; "" if none did, or if the shipped candidate is proven nevertheless."""
+    """The limit that ended the search early, or "interrupt" for the user; "" if nothing did, or if a limit did and the
+    shipped candidate is proven nevertheless."""
     joint = result.together
+    if result.interrupted:
+        return "interrupt"
     return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by
 
 
-FRONT_COLUMNS = (
-    "segments",
-    "arena",
-    "head",
-    "tail",
-    "tail on Cortex-M",
-    "taken",
-    "more MACs",
-    "operators",
-    "file",
-    "ms",
-    "against original",
-)
-
-
-def front_cells(row: FrontRow) -> tuple[str, ...]:
-    """The cells of a plan's row: segments (with a star if it is shipped), bytes planned and measured, arithmetic,
-    operators, file, milliseconds. The tail stands twice: as measured, and as estimated for pointers of four bytes."""
-
-    def taken(part: str) -> str:
-        return format_bytes(row.measured[part]) if part in row.measured else ""
-
-    return (
-        f"{'* ' * row.ships}{len(row.segments)}",
-        format_bytes(row.arena_bytes),
-        taken("head_bytes"),
-        taken("tail_bytes"),
-        taken("cortex_m_tail_bytes"),
-        taken("total_bytes"),
-        f"{row.extra_share:.1%}",
-        str(row.operators),
-        format_bytes(row.file_bytes),
-        *_time_cells(row.latency),
-    )
-
-
-def fit_lines(result: Fit, *, files: bool = True) -> list[str]:
-    """The result of `fit`, one sentence a line: the verdict, the peak's cause, rewrites, traffic, outputs, how to run
-    it, and, unless `files` is false, the file that was written."""
-    lines = [*verdict_lines(result), gain_line(result)]
+def done_lines(result: Fit) -> list[str]:
+    """Sentences on what was done and how it is known, one a line: the search, rewrites, kernels, outputs and loads."""
+    lines = []
     if limit := stopped_by(result):
-        lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
-    lines += peak_lines(result)
-    for rewrite in result.rewrites:
-        named = rewrite.short_name or operator_name(rewrite.name)
-        if rewrite.kind == "row-wise":
-            lines.append(f"rewritten: {named}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
-            continue
-        readers = f"{len(rewrite.readers)} operator{'' if len(rewrite.readers) == 1 else 's'}"
-        lines.append(
-            f"rewritten: {named} taken apart ({rewrite.kind}, at {readers}); without "
-            f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"
+        ended = (
+            "interrupted; with more time" if limit == "interrupt" else f"stopped by the {limit} limit; with more of it"
         )
-    for row in result.traffic:
+        lines.append(f"The search was {ended} a better plan may come.")
+    for rewrite in result.rewrites:
+        name = rewrite.short_name or operator_name(rewrite.name)
+        if rewrite.kind == "row-wise":
+            lines.append(f"rewritten: {name}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
+            continue
+        readers = counted(len(rewrite.readers), "operator")
         lines.append(
-            f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
-            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
-            "(a dead tensor frees its room at once)"
+            f"rewritten: {name} taken apart ({rewrite.kind}, at {readers}); without "
+            f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"
         )
     if result.assumed_kernels is not None:
         lines.append(overlap_line(result.assumed_kernels))
-    if result.not_measured:
-        lines.append(Message("not measured: ", result.not_measured, "; the figures are the plan's alone"))
     if result.shipped != "original":
-        lines += [line for line in comparison_lines(result.outputs) if line not in lines]
-    if (line := _run_times(result)) is not None:
-        lines.append(line)
-    lines += [*_loads(result), *_how_to_run(result)]
-    if result.output_path and files:
-        lines.append(f"written: {result.output_path} ({result.shipped})")
+        lines += comparison_lines(result.outputs)
+    lines += _loads(result)
+    if result.session is not None and result.session.arena and not result.session.follows_file:
+        lines.append(
+            "ONNX Runtime optimises and orders this file by itself when it loads it: peak and arena above are of the "
+            f"file's own order, measured is what ran ({result.session.name})"
+        )
     return lines
 
 
@@ -156,20 +91,6 @@ def peak_lines(result: Fit) -> list[str]:
         f"peak at step {cause.step} of {len(graph.ops)}: {what}, where the largest live are",
         *(f"  {format_bytes(nbytes):>12} B  {shortened(name, 60)}" for name, nbytes in cause.live[:3]),
     ]
-
-
-def _run_times(result: Fit) -> str | None:
-    """Milliseconds of a run in TFLite Micro before and after; None if they were not measured."""
-    measured = result.measured
-    if measured is None or measured.before_s is None or measured.latency is None:
-        return None
-    before = format_seconds(measured.before_s)
-    if result.shipped == "original":
-        return f"one run in TFLite Micro on this host: {before} (measured)"
-    return (
-        f"one run in TFLite Micro on this host: {before} before, {format_seconds(measured.latency.run_s)} after, "
-        f"{ratio_text(measured.latency)} (measured)"
-    )
 
 
 def _loads(result: Fit) -> list[str]:
@@ -191,21 +112,15 @@ def _loads(result: Fit) -> list[str]:
     ]
 
 
-def verdict_lines(result: Fit) -> list[str]:
-    """The first lines of `fit_lines`: that a memory limit is kept, and the bytes left; and where it is not proven that
-    the shipped file holds the original's network, why. Empty where there is nothing to say, or the network is not known
-    to fit."""
-    unproven = [] if result.outputs.proven else [proof_line(result.outputs)]
-    if result.ram is None or result.ram.state != "fits":
-        return unproven if result.ram is None else []
+def fits_line(result: Fit, ram: RamVerdict) -> str:
+    """That a memory limit is kept, and the bytes left."""
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
-    if result.ram.scratch_bytes:
-        how += f", with up to {format_bytes(result.ram.scratch_bytes)} B more for the {result.kernels} kernels"
-    fits = (
-        f"fits {format_bytes(result.ram.limit_bytes)} B: {format_bytes(result.ram.needed_bytes)} B needed ({how}), "
-        f"{format_bytes(result.ram.free_bytes)} B free"
+    if ram.scratch_bytes:
+        how += f", with up to {format_bytes(ram.scratch_bytes)} B more for the {result.kernels} kernels"
+    return (
+        f"Fits {format_bytes(ram.limit_bytes)} B: {format_bytes(ram.needed_bytes)} B needed ({how}), "
+        f"{format_bytes(ram.free_bytes)} B free"
     )
-    return [fits, *unproven]
 
 
 def overlap_line(kernels: str) -> str:
@@ -262,41 +177,29 @@ def _other_gain(result: Fit) -> str:
     return "nothing needs less."
 
 
-def _how_to_run(result: Fit) -> list[str]:
-    """Lines to paste that run the file as it was measured."""
+def how_to_run(result: Fit) -> str:
+    """The line to paste so that the file runs as it was measured; "" if it needs nothing."""
     if result.target == "tflm":
         if result.measured is not None:
-            name = "original" if result.shipped == "original" else result.shipped
-            parts = result.measured.details[name]
+            parts = result.measured.details[result.shipped]
             total = align_up(result.measured.after, 16)
-            return [
+            return (
                 f"constexpr size_t kTensorArenaSize = {total};  "
                 f"// head and scratch {parts['head_bytes']} + tail {parts['tail_bytes']}, as TFLite Micro reports them "
-                f"here; on a Cortex-M the tail is about {parts['cortex_m_tail_bytes']}",
-            ]
-        return [
+                f"here; on a Cortex-M the tail is about {parts['cortex_m_tail_bytes']}"
+            )
+        return (
             f"constexpr size_t kTensorArenaSize = {align_up(result.arena.after, 16)} + TAIL;  "
             "// tensors only: TFLite Micro's scratch and tail are not known here (see the note)"
-        ]
-    if result.session is not None and result.session.arena:
-        lines = [] if result.session.follows_file else [_not_in_order(result)]
-        if result.session_path:
-            return [*lines, f"opened as measured by: {result.session_path}"]
+        )
+    if result.session is not None and result.session.arena and not result.session_path:
         program = Setting("session", "out.py")
-        return [*lines, Message(f"open it by: {_options(result.session)} (", program, " writes the program)")]
-    return []
-
-
-def _not_in_order(result: Fit) -> str:
-    return (
-        "ONNX Runtime optimises and orders this file by itself when it loads it: peak and arena above are of the "
-        f"file's own order, measured is what ran ({result.session.name if result.session else ''})"
-    )
+        return Message(f"open it by: {_options(result.session)} (", program, " writes the program)")
+    return ""
 
 
 def _options(settings: SessionSettings) -> str:
     """All settings of a session, on one line."""
-    options = [f"{name} = {value}" for name, value in settings.options.items()]
-    config = [f"{name} = {value}" for name, value in settings.config.items()]
+    options = [f"{name} = {value}" for part in (settings.options, settings.config) for name, value in part.items()]
     arena = ", ".join(f"{name} = {value}" for name, value in settings.arena.items())
-    return "; ".join([*options, *config, f"an arena of {arena} registered in the environment"])
+    return "; ".join([*options, f"an arena of {arena} registered in the environment"])

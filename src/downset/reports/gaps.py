@@ -3,7 +3,7 @@ it out, and JSON has it."""
 
 from __future__ import annotations
 
-__all__ = ["gap_cell", "gap_of", "told_bound"]
+__all__ = ["bound_text", "gap_of", "gap_text"]
 
 
 def gap_of(value: float, bound: float) -> float | None:
@@ -13,13 +13,11 @@ def gap_of(value: float, bound: float) -> float | None:
     return value / bound - 1
 
 
-def gap_cell(value: float, bound: float) -> str:
-    """The gap as a cell of a table; empty where it is above 100 % or not known."""
-    gap = gap_of(value, bound)
+def gap_text(gap: float | None) -> str:
+    """The gap for people: "4.1%"; "" where it is above 100 % or not known."""
     return "" if gap is None or gap > 1 else f"{gap:.1%}"
 
 
-def told_bound(bound_text: str, value: float, bound: float) -> str:
+def bound_text(bound: str, gap: float | None) -> str:
     """ "bound 12 s, gap 4.1%"; the bound alone where the gap is left out."""
-    cell = gap_cell(value, bound)
-    return f"bound {bound_text}, gap {cell}" if cell else f"bound {bound_text}"
+    return f"bound {bound}, gap {text}" if (text := gap_text(gap)) else f"bound {bound}"

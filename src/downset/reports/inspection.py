@@ -1,4 +1,4 @@
-"""Tables of a network's operators and tensors, and of the memory that each operator needs."""
+"""A network's operators and tensors, and the memory that each operator needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from downset.graph.width import width
 from downset.lattice import count_downsets, divided, estimate_downsets, masks
 from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
+from downset.reports.document import JSON_ONLY, TERMINAL, Column, Document, Section, Table, Value, Verdict, named
 from downset.reports.naming import kind_name
 from downset.results.fit import Inspection, StepNeed
+from downset.text import counted, format_bytes, printable, shortened
 
-__all__ = ["inspect"]
+__all__ = ["inspect", "inspection_document"]
 
 _DOWNSET_LIMIT = 100_000
 """Downsets are counted exactly up to here (about a second); beyond it the number is estimated."""
@@ -62,6 +64,64 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
             for step, (op, live) in enumerate(zip(graph.ops, needs, strict=True))
         ),
     )
+
+
+_BAR = 20
+"""Characters of the bar of the peak."""
+_SHOWN = 1_000
+"""Operators on a terminal. Drawing a longer table takes longer than inspecting the network."""
+
+
+def inspection_document(inspection: Inspection) -> Document:
+    """The result of `inspect`; docs/schemas/inspect.json has its keys."""
+    peak = max(inspection.peak_bytes, 1)
+    estimate = f"about 10^{inspection.downsets_log10:.0f}"
+    figures = (
+        Value("weights", inspection.weight_bytes, lambda nbytes: f"{format_bytes(nbytes)} B", key="weight_bytes"),
+        Value("width", inspection.width, key="width"),
+        Value(
+            "downsets",
+            inspection.downsets,
+            lambda count: f"{count:,}" if inspection.downsets_exact else estimate,
+            key="downsets",
+        ),
+    )
+    columns = (
+        Column("step", "step", key="step"),
+        Column("live bytes", "live_bytes", format_bytes, key="live_bytes"),
+        Column("", lambda row: "█" * round(_BAR * row.live_bytes / peak), left=True),
+        Column("kind", "kind", lambda kind: shortened(printable(kind), 24), key="kind", left=True),
+        Column("name", "name", key="name", left=True, shrinks=True),
+    )
+    shown = _around_peak(inspection.steps)
+    more = len(inspection.steps) - len(shown)
+    at_peak = (place for place, row in enumerate(shown) if row.live_bytes == inspection.peak_bytes)
+    legend = "*: the peak" + (f"; {more:,} more operators are not shown, and JSON has them" if more else "")
+    table = Table(columns, shown, legend=legend, marked=frozenset(at_peak), on=TERMINAL)
+    every_step = Table(columns, inspection.steps, key="steps", on=JSON_ONLY)
+    names = ("model", "format", "memory", "operators", "tensors", "activation_bytes", "downsets_log10")
+    return Document(
+        inspection.model,
+        f"{counted(inspection.operators, 'operator')}, {counted(inspection.tensors, 'activation tensor')}",
+        Verdict(
+            "plain",
+            f"peak in file order {format_bytes(inspection.peak_bytes)} B (memory model {inspection.memory})",
+        ),
+        (Section("Operators", (table, every_step)),),
+        figures,
+        data={
+            **named(inspection, *names, "downsets_exact", "peak_bytes"),
+            "inputs": [named(tensor, "name", "shape") for tensor in inspection.inputs],
+            "outputs": [named(tensor, "name", "shape") for tensor in inspection.outputs],
+        },
+    )
+
+
+def _around_peak(steps: Sequence[StepNeed]) -> Sequence[StepNeed]:
+    """The operators to show, with the first of the most live bytes in the middle."""
+    peak = max(range(len(steps)), key=lambda step: steps[step].live_bytes, default=0)
+    low = max(min(peak - _SHOWN // 2, len(steps) - _SHOWN), 0)
+    return steps[low : low + _SHOWN]
 
 
 def _count(predecessors: Sequence[Sequence[int]]) -> tuple[int, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from downset.reports.gaps import told_bound
+from downset.reports.gaps import bound_text, gap_of
 from downset.results.pipelines import Pipeline, PipelineStage
 from downset.results.task_times import occupied_seconds
 from downset.text import counted, printable
@@ -23,8 +23,6 @@ __all__ = [
     "period_line",
     "space_line",
     "stage_rows",
-    "utilisation",
-    "utilisation_line",
 ]
 
 _ROUNDING = 1e-6
@@ -68,11 +66,6 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
     else:
         parts = [load.compute_s, load.send_s + load.receive_s]
     return max(parts) / plan.period_s
-
-
-def utilisation(plan: Pipeline) -> list[float]:
-    """The utilisation of each device: the share of a period in which it computes."""
-    return [load.compute_s / plan.period_s if plan.period_s else 0.0 for load in device_loads(plan)]
 
 
 def longest_computing(plan: Pipeline) -> str:
@@ -143,7 +136,7 @@ def floor_is_lower(plan: Pipeline) -> bool:
 def period_line(plan: Pipeline) -> str:
     """A line with the period, its proof or gap, latency and throughput. Analytic."""
     evidence = plan.evidence
-    told = told_bound(f"{evidence.bound:.6g} s", evidence.value, evidence.bound)
+    told = bound_text(f"{evidence.bound:.6g} s", gap_of(evidence.value, evidence.bound))
     proof = "proven" if evidence.proven else told
     return (
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
@@ -165,13 +158,6 @@ def _priced(plan: Pipeline) -> str:
         return "by the paper's equations"
     schedule = plan.schedule
     return f"by resources, up to {counted(schedule.window, 'frame')} inside, busiest {schedule.load_bound_s:.6g} s"
-
-
-def utilisation_line(plan: Pipeline) -> str:
-    """A line with the utilisation of each device."""
-    names = (printable(device.name) for device in plan.cluster.devices)
-    shares = zip(names, utilisation(plan), strict=True)
-    return "utilisation (computing alone): " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
 
 def compared_lines(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> list[str]:

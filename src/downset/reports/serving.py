@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from downset.results.serving import DeviceUse, Served, ServeEvent
-from downset.text import counted, format_bytes, printable
+from downset.text import format_bytes, printable
 
-__all__ = ["SLOWER", "busiest_use", "event_line", "plan_in_use", "rates_line", "served_lines", "slower_than_planned"]
+__all__ = ["SLOWER", "busiest_use", "event_line", "plan_in_use", "rates_line", "slower_than_planned"]
 
 SLOWER = 1.15
 """A measured period above this many times the planned one is not as planned."""
-
-_QUANTILES = ("p50", "p90", "p99", "max")
-
-
-def served_lines(served: Served, *, rates_of: str = "") -> list[str]:
-    """Lines on the result of a running pipeline. `rates_of`: if its devices were processes of this machine, which share
-    its cores, the file with the rates of its plan, whose period does not hold there."""
-    measured = "too few to tell a period" if not served.period_s else f"{1 / served.period_s:.4g} frames/s"
-    planned = "-" if not served.planned_period_s else f"{1 / served.planned_period_s:.4g} frames/s"
-    whose = f" by {plan_in_use(served)}" if served.replans else ""
-    if served.replans and served.planned_period_s and served.first_planned_period_s:
-        planned += f"{whose}, {1 / served.first_planned_period_s:.4g} by the first"
-    shared = ", on devices that share this machine's cores" if rates_of else ""
-    lines = [f"measured: {served.completed} of {served.frames} frames, {measured} (planned {planned}){shared}"]
-    if rates_of:
-        lines.append(rates_line(rates_of))
-    if served.latency_s is not None:
-        each = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in zip(_QUANTILES, served.latency_s, strict=True))
-        lines.append(f"latency: {each} (planned{whose}, one frame alone: {served.planned_latency_s:.4g} s)")
-    if served.replans:
-        lines.append(f"planned again {counted(served.replans, 'time')}")
-    return lines + [event_line(event) for event in served.events]
 
 
 def plan_in_use(served: Served) -> str:

@@ -301,7 +301,7 @@ class Fit:
     exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
     overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
     by name. `command`: the call that asks for this result, with target, time limit and rewriting also where they are
-    the defaults; `seed`: of random choices."""
+    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early."""
 
     model: str
     target: str
@@ -331,6 +331,7 @@ class Fit:
     versions: Mapping[str, str] = field(default_factory=dict)
     command: Call | None = None
     seed: int = 0
+    interrupted: bool = False
 
     @property
     def memory(self) -> str:

@@ -21,8 +21,9 @@ __all__ = [
     "Together",
 ]
 
-StoppedBy = Literal["", "time", "work", "memory"]
-"""The limit that ended a search early: time, work (search states) or memory; "" if none did."""
+StoppedBy = Literal["", "time", "work", "memory", "interrupt"]
+"""The limit that ended a search early: time, work (search states) or memory, or "interrupt" for the user; "" if nothing
+did."""
 
 
 @dataclass(frozen=True, slots=True)

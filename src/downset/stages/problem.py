@@ -41,7 +41,7 @@ class FoundStages:
     bound_s: float
     proven: bool
     timings: int
-    ended_by: Literal["", "timings", "time", "work"] = ""
+    ended_by: Literal["", "timings", "time", "work", "interrupt"] = ""
 
 
 def groups_of(predecessors: Iterable[int], units: int) -> tuple[tuple[int, ...], ...]:

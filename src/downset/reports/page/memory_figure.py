@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from downset.reports.arena_view import ArenaView, Operator, kind_styles
+from downset.reports.document import ChartGroup, Table, columns
 from downset.reports.memory_map import (
     MOVED,
     arena_chart,
@@ -15,7 +16,6 @@ from downset.reports.memory_map import (
     scale_bytes,
     strip_chart,
 )
-from downset.reports.page.elements import ChartGroup, Table
 from downset.text import format_bytes, shortened
 
 __all__ = ["largest_tensors", "legend_of", "memory_figure", "moved_steps", "order_figure"]
@@ -110,15 +110,15 @@ def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[s
             (name, *(described if has_tensors else ()), format_bytes(nbytes), *(part for two in places for part in two))
         )
     headings = [f" {view.heading}" if len(views) > 1 else "" for view in views]
-    columns = (
+    titles = (
         drawn,
         *(("shape", "made by") if has_tensors else ()),
         "bytes",
         *(part for heading in headings for part in (f"offset{heading}", f"steps{heading}")),
     )
     first = 3 if has_tensors else 1
-    numeric = frozenset(range(first, len(columns)))
-    return Table(columns, tuple(rows), tuple(ids.values()), numeric, caption=f"{drawn}s".capitalize()), ids
+    caption = f"{drawn}s".capitalize()
+    return Table(columns(*titles, left=first), rows, caption, ids=tuple(ids.values())), ids
 
 
 def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[tuple[str, str], str]]:
@@ -134,6 +134,5 @@ def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[t
     ]
     rows = tuple((*key, *(part for order in cells for part in order.get(key, ("", "")))) for key in keys)
     headings = ("",) if len(orders) == 1 else (" before", " after")
-    columns = ("operator", "kind", *(part for heading in headings for part in (f"step{heading}", f"live{heading}")))
-    numeric = frozenset(range(2, len(columns)))
-    return Table(columns, rows, tuple(ids.values()), numeric, caption="Operators"), ids
+    titles = ("operator", "kind", *(part for heading in headings for part in (f"step{heading}", f"live{heading}")))
+    return Table(columns(*titles, left=2), rows, "Operators", ids=tuple(ids.values())), ids

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Label, Mark
-from downset.reports.page.elements import ChartGroup, Table
+from downset.reports.document import ChartGroup, Table, columns
 from downset.reports.timeline import Timeline
 from downset.results.pipelines import Pipeline
 from downset.text import format_seconds, printable
@@ -60,18 +60,11 @@ def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame
             height_px=max(40, _LANE_PX * len(timeline.lanes)),
         )
         charts.append((f"{timeline.heading.capitalize()}: {timeline.note}", chart))
-        columns = ("what", "lane", unit, *(("start", "length") if timed else ()))
+        titles = ("what", "lane", unit, *(("start", "length") if timed else ()))
         left_out = len(timeline.slices) - len(rows)
         caption = f"Slices, {timeline.heading}" + (f" ({left_out} more are not drawn)" if left_out else "")
-        tables.append(
-            Table(
-                columns,
-                tuple(rows),
-                tuple(f"g{place}-{number}" for number in range(len(rows))),
-                frozenset(range(2, len(columns))),
-                caption=caption,
-            )
-        )
+        ids = tuple(f"g{place}-{number}" for number in range(len(rows)))
+        tables.append(Table(columns(*titles, left=2), rows, caption, ids=ids))
     legend = tuple((f"c{number}", f"{unit} {number}, {number + _COLOURS}, …") for number in sorted(shown))
     return ChartGroup(name, tuple(charts), legend, tuple(tables))
 
@@ -113,11 +106,10 @@ def rows_figure(plan: Pipeline) -> ChartGroup:
     chart = Chart("Rows of the frame by device", x, y, tuple(marks), tuple(labels), height_px=200)
     legend = tuple((f"c{device % 9}", name) for device, name in enumerate(names))
     table = Table(
-        ("device", "stage", "block", "operators", "rows", "MMACs", "redundant"),
-        tuple(rows),
-        tuple(f"r{place}" for place in range(len(rows))),
-        frozenset({1, 2, 3, 4, 5, 6}),
-        caption="Rows by device",
+        columns("device", "stage", "block", "operators", "rows", "MMACs", "redundant"),
+        rows,
+        "Rows by device",
+        ids=tuple(f"r{place}" for place in range(len(rows))),
     )
     return ChartGroup(
         "Each device's rows on the frame, from the top of the frame down.", (("", chart),), legend, (table,)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from downset.reports.axes import Axis, Unit
 from downset.reports.charts import Chart, Curve, Level, Mark
-from downset.reports.page.elements import ChartGroup, Table
+from downset.reports.document import ChartGroup, Table
 from downset.text import format_bytes
 
 __all__ = ["trade_figure"]

@@ -1,0 +1,241 @@
+"""The documents of PyTorch's training steps: the order of a compiled graph, and what runs again to hold less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from downset.compiled import OrderReport, RecomputeReport
+from downset.graph.core import ABSENT, Op
+from downset.memory.models import MemoryModel
+from downset.messages import Message, Setting
+from downset.reports.arena_view import ArenaView, Operator
+from downset.reports.document import Column, Document, Picture, Section, Steps, Table, Value, Verdict, columns
+from downset.reports.next_steps import order_next_steps, ranked
+from downset.reports.page.memory_figure import order_figure
+from downset.reports.page.trade_figure import trade_figure
+from downset.reports.plan_documents import UNPLACED, bytes_text, known, order_document
+from downset.results.fit import NextStep, Recomputation, StepNeed
+from downset.text import counted, format_bytes, format_seconds, printable
+
+__all__ = ["compiled_document", "recomputation_document", "recompute_document"]
+
+_LISTED = 10
+"""Buffers at the peak that are listed, the largest ones."""
+
+
+def compiled_document(report: OrderReport) -> Document:
+    """A graph that PyTorch's compiler ordered: Inductor's best order and the order that runs, with what is live at the
+    peak."""
+    evidence = report.order.evidence
+    before, after = report.inductor_bytes, report.peak_bytes
+    headline = f"Peak {format_bytes(before)} → {bytes_text(after)}"
+    if before == after:
+        runs = "in both orders" if report.chosen else "the graph keeps Inductor's order"
+        headline = f"Peak {bytes_text(after)}: {runs}"
+        if evidence.proven and report.order.peak_bytes == after:
+            headline = f"Already optimal (proven): Inductor's order peaks at {bytes_text(after)}"
+    best = "the best of Inductor's orders"
+    views = [_view(f"before: {best}", report.before), _view("after", report.after)]
+    kept = report.before == report.after or not report.before
+    picture = Picture(lambda: order_figure(views[1:] if kept else views, first=best))
+    live = Table(
+        (
+            Column("buffer", "name", printable, left=True),
+            Column("bytes", "nbytes", format_bytes),
+            Column("made at", "source", printable, left=True),
+        ),
+        report.peak_live,
+        f"live at the peak, while {printable(report.peak_node)} runs",
+        most=_LISTED,
+    )
+    sections = (
+        Section("Order", (picture,) if report.after else ()),
+        Section("At the peak", (live,)),
+        Section("What could be done next", (Steps(tuple(_after_order(report))),)),
+    )
+    figures = (
+        Value("peak, the best of Inductor's orders", before, bytes_text),
+        Value("peak of live bytes", after, bytes_text, f"{(after - before) / max(before, 1):+.1%}, {known(evidence)}"),
+        Value("peak before Inductor's own reordering", report.given_bytes, bytes_text),
+        Value("planned in", evidence.seconds, format_seconds, f"{evidence.states:,} states"),
+    )
+    note = "Bytes are Inductor's estimate. They do not count parameters, the state of an optimiser, or what a "
+    note += "fused kernel keeps in registers."
+    if before == after and report.chosen:
+        note += " Our order runs, because at this peak it holds less where kernels share a call."
+    note += f" The graph is {printable(report.devices)}." if report.devices else ""
+    state: Literal["good", "plain"] = "good" if after < before or evidence.proven else "plain"
+    return Document(
+        printable(report.graph),
+        f"PyTorch Inductor: {counted(report.nodes, 'node')}",
+        Verdict(state, headline, note),
+        sections,
+        figures,
+        (Value("runs in", "our order" if report.chosen else "Inductor's order"),),
+    )
+
+
+def recompute_document(report: RecomputeReport) -> Document:
+    """The choice of what runs again in the backward pass, and the front of cost and peak."""
+    within = report.peak_bytes <= report.limit_bytes
+    headline = f"Peak {format_bytes(report.none_bytes)} → {bytes_text(report.peak_bytes)}"
+    headline += "" if within else f": above the {bytes_text(report.limit_bytes)} that were asked for"
+    count = counted(len(report.operators), "operator")
+    figures = [
+        Value("peak if nothing runs again (estimate)", report.none_bytes, bytes_text),
+        Value("peak (estimate)", report.peak_bytes, bytes_text, f"asked for {bytes_text(report.limit_bytes)}"),
+        Value("runs again", report.cost_s, format_seconds, f"{count}; analytic"),
+        Value("choices tried", report.tried, lambda tried: f"{tried:,}", format_seconds(report.seconds)),
+    ]
+    points = [(*point, "") for point in report.front]
+    if report.pytorch is not None:
+        cost_s, peak_bytes = report.pytorch
+        figures.append(Value("PyTorch's own choice", peak_bytes, bytes_text, format_seconds(cost_s)))
+        points.append((*report.pytorch, "PyTorch's own choice"))
+    table = Table(
+        (
+            Column("operator", "name", printable, left=True),
+            Column("in the model", "source", printable, left=True),
+            Column("bytes of its result", "nbytes", format_bytes),
+            Column("again, analytic", "cost_s", format_seconds),
+        ),
+        report.operators,
+        "operators that run again in the backward pass",
+    )
+    chosen = (report.cost_s, report.peak_bytes)
+    sections = (
+        Section("Choices", _traded(points, chosen, seconds=True, limit_bytes=report.limit_bytes)),
+        Section("What runs again", (table,)),
+        Section(
+            "What could be done next", (Steps(tuple(_other_limits(report.front, report.cost_s, report.peak_bytes))),)
+        ),
+    )
+    note = "Estimates from the graph before the compiler fuses it, without parameters, optimiser and batch."
+    return Document(
+        "Recomputation",
+        f"{count} of a training step {'runs' if len(report.operators) == 1 else 'run'} again",
+        Verdict("good" if within else "unknown", headline, note),
+        sections,
+        tuple(figures),
+    )
+
+
+def recomputation_document(recomputation: Recomputation, *, memory: MemoryModel | None = None) -> Document:
+    """The network with what runs twice, in its order, and the front of cost and peak. `memory`: the order's model,
+    where that is not a built-in one."""
+    document = order_document(recomputation.graph, recomputation.order, memory=memory)
+    points = [(*point, "") for point in recomputation.front]
+    chosen = (recomputation.cost, recomputation.order.peak_bytes)
+    sections = (
+        *document.sections[:1],
+        Section("Choices", _traded(points, chosen, seconds=False)),
+        Section("What runs again", (_twice_table(recomputation),)),
+        *document.sections[1:],
+    )
+    evidence = recomputation.evidence
+    proven = "proven least" if evidence.proven else f"bound {_cost_text(evidence.bound)}"
+    figures = (*document.figures, Value("cost of what runs twice", recomputation.cost, _cost_text, proven))
+    twice = counted(len(recomputation.recomputed), "operator")
+    headline = f"Peak {bytes_text(recomputation.order.peak_bytes)} with {twice} run twice"
+    verdict = Verdict("good" if evidence.proven else "plain", headline)
+    return replace(document, verdict=verdict, sections=sections, figures=figures)
+
+
+def _cost_text(cost: float) -> str:
+    return f"{cost:,.6g}"
+
+
+def _twice_table(recomputation: Recomputation) -> Table:
+    graph, names = recomputation.graph, set(recomputation.recomputed)
+
+    def result_bytes(op: Op) -> int:
+        return sum(graph.tensors[tensor].nbytes for tensor in op.outputs if tensor != ABSENT)
+
+    return Table(
+        (
+            Column("operator", "name", printable, left=True),
+            Column("kind", "kind", left=True),
+            Column("bytes of its result", result_bytes, format_bytes),
+        ),
+        [op for op in graph.ops if op.name in names],
+        "operators that run twice",
+    )
+
+
+def _after_order(report: OrderReport) -> list[NextStep]:
+    """More search where the order is not proven, and recomputation in graphs that have a backward pass."""
+    steps = order_next_steps(report.order, longer=Message("a larger ", Setting("work_limit")))
+    if report.graph.endswith(("(training step)", "(backward)")):
+        steps.append(
+            NextStep(
+                "For less memory than an order can give state peak_bytes, or a smaller one: operators then run again "
+                "in the backward pass, which takes time. The page of the RecomputeReport says what that gains."
+            )
+        )
+    return steps
+
+
+def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
+    return ArenaView(heading, UNPLACED, tuple(Operator(one.name, one.kind or "node", one.live_bytes) for one in needs))
+
+
+def _traded(
+    points: Sequence[tuple[float, int, str]],
+    chosen: tuple[float, int],
+    *,
+    seconds: bool,
+    limit_bytes: int | None = None,
+) -> tuple[Picture, ...]:
+    """A picture with a dot for each choice; none if there is only one."""
+    if len(points) < 2:
+        return ()
+    rows = [
+        (name or f"choice {place}", format_seconds(cost) if seconds else _cost_text(cost), format_bytes(peak))
+        for place, (cost, peak, name) in enumerate(points)
+    ]
+    table = Table(columns("choice", "cost", "peak, bytes"), rows, "Choices")
+    marked = [place for place, (cost, peak, name) in enumerate(points) if (cost, peak) == chosen and not name]
+    title = "Memory against what runs again: choices that no other beats in both (estimates)."
+    theirs = next((place for place, point in enumerate(points) if point[2]), -1)
+    draw = partial(
+        trade_figure,
+        title,
+        [(cost, float(peak)) for cost, peak, _ in points],
+        table,
+        chosen=marked,
+        original=theirs,
+        cost=("cost", "s" if seconds else "count"),
+        held="peak",
+        original_named="PyTorch's own choice",
+        limit_bytes=limit_bytes,
+    )
+    return (Picture(draw),)
+
+
+def _other_limits(front: Sequence[tuple[float, int]], cost_s: float, peak_bytes: int) -> list[NextStep]:
+    """The next choices of the front on both sides of the choice taken."""
+    fewer = [point for point in front if point[1] < peak_bytes]
+    cheaper = [point for point in front if point[0] < cost_s]
+    choices = []
+    if fewer:
+        cost, peak = max(fewer, key=lambda point: point[1])
+        choices.append(
+            NextStep(
+                f"For less memory ask for peak_bytes={peak}: {format_bytes(peak_bytes - peak)} B less, for "
+                f"{format_seconds(max(cost - cost_s, 0.0))} more a step (estimated).",
+                peak_bytes - peak,
+            )
+        )
+    if cheaper:
+        cost, peak = max(cheaper)
+        choices.append(
+            NextStep(
+                f"For less time ask for peak_bytes={peak}: {format_seconds(cost_s - cost)} less a step, for "
+                f"{format_bytes(peak - peak_bytes)} B more (estimated).",
+                gained_s=cost_s - cost,
+            )
+        )
+    return ranked(choices)
