@@ -1,13 +1,12 @@
 """How planning an arena grows with the records, and how it compares with other planners in one run on one core.
 
-    python -m experiments.speed.arena [--quick] [--limit SECONDS] [--part growth|peers|commands]
-        [--instances FOLDER]
+    python -m experiments.speed.arena [--quick] [--limit SECONDS] [--part growth|peers|commands] [--instances FOLDER]
 
 First: records made from seeds, `narrow` (lifetimes of up to 50 steps, as in a network) and `wide` (up to all steps).
 Second: real record sets and minimalloc's instances where ../shared exists, against the peers of arena_peers.py that are
 installed; `ratio` is their CPU time by that of `best` on the same records. CPU seconds, medians of five runs where one
 takes less than a second; every placement is checked. `x bound`: bytes by the largest breadth, which nothing goes below.
-Third: whole commands, compared with minimalloc and idealloc where they are on PATH, as arena_commands.py says;
+Third: whole commands, next to minimalloc and idealloc where they are on PATH (arena_commands.py says how to get them);
 `ratio` and `memory` are theirs by ours. Their instances are in ../shared, or in FOLDER, idealloc's `benchmarks`.
 """
 

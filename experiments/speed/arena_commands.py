@@ -1,10 +1,9 @@
-"""Whole commands that place records, compared with minimalloc and idealloc: each is one process, start included.
+"""Whole commands that place records, compared with minimalloc and idealloc: each is a process, start included.
 
 Peers are programs that no index has; each is built from its repository, and its folder is then on PATH:
     minimalloc   github.com/google/minimalloc, CMake
     idealloc     github.com/cappadokes/idealloc, `cargo build --release`; its `benchmarks` are the instances
-CPU seconds and resident memory are the system's, of the process and its children; memory is 12 MB or more, that of the
-process that measures. Every placement of ours is checked.
+CPU seconds and resident memory are the system's, of the process and its children. Every placement of ours is checked.
 """
 
 from __future__ import annotations
@@ -33,13 +32,8 @@ CAPACITY = 1_048_576
 MEASURE = """
 import json, resource, subprocess, sys
 try:
-<<<<<<< HEAD
     run = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
     code = run.returncode
-=======
-    done = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
-    code = done.returncode
->>>>>>> arenas
 except subprocess.TimeoutExpired:
     code = 124
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
