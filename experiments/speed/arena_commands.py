@@ -1,4 +1,4 @@
-"""Whole commands that place records, beside minimalloc and idealloc: each is a process of its own, start included.
+"""Whole commands that place records, compared with minimalloc and idealloc: each is a process, start included.
 
 Peers are programs that no index has; each is built from its repository, and its folder is then on PATH:
     minimalloc   github.com/google/minimalloc, CMake
@@ -32,13 +32,8 @@ CAPACITY = 1_048_576
 MEASURE = """
 import json, resource, subprocess, sys
 try:
-<<<<<<< HEAD
     run = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
     code = run.returncode
-=======
-    done = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
-    code = done.returncode
->>>>>>> arenas
 except subprocess.TimeoutExpired:
     code = 124
 used = resource.getrusage(resource.RUSAGE_CHILDREN)

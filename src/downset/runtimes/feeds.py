@@ -54,7 +54,7 @@ RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class FeedSource:
-    """The source of the inputs of runs: the user's `files` (.npy, or .npz by the inputs' names), else the `seed`.
+    """The inputs of runs, by origin: the user's `files` (.npy, or .npz by the inputs' names), else the `seed`.
     `shapes` fixes the shapes of inputs by name."""
 
     shapes: Mapping[str, tuple[int, ...]] | None = None
