@@ -19,7 +19,8 @@ def simulation_lines(simulation: Simulation, plan: Pipeline) -> list[str]:
     if simulation.latency_s is not None and simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s:
         lines.append(
             Message(
-                f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: fewer inside (",
+                f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: ",
+                "fewer inside (",
                 Call("plan_pipeline"),
                 " ",
                 Setting("window"),
