@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from docs_site.methods import table_text
 from downset.clusters import toml_file
-from downset.formats.field_docs import field_docs
+from downset.formats.plan_json import field_docs
 
 __all__ = ["cluster_page"]
 
@@ -54,7 +54,7 @@ def _rows(form: type[msgspec.Struct]) -> Iterator[str]:
     assert isinstance(described, inspect.StructType)
     docs = field_docs(form)
     for field in described.fields:
-        said, _, absent = docs[field.name].said.removesuffix(".").partition("; not given: ")
+        said, _, absent = docs[field.name].text.removesuffix(".").partition("; not given: ")
         cells = (f"`{field.name}`", _value(field.type), absent or _default(field), f"{said}.")
         yield f"| {' | '.join(map(table_text, cells))} |"
 

@@ -24,10 +24,10 @@
 #include "arenas/spread.hpp"
 #include "arenas/strip.hpp"
 #include "check.hpp"
+#include "deadline.hpp"
 #include "objects/assign.hpp"
 #include "objects/exact.hpp"
 #include "orders/beam.hpp"
-#include "deadline.hpp"
 #include "orders/best_first.hpp"
 #include "orders/bound.hpp"
 #include "orders/decompose.hpp"
@@ -95,8 +95,8 @@ std::tuple<Int64s, Outcome, std::int64_t> arena_within(const Records& records, O
 
 // {offsets, height, steps}
 std::tuple<Int64s, Offset, std::int64_t> arena_lower(const Records& records, Int64s offsets, Offset bound,
-                                                     double seconds, std::int64_t step_limit,
-                                                     std::int64_t visit_limit, std::uint64_t seed) {
+                                                     double seconds, std::int64_t step_limit, std::int64_t visit_limit,
+                                                     std::uint64_t seed) {
     EjectionSearch search(records, std::move(offsets), seed);
     search.run(bound, seconds, step_limit, visit_limit);
     return {search.offsets(), search.height(), search.steps()};
@@ -125,8 +125,8 @@ void bind_arenas(nb::module_& module) {
         .def("__len__", &Records::count);
     module.def("arena_within", &arena_within, "records"_a, "capacity_bytes"_a, "time_limit_s"_a, "node_limit"_a,
                Unlocked(), "(Offsets if SOLVED, how the search ended, placements tried).");
-    module.def("arena_lower", &arena_lower, "records"_a, "offsets"_a, "bound_bytes"_a, "time_limit_s"_a,
-               "step_limit"_a, "visit_limit"_a, "seed"_a, Unlocked(),
+    module.def("arena_lower", &arena_lower, "records"_a, "offsets"_a, "bound_bytes"_a, "time_limit_s"_a, "step_limit"_a,
+               "visit_limit"_a, "seed"_a, Unlocked(),
                "(Offsets, height in bytes, placements tried): the placement given, or a lower one.");
     module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, Unlocked(),
                "The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.");

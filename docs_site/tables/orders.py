@@ -103,6 +103,21 @@ def peers_of_arenas() -> list[str]:
     return lines(["planner", "bytes by the bound, mean", "worst", "CPU seconds together"], body)
 
 
+def commands_of_arenas() -> list[str]:
+    rows = [row for row in load_rows("speed_arena") if row["part"] == "commands"]
+    own = {row["records"]: row for row in rows if row["planner"] == "downset arena"}
+    body = []
+    for row in sorted(rows, key=lambda row: (row["planner"], row["records"])):
+        if row["planner"] == "downset arena":
+            continue
+        mine = own[row["records"]]
+        over = f"{row['over_bound']:.4f}" if "over_bound" in row else "none"
+        cells = [row["records"], f"{row['count']:,}", row["planner"], f"{mine['over_bound']:.4f}", over]
+        body.append([*cells, f"{mine['cpu_s']:.2f}", f"{row['cpu_s']:.2f}"])
+    titles = ["records", "count", "peer", "ours: bytes by the bound", "peer: bytes by the bound"]
+    return lines([*titles, "ours: CPU seconds", "peer: CPU seconds"], body)
+
+
 def cells_unlike_the_papers() -> list[str]:
     body = []
     for row in load_rows("tflite_memory_tables"):
@@ -117,5 +132,6 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "orders": orders,
     "whole steps": whole_steps,
     "peers of arenas": peers_of_arenas,
+    "commands of arenas": commands_of_arenas,
     "cells unlike the paper's": cells_unlike_the_papers,
 }

@@ -6,7 +6,7 @@ Figures are *analytic*: elements that are there, without alignment and without t
 strips and tiles alike; nothing is recomputed. A segment is computed in bands of rows, and each band in tiles from left
 to right. Between two tiles there are, of every tensor inside, the rows that the next band reads (of the columns done),
 the rows kept from the band before (of the columns to come), and the columns that the next tile reads. `pieces` is the
-number of copies of every operator: each costs persistent bytes (`partial.persistent`). Rows give, by segment, the least
+number of copies of every operator: each costs persistent bytes (`memory_form`). Rows give, by segment, the least
 head and the least total of head and persistent bytes, with strips alone and with tiles. Two more rows are of tiles that
 keep nothing, as MCUNetV2 computes them, next to strips that keep nothing: each tile computes all that it needs, which
 is more arithmetic. They give the least head with at most a tenth of the network's multiply-adds more, and with any.
@@ -25,8 +25,7 @@ from pathlib import Path
 from downset import Graph, load
 from downset.graph.cost import macs, row_form
 from downset.graph.row_form import RowForm, equal_strips, needed
-from downset.partial.memory_form import row_bits
-from downset.partial.persistent import tflm_persistent
+from downset.partial.memory_form import row_bits, tflm_persistent
 from downset.partial.segments import Segment, find_segment
 from downset.partial.strip_program import first_read_later, rows_of_strips
 from downset.rewrites.tflite_form import writable_rows

@@ -6,7 +6,7 @@ First: records made from seeds, `narrow` (lifetimes of up to 50 steps, as in a n
 Second: real record sets and minimalloc's instances where ../shared exists, against the peers of arena_peers.py that are
 installed; `ratio` is their CPU time by that of `best` on the same records. CPU seconds, medians of five runs where one
 takes less than a second; every placement is checked. `x bound`: bytes by the largest breadth, which nothing goes below.
-Third: whole commands, beside minimalloc and idealloc where they are on PATH (arena_commands.py says how to get them);
+Third: whole commands, next to minimalloc and idealloc where they are on PATH (arena_commands.py says how to get them);
 `ratio` and `memory` are theirs by ours. Their instances are in ../shared, or in FOLDER, idealloc's `benchmarks`.
 """
 
@@ -106,12 +106,12 @@ def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> Iterator[
 
 def commands(folder: Path, counts: Sequence[int]) -> dict[str, Path | Sequence[Record]]:
     """Instances of whole commands by name: files below the folder, then made records of so many."""
-    found: dict[str, Path | Sequence[Record]] = {
+    instances: dict[str, Path | Sequence[Record]] = {
         f"{path.parent.name}/{path.stem.split('.1048576')[0]}": path for path in sorted(folder.glob("*/*.csv"))
     }
     for count in counts:
-        found |= {f"narrow {count}": made(count, 50), f"nested {count}": nested(count)}
-    return found
+        instances |= {f"narrow {count}": made(count, 50), f"nested {count}": nested(count)}
+    return instances
 
 
 def rows(options: Namespace) -> Iterator[Row]:

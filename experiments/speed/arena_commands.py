@@ -1,4 +1,4 @@
-"""Whole commands that place records, beside minimalloc and idealloc: each is a process of its own, start included.
+"""Whole commands that place records, compared with minimalloc and idealloc: each is a process, start included.
 
 Peers are programs that no index has; each is built from its repository, and its folder is then on PATH:
     minimalloc   github.com/google/minimalloc, CMake

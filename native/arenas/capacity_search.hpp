@@ -34,7 +34,7 @@ namespace downset {
 class CapacitySearch : public SectionState {
 public:
     explicit CapacitySearch(const ArenaProblem& problem)
-        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0) {}
+        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0), marks_(count_) {}
 
     // Looks for a placement within `capacity`. kImpossible is a proof.
     Outcome run(Size capacity, double seconds, std::int64_t node_limit) {
@@ -85,6 +85,11 @@ private:
         int record;
         Size low;
     };
+    struct Mark {  // of a record at rest: kept, because few records move from node to node
+        Size rest = -1;
+        std::uint64_t mark = 0;
+    };
+    std::vector<Mark> marks_;
     std::vector<std::vector<Bound>> nogoods_;  // not all of these can be at or above the offsets named
     bool weighted_ = false, windows_ = true;
     int order_ = 0;
@@ -92,7 +97,7 @@ private:
 
     CapacitySearch(const ArenaProblem& problem, const Window& window, const CapacitySearch& outer)
         : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0),
-          weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
+          marks_(count_), weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
         capacity_ = outer.capacity_;
         deadline_ = outer.deadline_;
     }
@@ -209,11 +214,15 @@ private:
     }
 
     // What the rest of the search depends on. Two states are taken for one if 64 bits agree.
-    std::uint64_t signature(const std::vector<int>& records, Size last) const {
+    std::uint64_t signature(const std::vector<int>& records, Size last) {
         std::uint64_t all = mixed(static_cast<std::uint64_t>(last) + 1);
         for (int i : records)
-            if (!placed_[i])
-                all += mixed(mixed(static_cast<std::uint64_t>(i) + 1) + static_cast<std::uint64_t>(rest_[i]));
+            if (!placed_[i]) {
+                if (marks_[i].rest != rest_[i])
+                    marks_[i] = {rest_[i],
+                                 mixed(mixed(static_cast<std::uint64_t>(i) + 1) + static_cast<std::uint64_t>(rest_[i]))};
+                all += marks_[i].mark;
+            }
         return all | 1;
     }
     std::uint64_t& slot(std::uint64_t state) { return failures_[state >> (64 - table_bits_)]; }

@@ -31,8 +31,7 @@ namespace downset {
 class EjectionSearch {
 public:
     EjectionSearch(const Records& records, std::vector<Offset> offsets, std::uint64_t seed)
-        : records_(records), best_(std::move(offsets)), placed_(Ranks(records.active), records.active),
-          random_(seed) {
+        : records_(records), best_(std::move(offsets)), placed_(Ranks(records.active), records.active), random_(seed) {
         require_size("offsets", best_.size(), records.nbytes.size());
         const auto count = best_.size();
         std::vector<double> area(count);
@@ -148,9 +147,8 @@ private:
                 waiting_.push_back(i);
             }
         for (int i : waiting_) take_out(i);
-        std::sort(waiting_.begin(), waiting_.end(), [&](int a, int b) {
-            return std::pair(records_.nbytes[a], a) < std::pair(records_.nbytes[b], b);
-        });
+        std::sort(waiting_.begin(), waiting_.end(),
+                  [&](int a, int b) { return std::pair(records_.nbytes[a], a) < std::pair(records_.nbytes[b], b); });
         auto fewest = waiting_.size();
         for (std::int64_t since = visits_; !waiting_.empty();) {
             if (stopped() || visits_ - since > patience) return false;

@@ -103,8 +103,9 @@ public:
                     if constexpr (std::endian::native == std::endian::big) bytes = __builtin_bswap64(bytes);
                     bits |= (bytes * 0x0102040810204080ULL >> 56) << (8 * eight);
                 }
-                if (FixedBits<1>({bits}).any(
-                        [&](int i) { return visit(block->begin[first + i], block->end[first + i], block->record[first + i]); }))
+                if (FixedBits<1>({bits}).any([&](int i) {
+                        return visit(block->begin[first + i], block->end[first + i], block->record[first + i]);
+                    }))
                     return;
             }
         }

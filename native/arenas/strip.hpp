@@ -75,8 +75,8 @@ private:
     void search(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to,
                 std::int64_t until) {
         if (high <= from || to <= low || first_stop_[node] > until || longest_[node] == 0) return;
-        if (best_ >= 0 && (longest_[node] < length(best_) ||
-                           (longest_[node] == length(best_) && earliest_[node] > best_)))
+        if (best_ >= 0 &&
+            (longest_[node] < length(best_) || (longest_[node] == length(best_) && earliest_[node] > best_)))
             return;
         if (node >= leaves_) {
             const int record = by_start_[low];

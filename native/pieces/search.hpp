@@ -49,8 +49,8 @@ public:
         return limit_ ? Outcome::kLimit : Outcome::kImpossible;
     }
 
-    // Settles ties among the chains within the threshold: the chain of least sum of costs is taken, of equal ones that of
-    // most pieces. With `first` the paper's choice is taken: at each state the first piece of least max, where small
+    // Settles ties among the chains within the threshold: the chain of least sum of costs is taken, of equal ones that
+    // of most pieces. With `first` the paper's choice is taken: at each state the first piece of least max, where small
     // pieces come first. False if the time is over, or if no chain is within the threshold.
     bool refine(std::int64_t threshold, bool first, double seconds) {
         threshold_ = threshold;

@@ -4,9 +4,9 @@
 // can run a segment, the search takes only those that contain no other. For every cut it keeps labels: the multiset of
 // devices used so far, and what the price has added up. On a shared network that is the seconds of the medium; where
 // rates differ from pair to pair, it is the device that leads in front of the cut, and its load without what it hands
-// on; under a limit on latency, the latency so far. A label is dropped if another one is at least as good in everything.
-// Sets are tried in order of speed. The slowest has the speed that the segment needs at least; the fastest leaves the
-// units behind the segment the speed that they need.
+// on; under a limit on latency, the latency so far. A label is dropped if another one is at least as good in
+// everything. Sets are tried in order of speed. The slowest has the speed that the segment needs at least; the fastest
+// leaves the units behind the segment the speed that they need.
 //
 // A price (loads/price.hpp, rounds/price.hpp) says:
 //   at(period)              the period of the next questions

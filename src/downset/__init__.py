@@ -68,7 +68,7 @@ _HOME = {
     "memory_map": "reports.memory_map",
     "open_device": "executor.device",
     "order_problem": "memory.liveness",
-    "ort_session": "runtimes.ort_open",
+    "ort_session": "runtimes.ort_settings",
     "peak_bytes": "orders.check",
     "plan_arena": "arenas.plan",
     "plan_by_every_method": "pipelines.replan",

@@ -74,7 +74,7 @@ from downset.results.stages import StageResult as StageResult
 from downset.results.stages import StageRun as StageRun
 from downset.rewrites.recompute import plan_recompute as plan_recompute
 from downset.runtimes.compare import compare as compare
-from downset.runtimes.ort_open import ort_session as ort_session
+from downset.runtimes.ort_settings import ort_session as ort_session
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
 from downset.tuning.profiles import Profiles as Profiles

@@ -325,7 +325,7 @@ def test_a_tampered_plan_is_refused(staged, tmp_path, fails):
 
 
 def test_what_may_differ_from_onnx_runtime(monkeypatch):
-    from downset.runtimes.agreement import allowed_difference
+    from downset.runtimes.differences import allowed_difference
 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     assert [allowed_difference("cpu", "float32"), allowed_difference("cuda", "float32")] == [1e-3, 2e-2]

@@ -10,7 +10,7 @@ from downset.executor.device import open_device
 from downset.executor.lane_program import lower
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import fingerprint
 from downset.lattice import bits, ready
 from downset.results.plans import Evidence, StagePlan
 from downset.runtimes import ort

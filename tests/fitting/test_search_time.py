@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from downset.budget import INTERRUPTED, Budget
 from downset.errors import DownsetError
 from downset.fitting import candidates, placing, planning, preparing, strips
 from downset.fitting import fit as fitting
@@ -169,8 +170,13 @@ def test_time_passes_while_a_search_runs_and_once_in_searches_inside_it():
 
 
 def test_none_is_left_once_it_is_interrupted():
-    asked = []
-    left = SearchTime(math.inf, lambda: bool(asked))
+    left, clock = SearchTime(math.inf), Budget(math.inf).start()
     assert left.left_s == math.inf and not left.over
-    asked.append(1)
-    assert (left.left_s, left.over) == (0, "the search was interrupted")
+    assert (clock.left_s(), clock.over(), clock.stopped_by()) == (math.inf, False, "")
+    INTERRUPTED.set()
+    try:
+        assert (left.left_s, left.over) == (0, "the search was interrupted")
+        assert (clock.left_s(), clock.over(), clock.stopped_by()) == (0, True, "interrupt")
+    finally:
+        INTERRUPTED.clear()
+    assert left.left_s == clock.left_s() == math.inf

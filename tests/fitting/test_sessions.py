@@ -25,8 +25,7 @@ from downset.formats.onnx.metadata import fitted_metadata, write_metadata
 from downset.results.fit import Rewrite
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from downset.runtimes import latencies, ort
-from downset.runtimes.ort_open import session_settings
-from downset.runtimes.ort_settings import open_session, session_code
+from downset.runtimes.ort_settings import open_session, session_code, session_settings
 from downset.runtimes.targets import TARGETS
 from tests.models import branchy_model, constant
 

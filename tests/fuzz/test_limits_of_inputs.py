@@ -26,7 +26,7 @@ from downset.orders.plan import plan_order
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.inspection import inspect
 from downset.runtimes.feeds import most_input_bytes, read_array, read_feeds
-from downset.runtimes.ort_open import ort_session
+from downset.runtimes.ort_settings import ort_session
 from downset.text import read_file
 from tests import hostile_files
 from tests.cluster_toml import cluster_toml

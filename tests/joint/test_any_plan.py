@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import downset as ds
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import fingerprint
 from downset.stages.prepared import prepare
 from tests.models import branchy_model
 from tests.networks import branchy

@@ -5,7 +5,7 @@ import pytest
 import downset as ds
 from downset.errors import InvalidPlan, UsageError
 from downset.formats.plan_json import decode_plan, encode_plan
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import fingerprint
 from downset.results.plans import Stage
 from downset.stages.check import verify_schedule, verify_stages
 from downset.stages.problem import FoundStages, StageProblem

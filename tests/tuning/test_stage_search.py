@@ -14,7 +14,7 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
 from downset.executor.stage_engine import check_plan, stage_engine
 from downset.formats.reading import load
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import fingerprint
 from downset.reports.json_form import json_of
 from downset.reports.stages import peer_lines, stage_document
 from downset.reports.terminal import text_of

@@ -46,7 +46,8 @@ _MOST_WORK = 10**9
 """If records times the most that live at once exceed it, only the first three members of each form take part: of
 100,000 records that live for a third of the time each, one placement alone takes ten seconds."""
 _MANY, _NEAR = 5_000, 1.01
-"""Of more records strip packing is lowered first; the other members follow if that is not near the bound."""
+"""Strip packing is lowered first if there are more than `_MANY` records; the other members follow if its height exceeds
+`_NEAR` times the bound."""
 _VISITS, _MOST_VISITS = 1_000, 20_000_000
 """Visits of the search for each record, and of all: up to one second."""
 
@@ -82,13 +83,13 @@ def best(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     bound, visits = offsets_bound(records), min(_VISITS * len(records), _MOST_VISITS)
     if len(records) <= _MANY:
         return lowered_within(records, _first_best(records, OFFSET_MEMBERS, bound, height), visits)
-    found = lowered_within(records, strip_packing(records), visits)
-    value = height(records, found.solution)
+    strips = lowered_within(records, strip_packing(records), visits)
+    value = height(records, strips.solution)
     if value <= _NEAR * bound:
-        return found
+        return strips
     others = tuple(member for member in OFFSET_MEMBERS if member[0] is not strip_packing)
     further = _first_best(records, others, bound, height)
-    return lowered_within(records, further, visits) if height(records, further.solution) < value else found
+    return lowered_within(records, further, visits) if height(records, further.solution) < value else strips
 
 
 def best_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:

@@ -56,10 +56,10 @@ def lowered(
     """The placement of `start`, or a lower one, under the clock."""
     most = min(_ROUNDS, 500 * len(records) ** 2) if rounds is None else rounds
     seconds, allowed = clock.native(most)
-    found = _lowered(records, start, seconds, allowed, MANY, seed)
-    clock.count(found.states)
+    placement = _lowered(records, start, seconds, allowed, MANY, seed)
+    clock.count(placement.states)
     stopped_by: StoppedBy = "time" if clock.left_s() == 0 else "work" if allowed < most else ""
-    return replace(found, states=start.states + found.states, stopped_by="" if found.proven else stopped_by)
+    return replace(placement, states=start.states + placement.states, stopped_by="" if placement.proven else stopped_by)
 
 
 def lowered_within(records: Sequence[Record], start: Found, visits: int) -> Found:

@@ -48,35 +48,35 @@ class Place:
 
     def value(self, position: int) -> FileValue | None:
         """The input at this position, or None."""
-        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
-        return None if given == ABSENT else self.second.values[given]
+        operand = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        return None if operand == ABSENT else self.second.values[operand]
 
     def holds(self, position: int, target: int, box: Box) -> None:
         """Prove that an input holds this box of a value of the original."""
-        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
-        if ABSENT in (given, target):
-            if given != target:
+        operand = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        if ABSENT in (operand, target):
+            if operand != target:
                 raise Unproven(f"input {position} is there in one of the files only")
             return
         original = self.first.values[target]
         if original.content is not None:
-            _same_constant(self.second.values[given], original, box)
+            _same_constant(self.second.values[operand], original, box)
             return
-        claim = self.claims.get(given)
+        claim = self.claims.get(operand)
         if claim is None or box not in self.views.boxes(claim, target):
             raise Unproven(f"input {position} does not hold {box_text(box)} of {original.label!r}")
 
     def boxes(self, position: int, target: int) -> list[Box]:
         """The boxes of a value of the original that an input holds."""
-        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
-        claim = self.claims.get(given)
+        operand = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        claim = self.claims.get(operand)
         return [] if claim is None else list(self.views.boxes(claim, target))
 
     def padded_boxes(self, position: int, target: int, padding: str) -> list[tuple[Box, Box]]:
         """(the box of a value of the original that an input holds, the positions in it that are right), for an input
         with this padding around it or with wrong values in it; otherwise an empty list."""
-        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
-        claim = self.claims.get(given)
+        operand = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        claim = self.claims.get(operand)
         if claim is None or claim.of != target or claim.terms is not None or claim.padding not in ("", padding):
             return []
         return [(claim.box, claim.valid or claim.box)] if claim.padding or claim.valid is not None else []
@@ -219,14 +219,14 @@ def padded(place: Place, node: FileNode, out: Box) -> None:
         place.holds(position, node.inputs[position], ())
     full = whole(place.first.values[node.inputs[0]])
     # A tensor that a concatenation reads twice holds two boxes of its result; one of them must fit.
-    reasons = [_misplaced(out, given, full, ours, theirs) for given in boxes]
+    reasons = [_misplaced(out, box, full, ours, theirs) for box in boxes]
     if None not in reasons:
         raise Unproven(reasons[0] or "")
 
 
-def _misplaced(out: Box, given: Box, full: Box, ours: Pads, theirs: Pads) -> str | None:
+def _misplaced(out: Box, box: Box, full: Box, ours: Pads, theirs: Pads) -> str | None:
     """Why padding a box of the input by `ours` does not make the box `out` of the input padded by `theirs`."""
-    for along, read, (_, extent), mine, its in zip(out, given, full, ours, theirs, strict=True):
+    for along, read, (_, extent), mine, its in zip(out, box, full, ours, theirs, strict=True):
         low, high = along[0] - its[0], along[1] - its[0]
         if read[0] - mine[0] != low or read[1] + mine[1] != high:
             return "its pads put the part at another place"

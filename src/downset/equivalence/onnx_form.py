@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import LoadError
-from downset.formats.onnx.data_files import stored_value
-from downset.formats.onnx.external import external_path
+from downset.formats.onnx.data_files import external_path, stored_value
 from downset.formats.onnx.fields import float_bits, set_fields, unknown_fields
 
 __all__ = ["WITHOUT_MEANING", "OnnxForm"]

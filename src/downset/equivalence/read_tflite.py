@@ -20,8 +20,7 @@ import numpy as np
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode, FileValue
 from downset.equivalence.offline import OFFLINE_KEY, Offline, read_offline
 from downset.equivalence.tflite_effects import Effects, variable_name, visible_numbers
-from downset.equivalence.tflite_file import StoredFile, fields, listed, plain, subgraphs_of, text
-from downset.equivalence.tflite_order import subgraph_order
+from downset.equivalence.tflite_file import StoredFile, fields, listed, plain, subgraph_order, subgraphs_of, text
 from downset.errors import LoadError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY
 

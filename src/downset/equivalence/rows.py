@@ -77,9 +77,9 @@ def resized(place: Place, node: FileNode, out: Box) -> Box:
         raise Unproven("its factor is not a power of two")
     sizes = integers_of(place, 1)
     reasons = "its input holds no part of what the original reads"
-    for given in place.boxes(0, node.inputs[0]):
-        rows = (given[1][0] * factor, given[1][1] * factor)
-        if (out[0], out[1], out[2], out[3]) != (given[0], rows, full[2], given[3]) or given[2] != source[2]:
+    for box in place.boxes(0, node.inputs[0]):
+        rows = (box[1][0] * factor, box[1][1] * factor)
+        if (out[0], out[1], out[2], out[3]) != (box[0], rows, full[2], box[3]) or box[2] != source[2]:
             reasons = "it makes other rows"
         elif sizes != [rows[1] - rows[0], full[2][1]]:
             reasons = "it makes another size"
@@ -87,10 +87,10 @@ def resized(place: Place, node: FileNode, out: Box) -> Box:
             low, high = rows
             near = node.kind == "RESIZE_NEAREST_NEIGHBOR"
             shift = factor - 1 if node.settings.get("halfPixelCenters") and not near else 0
-            while low < high and max((2 * low - shift) // (2 * factor), 0) < given[1][0]:
+            while low < high and max((2 * low - shift) // (2 * factor), 0) < box[1][0]:
                 low += 1
             last = source[1][1] - 1
-            while low < high and min((2 * (high - 1) - shift) // (2 * factor) + (not near), last) >= given[1][1]:
+            while low < high and min((2 * (high - 1) - shift) // (2 * factor) + (not near), last) >= box[1][1]:
                 high -= 1
             if low < high:
                 return out[0], (low, high), out[2], out[3]

@@ -52,12 +52,12 @@ def partial_window(place: Place, node: FileNode, out: Claim) -> Claim:
     if len(node.inputs) > 3:
         raise Unproven("something is added to the original's sum")
 
-    def tried(given: Box) -> _Sum:
-        if given[0] != out.box[0]:
+    def tried(box: Box) -> _Sum:
+        if box[0] != out.box[0]:
             raise Unproven("it reads another image")
-        check_window(place, node, out.box, given, axis, weights)
-        hold_weights(place, node, out.box[axis], given[axis])
-        one = _Sum(given[axis], _biased(place, node, (out.box[axis],)))
+        check_window(place, node, out.box, box, axis, weights)
+        hold_weights(place, node, out.box[axis], box[axis])
+        one = _Sum(box[axis], _biased(place, node, (out.box[axis],)))
         return _joined(_sum_at(place, 3, out), one) if len(mine.inputs) > 3 and mine.inputs[3] != ABSENT else one
 
     return _finished(place, node, out, _first_that_holds(place, node, out, axis, tried))
@@ -77,21 +77,21 @@ def partial_product(place: Place, node: FileNode, out: Claim) -> Claim:
     full = whole(source)
     flipped = node.kind == "FULLY_CONNECTED" or number(node, "transB", 0) == 1
 
-    def tried(given: Box) -> _Sum:
-        if given[:-1] != full[:-1] or len(whole(weights)) != 2 or len(full) != 2:
+    def tried(box: Box) -> _Sum:
+        if box[:-1] != full[:-1] or len(whole(weights)) != 2 or len(full) != 2:
             raise Unproven("it is not a product of two matrices")
         cut = list(whole(weights))
-        cut[1 if flipped else 0] = given[-1]
+        cut[1 if flipped else 0] = box[-1]
         place.holds(1, node.inputs[1], tuple(cut))
         so_far = place.claims.get(mine.inputs[2]) if len(mine.inputs) > 2 and mine.kind == "Gemm" else None
         if so_far is not None and so_far.terms is not None:
             if real(mine, "beta", 1.0) != 1.0:
                 raise Unproven("it scales the sum so far")
-            return _joined(_sum_at(place, 2, out), _Sum(given[-1], False))
+            return _joined(_sum_at(place, 2, out), _Sum(box[-1], False))
         if real(mine, "beta", 1.0) != real(node, "beta", 1.0):
             raise Unproven("it scales the bias differently")
         bias = whole(first.values[node.inputs[2]]) if len(node.inputs) > 2 and node.inputs[2] != ABSENT else ()
-        return _Sum(given[-1], _biased(place, node, bias))
+        return _Sum(box[-1], _biased(place, node, bias))
 
     return _finished(place, node, out, _first_that_holds(place, node, out, -1, tried))
 
@@ -101,9 +101,9 @@ def _first_that_holds(place: Place, node: FileNode, out: Claim, axis: int, tried
     several where a part lies in a concatenation twice."""
     stated = out.terms[1] if out.terms is not None else -1
     reason = Unproven(f"its input holds no part of {place.first.values[node.inputs[0]].label!r}")
-    for given in sorted(place.boxes(0, node.inputs[0]), key=lambda box: box[axis][1] != stated):
+    for candidate in sorted(place.boxes(0, node.inputs[0]), key=lambda box: box[axis][1] != stated):
         try:
-            return tried(given)
+            return tried(candidate)
         except Unproven as found:
             reason = found
     raise reason
@@ -118,8 +118,8 @@ def _floats(place: Place, node: FileNode) -> None:
 def _biased(place: Place, node: FileNode, box: Box) -> bool:
     """Whether the operator adds the original's bias. A missing bias and one of zeros add nothing; any other raises
     Unproven."""
-    given = place.value(2)
-    if given is None or _is_zero(given):
+    bias = place.value(2)
+    if bias is None or _is_zero(bias):
         return False
     target = node.inputs[2] if len(node.inputs) > 2 else ABSENT
     if target != ABSENT:
@@ -136,8 +136,8 @@ def _is_zero(value: FileValue) -> bool:
 
 
 def _sum_at(place: Place, position: int, out: Claim) -> _Sum:
-    given = place.node.inputs[position]
-    claim = place.claims.get(given)
+    operand = place.node.inputs[position]
+    claim = place.claims.get(operand)
     if claim is None or claim.terms is None or (claim.of, claim.box) != (out.of, out.box):
         raise Unproven(f"input {position} is not a sum of the same products")
     return _Sum(claim.terms, claim.biased)

@@ -19,7 +19,7 @@ from downset.equivalence.file_network import ABSENT
 from downset.errors import LoadError
 from downset.formats.tflite.flatbuffer import stored_flatbuffer
 
-__all__ = ["StoredFile", "fields", "listed", "plain", "subgraphs_of", "text"]
+__all__ = ["StoredFile", "fields", "listed", "plain", "subgraph_order", "subgraphs_of", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +178,40 @@ def _stored_count(table: Any) -> int:
     stored = table._tab
     start = stored.Pos - struct.unpack_from("<i", stored.Bytes, stored.Pos)[0]
     return int((struct.unpack_from("<H", stored.Bytes, start)[0] - 4) // 2)
+
+
+def subgraph_order(stored: StoredFile) -> tuple[int, ...]:
+    """The sequence in which subgraphs are compared: the main one, those that it calls and so on, those of signatures,
+    and the others. It follows from what they call, so that files that number the same subgraphs differently correspond.
+    No proof relies on it: numbers of subgraphs are translated by it."""
+    order: dict[int, None] = {}
+    roots = [0, *(stored.subgraph_at(one.subgraphIndex) for one in listed(stored.model.signatureDefs))]
+    for root in (*roots, *range(len(stored.model.subgraphs))):
+        waiting = [root]
+        while waiting:
+            number = waiting.pop()
+            if number not in order:
+                order[number] = None
+                waiting += reversed(list(_called(stored, stored.model.subgraphs[number])))
+    return tuple(order)
+
+
+def _called(stored: StoredFile, subgraph: Any) -> Iterator[int]:
+    for operator in _operators(subgraph):
+        for options in (operator.builtinOptions, operator.builtinOptions2):
+            for value in subgraphs_of(options).values():
+                yield from (stored.subgraph_at(index) for index in (np.ravel(value) if value is not None else ()))
+
+
+def _operators(subgraph: Any) -> Iterator[Any]:
+    """First the operators that the outputs need, from there backwards; then the others, as they stand in the file."""
+    operators = listed(subgraph.operators)
+    made_by = {int(tensor): place for place, one in enumerate(operators) for tensor in listed(one.outputs)}
+    left = dict(enumerate(operators))
+    waiting = [int(tensor) for tensor in listed(subgraph.outputs)][::-1]
+    while waiting:
+        operator = left.pop(made_by.get(waiting.pop(), -1), None)
+        if operator is not None:
+            yield operator
+            waiting += [int(tensor) for tensor in listed(operator.inputs)][::-1]
+    yield from left.values()

@@ -200,7 +200,7 @@ def _other_constant(first: FileNetwork, second: FileNetwork, one: int, other: in
     if ours.same_content(theirs) or ours.rounds_to(theirs):
         return False
     elsewhere = (
-        any(value.form == wanted.form and value.same_content(wanted) for value in network.values)
-        for network, wanted in ((first, theirs), (second, ours))
+        any(value.form == constant.form and value.same_content(constant) for value in network.values)
+        for network, constant in ((first, theirs), (second, ours))
     )
     return not all(elsewhere)

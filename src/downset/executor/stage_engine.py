@@ -14,14 +14,13 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice, open_device
 from downset.executor.lane_program import lower
-from downset.graph.core import Graph
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import Graph, fingerprint
 from downset.graph.float_types import cast_text, coarsest, type_in_common
 from downset.messages import Call
 from downset.results.plans import StagePlan
 from downset.results.stages import StageRun
 from downset.rewrites.rebatch import batch_or_one
-from downset.runtimes.agreement import allowed_difference, as_array, difference
+from downset.runtimes.differences import allowed_difference, as_array, difference
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import UnitGraph, unit_predecessors

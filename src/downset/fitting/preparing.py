@@ -18,7 +18,7 @@ from downset.formats.reading import load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
-from downset.graph.workspaces import with_workspaces
+from downset.graph.edit import with_workspaces
 from downset.messages import Message, Setting, joined
 from downset.process.whole_files import check_output
 from downset.runtimes.feeds import made_feeds

@@ -17,6 +17,7 @@ from downset.results.fit import Comparison, Fit, LoadsHeld, Proof
 from downset.runtimes import ort
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
+from downset.runtimes.feeds import FeedSource
 
 __all__ = ["PROCESSES", "compare", "note_differences", "run_program"]
 
@@ -44,7 +45,7 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
             reasons.append(Message(f"{name}: ", error.message))
             continue
         if not job.options.shapes:
-            comparison = with_offsets(original.path, chosen.path, comparison, seed=job.options.seed)
+            comparison = with_offsets(original.path, chosen.path, comparison, FeedSource(seed=job.options.seed))
         return _judged(original, chosen, comparison)
     if chosen.rewrites and not proof.proven:
         raise InvalidPlan(
@@ -88,8 +89,7 @@ def _outputs_of(
         original.path,
         chosen.path,
         runtime=runtime,
-        shapes=job.options.shapes,
-        seed=job.options.seed,
+        source=FeedSource(job.options.shapes, job.options.seed),
         ordered=ordered,
         proof=proof,
     )

@@ -23,8 +23,7 @@ from downset.memory.models import MemoryName
 from downset.messages import Message, Setting
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
-from downset.partial.memory_form import Persistent
-from downset.partial.persistent import tflm_kept, tflm_persistent
+from downset.partial.memory_form import Persistent, tflm_kept, tflm_persistent
 from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.results.fit import NextStep, Rewrite

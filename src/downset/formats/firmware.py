@@ -81,9 +81,9 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
     if fit.output_path is None:
         raise UsageError("a header holds the model that is written: give an output, too")
     if fit.measured is None:
-        why = Message("no header: the size of the arena is not known, ", fit.not_measured or "not measured")
+        reason = Message("no header: the size of the arena is not known, ", fit.not_measured or "not measured")
         fits = " fits the file's exact int8 form, which TFLite Micro runs"
-        raise UnsupportedError(why, *(("; ", Setting("int8", True), fits) if fit.int8_form else ()))
+        raise UnsupportedError(reason, *(("; ", Setting("int8", True), fits) if fit.int8_form else ()))
     path = Path(fit.output_path)
     prefix = _identifier(path.stem)
     array = _array(path.read_bytes())

@@ -110,21 +110,21 @@ def _op(
     number: Mapping[str, int],
     made_with: Mapping[str, str],
 ) -> Op:
-    held = [name for name in node.buffer_names if name in buffers]
-    parts = [name for name in held if name in made_with]
-    reads = dict.fromkeys(dep for name in held for dep in buffers[name].deps if dep not in held)
+    own_buffers = [name for name in node.buffer_names if name in buffers]
+    parts = [name for name in own_buffers if name in made_with]
+    reads = dict.fromkeys(dep for name in own_buffers for dep in buffers[name].deps if dep not in own_buffers)
     unknown = next((dep for dep in reads if dep not in buffers), None)
     if unknown is not None:
         raise LoadError(f"{path}: node {node.name} waits for {unknown}, which is not a buffer")
-    reads.update(dict.fromkeys(part for part in parts if made_with[part] not in held))
+    reads.update(dict.fromkeys(part for part in parts if made_with[part] not in own_buffers))
     inputs = [number[name] for name in reads]
     inputs += [number[f"{name} taken out"] for name in reads if name in made_with and name not in parts]
-    outputs = [number[name] for name in held if name not in made_with]
+    outputs = [number[name] for name in own_buffers if name not in made_with]
     outputs += [number[f"{name} taken out"] for name in parts]
-    outputs += [number[part] for part in _parts_of(held, made_with)]
+    outputs += [number[part] for part in _parts_of(own_buffers, made_with)]
     return Op(node.name, "Inductor", tuple(inputs), tuple(outputs))
 
 
-def _parts_of(held: Iterable[str], made_with: Mapping[str, str]) -> list[str]:
-    wholes = set(held)
+def _parts_of(own_buffers: Iterable[str], made_with: Mapping[str, str]) -> list[str]:
+    wholes = set(own_buffers)
     return [part for part, whole in made_with.items() if whole in wholes]

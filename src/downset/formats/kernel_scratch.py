@@ -68,8 +68,8 @@ def placed_with_scratch(graph: Graph, steps: Sequence[int], buffers: Mapping[int
     step_of = {operator: step for step, operator in enumerate(steps)}
     scratch = [
         Record(f"scratch {operator} {place}", step_of[operator], step_of[operator] + 1, nbytes)
-        for operator, asked in buffers.items()
-        for place, nbytes in enumerate(asked)
+        for operator, sizes in buffers.items()
+        for place, nbytes in enumerate(sizes)
     ]
     beyond = len(graph.tensors)  # TFLite Micro lists scratch after all tensors
     records = [*living.records, *scratch]

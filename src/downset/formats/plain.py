@@ -91,25 +91,25 @@ def _decoded(path: Path, content: bytes) -> _Plain:
     try:
         return msgspec.json.decode(content, type=_Plain)
     except msgspec.ValidationError:  # a key that the form does not have, or a fault that is told below
-        given = msgspec.json.decode(content)
-    if isinstance(given, dict):
-        given = _known_keys(f"{path}: the graph", given, _Plain)
+        document = msgspec.json.decode(content)
+    if isinstance(document, dict):
+        document = _known_keys(f"{path}: the graph", document, _Plain)
         for key, kind, what in (("tensors", _PlainTensor, "tensor"), ("ops", _PlainOp, "operator")):
-            if isinstance(items := given.get(key), list):
-                given[key] = [_known_keys(f"{path}: {what} {place}", one, kind) for place, one in enumerate(items)]
-    return msgspec.convert(given, _Plain)
+            if isinstance(items := document.get(key), list):
+                document[key] = [_known_keys(f"{path}: {what} {place}", one, kind) for place, one in enumerate(items)]
+    return msgspec.convert(document, _Plain)
 
 
-def _known_keys(where: str, given: Any, kind: type[msgspec.Struct]) -> Any:
+def _known_keys(where: str, entry: Any, kind: type[msgspec.Struct]) -> Any:
     """An object of JSON without the keys that the form does not have. Raises LoadError for a misspelt key."""
-    if not isinstance(given, dict):
-        return given
+    if not isinstance(entry, dict):
+        return entry
     fields = kind.__struct_fields__
-    absent = [key for key in fields if key not in given]
-    for key in given:
+    absent = [key for key in fields if key not in entry]
+    for key in entry:
         if key not in fields and (close := get_close_matches(key, absent, n=1, cutoff=_CLOSE)):
             raise LoadError(f"{where} has the key {brief(repr(key), 60)}; did you mean {close[0]!r}?")
-    return {key: value for key, value in given.items() if key in fields}
+    return {key: value for key, value in entry.items() if key in fields}
 
 
 def _refuse_plan(path: Path, content: bytes) -> None:

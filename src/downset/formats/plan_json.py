@@ -4,30 +4,23 @@ The version of a kind changes when older files can no longer be read, or when a 
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
-from typing import Any
+import textwrap
+from typing import Any, NamedTuple
 
 import msgspec
 
 from downset.errors import LoadError, UsageError
-from downset.formats.field_docs import field_docs
 from downset.messages import Call, joined
 from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.text import brief, read_file
 
-__all__ = [
-    "PIPELINE_SCHEMA",
-    "SCHEMA",
-    "Plan",
-    "decode_plan",
-    "encode_plan",
-    "pipeline_schema",
-    "read_plan",
-    "write_plan",
-]
+__all__ = ["Plan", "decode_plan", "encode_plan", "field_docs", "pipeline_schema", "read_plan", "write_plan"]
 
 SCHEMA = 1
 PIPELINE_SCHEMA = 3
@@ -118,7 +111,7 @@ def pipeline_schema() -> dict[str, Any]:
         described["description"] = " ".join(described["description"].split())
         docs = field_docs(forms[name])
         for key, value in described["properties"].items():
-            value["description"] = re.sub(r"\bNone\b", "null", docs[key].said)
+            value["description"] = re.sub(r"\bNone\b", "null", docs[key].text)
             if "additionalProperties" in value:
                 value["additionalProperties"]["description"] = docs[key].values
     return {
@@ -137,3 +130,23 @@ def pipeline_schema() -> dict[str, Any]:
         "required": ["kind", "schema"],
         **schema,
     }
+
+
+class FieldDoc(NamedTuple):
+    """The description of a field. `values`: that of each value, if the field is a mapping with a second paragraph."""
+
+    text: str
+    values: str = ""
+
+
+def field_docs(kind: type) -> dict[str, FieldDoc]:
+    """The docstring below each field of a class that has one, by the field's name. The source must be installed."""
+    (described,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(described, ast.ClassDef)
+    docs = {}
+    for field, below in zip(described.body, described.body[1:], strict=False):
+        match (field, below):
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring)))):
+                text, _, values = (" ".join(part.split()) for part in docstring.partition("\n\n"))
+                docs[name] = FieldDoc(text, values)
+    return docs

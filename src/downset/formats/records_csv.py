@@ -90,7 +90,7 @@ def _header(cells: Sequence[str], where: str) -> dict[str, int]:
     columns: dict[str, int] = {}
     for column, cell in enumerate(cells):
         if cell not in _COLUMNS:
-            apart = next((said for mark, said in _SEPARATORS.items() if mark in cell), None)
+            apart = next((word for mark, word in _SEPARATORS.items() if mark in cell), None)
             if apart is not None:
                 raise LoadError(
                     f"{where}: the header has {apart} between its columns; records are CSV with commas: "

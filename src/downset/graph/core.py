@@ -6,6 +6,7 @@ operator by its position in `Graph.ops`. The operators of a graph are always in 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -215,7 +216,7 @@ class Graph:
             )
         made_by = [-1] * count
         read_first: dict[int, int] = {}
-        given = set(self.inputs)
+        inputs = set(self.inputs)
         for role, tensors in (("input", self.inputs), ("output", self.outputs)):
             for index in tensors:
                 if not 0 <= index < count:
@@ -229,7 +230,7 @@ class Graph:
                     raise LoadError(f"operator {op.name!r} waits for operator {earlier}, which is not before it")
             for index in op.inputs:
                 tensor = self.tensors[index]
-                if index != ABSENT and index not in given and made_by[index] < 0 and tensor.role == "activation":
+                if index != ABSENT and index not in inputs and made_by[index] < 0 and tensor.role == "activation":
                     raise LoadError(
                         f"operator {op.name!r} reads tensor {tensor.name!r}, which no earlier operator makes: "
                         "a dangling reference or a cycle"
@@ -243,7 +244,7 @@ class Graph:
                 if made_by[index] >= 0:
                     other = self.ops[made_by[index]].name
                     raise LoadError(f"tensor {name!r} is made twice: by {other!r} and by {op.name!r}")
-                if index in given:
+                if index in inputs:
                     raise LoadError(f"tensor {name!r} is a graph input and is also made by operator {op.name!r}")
                 if index in read_first:
                     reader = self.ops[read_first[index]].name
@@ -251,6 +252,17 @@ class Graph:
                 made_by[index] = position
         for index in self.outputs:
             tensor = self.tensors[index]
-            if made_by[index] < 0 and index not in given and tensor.role == "activation":
+            if made_by[index] < 0 and index not in inputs and tensor.role == "activation":
                 raise LoadError(f"graph output {tensor.name!r} is made by no operator")
         return self
+
+
+def fingerprint(graph: Graph) -> str:
+    """32 hexadecimal digits: a hash of operators' names, kinds, attributes, tensor indices and shapes. Weights are left
+    out, so that a plan also holds after further training."""
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
+        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
+        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
+    return digest.hexdigest()[:32]

@@ -15,7 +15,7 @@ from downset.graph.halos import activation_maps, extent, is_whole
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import AxisMap, Interval, RowForm, RowInput, RowOp, needed
 
-__all__ = ["longest_axis", "macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
+__all__ = ["longest_axis", "macs", "op_macs", "row_form", "segment_macs", "whole_macs"]
 
 
 def op_macs(graph: Graph, op: Op) -> int:
@@ -196,12 +196,3 @@ def segment_macs(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interva
 def whole_macs(form: RowForm, ops: Iterable[int]) -> int:
     """Multiply-accumulates of the operators, each computed once."""
     return sum(form.ops[index].macs for index in ops)
-
-
-def redundant_macs(form: RowForm, ops: Iterable[int], parts: Iterable[Mapping[int, Interval]]) -> int:
-    """MACs of computing the parts one by one, less those of computing the segment once.
-
-    Negative where the parts leave out rows that no operator reads (a stride larger than its window, a crop).
-    """
-    chosen = tuple(ops)
-    return sum(segment_macs(form, chosen, part) for part in parts) - whole_macs(form, chosen)

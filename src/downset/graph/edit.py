@@ -1,19 +1,21 @@
-"""A graph taken apart for a rewrite and put together again: the one place where indices change."""
+"""A graph taken apart for a rewrite and put together again: the one place where indices change. What kernels hold
+while they run is added as tensors (`with_workspaces`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, part_of_part
 
-__all__ = ["Edit"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["WORKSPACE", "Edit", "with_workspaces"]
 
 
 def _reading(op: Op) -> tuple[int, ...]:
@@ -239,3 +241,20 @@ class Edit:
                 keep.add(slot_index)
                 stack.extend(made_by[tensor] for tensor in slots[slot_index].op.inputs if tensor in made_by)
         return keep
+
+
+WORKSPACE = " workspace"
+"""The end of the name of a tensor that `with_workspaces` adds, after the name of its operator."""
+
+
+def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:
+    """The graph in which each of these operators also makes a tensor of so many bytes, which is live while it runs.
+    Every memory model then counts them; indices and the file's order stay."""
+    tensors, ops = list(graph.tensors), list(graph.ops)
+    for operator, nbytes in sorted(workspaces.items()):
+        op = ops[operator]
+        ops[operator] = replace(op, outputs=(*op.outputs, len(tensors)))
+        tensors.append(Tensor(f"{op.name}{WORKSPACE}", (nbytes,), "uint8", nbytes))
+    places = graph.source.tensor_index
+    source = replace(graph.source, tensor_index=(*places, *[-1] * len(workspaces)) if places else ())
+    return replace(graph, tensors=tuple(tensors), ops=tuple(ops), source=source).check()

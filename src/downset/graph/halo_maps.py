@@ -75,23 +75,23 @@ def pad_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | No
 def pad_sides(graph: Graph, op: Op) -> list[tuple[int, int]]:
     """(begin, end) of a Pad by dimension. Raises UnsupportedError where they are not constant, or too many or few."""
     rank = len(graph.tensors[op.inputs[0]].shape)
-    given: Any = op.attrs.get("pads") or [0] * (2 * rank)
+    pads: Any = op.attrs.get("pads") or [0] * (2 * rank)
     if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
         value = graph.constant(op.inputs[1])
         if value is None:
             raise UnsupportedError(f"{graph.name}: the pads of operator {op.name!r} are not constant")
         if value.shape == (rank, 2):  # TFLite: [begin, end] for each dimension
             return [(int(begin), int(end)) for begin, end in value.tolist()]
-        given = value.reshape(-1).tolist()
+        pads = value.reshape(-1).tolist()
     sides = [(0, 0)] * rank
     axes: Sequence[int] = range(rank)
     if len(op.inputs) > 3 and op.inputs[3] != ABSENT:
         named = graph.constant(op.inputs[3])
         axes = [] if named is None else [int(axis) % rank for axis in named.reshape(-1).tolist()]
-    if len(given) != 2 * len(axes):
+    if len(pads) != 2 * len(axes):
         raise _odd(graph, op, "pads")
     for place, axis in enumerate(axes):
-        sides[axis] = (int(given[place]), int(given[place + len(given) // 2]))
+        sides[axis] = (int(pads[place]), int(pads[place + len(pads) // 2]))
     return sides
 
 

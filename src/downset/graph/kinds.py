@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FUSED_CONV", "KINDS", "Category", "Draws", "Further", "Kind", "Macs", "Rows", "kind_of"]
+__all__ = ["FUSED_CONV", "KINDS", "Kind", "kind_of"]
 
 Category = Literal[
     "activation",

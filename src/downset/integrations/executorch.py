@@ -158,12 +158,12 @@ def _reorder(
 ) -> bool:
     """Order the nodes of a graph; whether any moved."""
     try:
-        told = reordered(graph_module, dialect, settings, work_limit)
+        graph_report = reordered(graph_module, dialect, settings, work_limit)
     except Exception as error:  # an export that works without downset must not fail with it
         warn_user(f"downset leaves a graph in its order: {type(error).__name__}: {error}")
         return False
-    if told is None:
+    if graph_report is None:
         return False
     if report is not None:
-        report(told)
-    return told.chosen
+        report(graph_report)
+    return graph_report.chosen

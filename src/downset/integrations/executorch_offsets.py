@@ -15,7 +15,7 @@ from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError, UsageError
 from downset.memory.records import Record, align_up
 
-__all__ = ["MemoryMap", "Placed", "PlacementSettings", "Spec", "arena_of", "plan_specs"]
+__all__ = ["MemoryMap", "PlacementSettings", "Spec", "arena_of", "plan_specs"]
 
 
 class Spec(Protocol):

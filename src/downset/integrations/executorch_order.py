@@ -99,11 +99,11 @@ def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, 
     units = _Units(list(graph.nodes), dialect)
     if len(units.members) < 2:
         return None
-    given = tuple(range(len(units.members)))
+    file_steps = tuple(range(len(units.members)))
     order = least_peak_order(units.problem(), work_limit=work_limit)
-    before, after = (units.arena_bytes(steps, settings) for steps in (given, order.steps))
+    before, after = (units.arena_bytes(steps, settings) for steps in (file_steps, order.steps))
     chosen = after < before
-    steps = order.steps if chosen else given
+    steps = order.steps if chosen else file_steps
     sequence = [*units.head, *chain.from_iterable(units.members[step] for step in steps)]
     for earlier, later in pairwise(sequence):
         if earlier.next is not later:
@@ -121,7 +121,7 @@ class _SpecStorage:
 
     nbytes: int = 0
     memory: int = 1
-    given: bool = False
+    is_input: bool = False
     """Whether it lives before the first unit."""
     kept: bool = False
     """Whether it lives after the last unit."""
@@ -142,13 +142,13 @@ class _Units:
         self._storages = _SpecStorages(nodes, dialect)
         for node in self.head:
             for storage in self._storages.of(node):
-                storage.given = True
+                storage.is_input = True
                 storage.kept = storage.kept or dialect.always(node)
                 if not (dialect.buffers if dialect.always(node) else dialect.inputs):
                     storage.nbytes = 0
         for node, unit in self._unit_of.items():
             for storage in self._storages.of(node):
-                if not storage.given and storage.made_by is None:
+                if not storage.is_input and storage.made_by is None:
                     storage.made_by = unit
             for touched in (node, *node.all_input_nodes):
                 for storage in self._storages.of(touched):
@@ -195,7 +195,7 @@ class _Units:
         for index, storage in enumerate(self._storages.all()):
             if storage.nbytes:
                 places = [step_of[toucher] for toucher in storage.touched]
-                first = 0 if storage.given else min(places)
+                first = 0 if storage.is_input else min(places)
                 last = len(steps) + 1 if storage.kept else max(places, default=0)
                 record = Record(str(index), first, last + 1, align_up(storage.nbytes, unit), unit)
                 memories.setdefault(storage.memory, []).append(record)
@@ -210,9 +210,9 @@ class _SpecStorages:
         self._storage_of: dict[object, _SpecStorage] = {}
         self._joined: dict[object, object] = {}
         for node in nodes:
-            held = [] if node.op == "output" else list(dialect.tensors(node))
-            self._keys[node] = [key for key, _, _ in held]
-            for key, nbytes, memory in held:
+            tensors = [] if node.op == "output" else list(dialect.tensors(node))
+            self._keys[node] = [key for key, _, _ in tensors]
+            for key, nbytes, memory in tensors:
                 storage = self._storage_of.setdefault(key, _SpecStorage())
                 storage.nbytes, storage.memory = max(storage.nbytes, nbytes), memory
         for node in nodes:
@@ -315,9 +315,9 @@ def _in_place(node: Any) -> Iterator[Any]:
     schema = _schema(node)
     for returned in schema.returns if schema is not None else ():
         if returned.alias_info is not None and returned.alias_info.is_write:
-            for argument, given in _arguments(node, schema):
+            for argument, value in _arguments(node, schema):
                 if argument.alias_info is not None and argument.alias_info.before_set & returned.alias_info.before_set:
-                    yield from (source for source in _leaves(given) if hasattr(source, "op") and not _is_alloc(source))
+                    yield from (source for source in _leaves(value) if hasattr(source, "op") and not _is_alloc(source))
     if (shares := node.meta.get(_SHARES)) is not None:
         yield node.args[shares]
 
@@ -325,9 +325,9 @@ def _in_place(node: Any) -> Iterator[Any]:
 def _written(node: Any) -> Iterator[Any]:
     schema = _schema(node)
     if schema is not None:
-        for argument, given in _arguments(node, schema):
+        for argument, value in _arguments(node, schema):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from (target for target in _leaves(given) if hasattr(target, "op") and not _is_alloc(target))
+                yield from (target for target in _leaves(value) if hasattr(target, "op") and not _is_alloc(target))
     if (shares := node.meta.get(_SHARES)) is not None:
         yield node.args[shares]
 

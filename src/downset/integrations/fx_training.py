@@ -115,8 +115,8 @@ class _NodeReader:
         results = getattr(getattr(node.target, "_schema", None), "returns", ())
         if results and all(result.alias_info and not result.alias_info.is_write for result in results):
             return True
-        held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
-        return any(tensor.untyped_storage()._cdata in held for tensor in _tensors(node))
+        storages = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
+        return any(tensor.untyped_storage()._cdata in storages for tensor in _tensors(node))
 
     def result(self, late: Collection[Any], *, apart: bool) -> Traced:
         from torch._functorch.config import donated_buffer
@@ -170,9 +170,9 @@ class _NodeReader:
         node = self.nodes[number]
         if self._is_constant(number):
             return 0
-        held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
+        storages = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
         own = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors(node)}
-        return sum(_bytes_of(tensor) for key, tensor in own.items() if key not in held)
+        return sum(_bytes_of(tensor) for key, tensor in own.items() if key not in storages)
 
     def _is_constant(self, number: int) -> bool:
         """Whether every reader computes it again, because it depends on nothing."""
@@ -265,17 +265,17 @@ class _NodeReader:
 
 def sets_of(trace: Traced, saved: Iterable[Any]) -> set[int]:
     """The operators that run again if exactly these fx nodes are saved for the backward pass."""
-    held = {source for node in saved for source in trace.sources.get(node, ())[-1:]}
+    sources = {source for node in saved for source in trace.sources.get(node, ())[-1:]}
     step = trace.graph.step()
-    again = {number for number, may in enumerate(step.may) if may} - held
+    again = {number for number, may in enumerate(step.may) if may} - sources
     return set(needed(step, again, trace.graph.late))
 
 
 def _tensors(node: Any) -> Iterable[Any]:
     import torch
 
-    held = node.meta.get("val")
-    for value in held if isinstance(held, (tuple, list)) else (held,):
+    values = node.meta.get("val")
+    for value in values if isinstance(values, (tuple, list)) else (values,):
         if isinstance(value, torch.Tensor):
             yield value
 

@@ -22,7 +22,7 @@ _MOVES, _WORK = 200, 60_000
 def called_bytes(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
     """The bytes that the call of each step holds. `loops[i]`: whether operator i is joined with its neighbours.
     O(steps + storages touched)."""
-    return _CallProfile(problem, loops).held(steps)
+    return _CallProfile(problem, loops).call_bytes(steps)
 
 
 def largest_calls(problem: OrderProblem, steps: Sequence[int], loops: Sequence[bool]) -> list[int]:
@@ -46,24 +46,24 @@ def gathered(
     which that peak is counted, if it is another.
     """
     calls, best = _CallProfile(problem, loops), tuple(steps)
-    held = calls.held(best)
+    call_bytes = calls.call_bytes(best)
     peak, plain = peak_bytes(problem, best), plain or problem
     limit = peak_bytes(plain, best)
     left = min(_MOVES, _WORK // max(len(best), 1))
-    while left > 0 and (every_call or max(held, default=0) > peak):
+    while left > 0 and (every_call or max(call_bytes, default=0) > peak):
         better = None
-        rank = _ranked(held)
-        for order in calls.without_largest(best, held, every_call=every_call):
+        rank = _ranked(call_bytes)
+        for order in calls.without_largest(best, call_bytes, every_call=every_call):
             left -= 1
-            tried = calls.held(order)
+            tried = calls.call_bytes(order)
             if _ranked(tried) < rank and peak_bytes(plain, order) <= limit:
                 better = order, tried
             if better or left <= 0:
                 break
         if better is None:
             break
-        best, held = better
-    return best, max(held, default=0)
+        best, call_bytes = better
+    return best, max(call_bytes, default=0)
 
 
 class _CallProfile:
@@ -87,10 +87,10 @@ class _CallProfile:
         self.readers = [len(storage.consumers) for storage in problem.storages]
         self.start = sum(storage.nbytes for storage in problem.storages if not storage.producers)
 
-    def held(self, steps: Sequence[int]) -> list[int]:
+    def call_bytes(self, steps: Sequence[int]) -> list[int]:
         storages, begun, waiting = self.problem.storages, self.begun[:], self.readers[:]
         live, freed, first = self.start, 0, 0
-        held: list[int] = []
+        call_bytes: list[int] = []
         for step, operator in enumerate(steps):
             for index in self.made[operator]:
                 live += 0 if begun[index] else storages[index].nbytes
@@ -106,21 +106,21 @@ class _CallProfile:
                 freed += 0 if waiting[index] or storages[index].kept else storages[index].nbytes
             freed -= over
             if step + 1 == len(steps) or not (self.loops[operator] and self.loops[steps[step + 1]]):
-                held += [live] * (step + 1 - first)
+                call_bytes += [live] * (step + 1 - first)
                 live, freed, first = live - freed, 0, step + 1
-        return held
+        return call_bytes
 
     def without_largest(
-        self, steps: Sequence[int], held: Sequence[int], *, every_call: bool
+        self, steps: Sequence[int], call_bytes: Sequence[int], *, every_call: bool
     ) -> Iterator[tuple[int, ...]]:
         """Orders in which one operator of a call moves ahead of the call or behind it. The call must hold more than
         each of its kernels would alone: the call that holds the most, or with `every_call` all such calls, the largest
         first."""
         alone = profile(self.problem, steps)
-        runs = [run for run in _runs(steps, self.loops) if held[run.start] > max(alone[run.start : run.stop])]
-        runs.sort(key=lambda run: (-held[run.start], run.start))
+        runs = [run for run in _runs(steps, self.loops) if call_bytes[run.start] > max(alone[run.start : run.stop])]
+        runs.sort(key=lambda run: (-call_bytes[run.start], run.start))
         step_of = {operator: step for step, operator in enumerate(steps)}
-        for run in runs if every_call else [run for run in runs if held[run.start] == max(held)]:
+        for run in runs if every_call else [run for run in runs if call_bytes[run.start] == max(call_bytes)]:
             for place in run:
                 operator = steps[place]
                 earliest = max((step_of[other] + 1 for other in self.problem.predecessors[operator]), default=0)
@@ -131,8 +131,8 @@ class _CallProfile:
                     yield (*steps[:place], *steps[place + 1 : latest + 1], operator, *steps[latest + 1 :])
 
 
-def _ranked(held: Sequence[int]) -> list[int]:
-    return sorted(held, reverse=True)
+def _ranked(call_bytes: Sequence[int]) -> list[int]:
+    return sorted(call_bytes, reverse=True)
 
 
 def _runs(steps: Sequence[int], loops: Sequence[bool]) -> list[range]:

@@ -109,8 +109,8 @@ def update_of(optimizer: Any) -> Update:
 
     def state() -> list[Any]:
         parameters = [parameter for group in groups for parameter in group]
-        held = [value for parameter in parameters for value in optimizer.state[parameter].values()]
-        return [*parameters, *(value for value in held if isinstance(value, torch.Tensor))]
+        state = [value for parameter in parameters for value in optimizer.state[parameter].values()]
+        return [*parameters, *(value for value in state if isinstance(value, torch.Tensor))]
 
     return Update(groups, prepare, apply, state)
 

@@ -103,23 +103,23 @@ def _pass_class() -> Any:
 
         def __call__(self, nodes: list[Any]) -> list[Any]:
             try:
-                ordered, told = _ordered(nodes, self._work_limit)
+                ordered, order_report = _ordered(nodes, self._work_limit)
             except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
                 return _inductor_order(nodes)
-            if told is not None and told.devices and not told.chosen:
-                self._warn(told.devices, kind="devices")
-            if self._check is not None and told is not None:
-                self._check(told.peak_bytes)
-            if self._report is not None and told is not None:
-                self._report(told)
+            if order_report is not None and order_report.devices and not order_report.chosen:
+                self._warn(order_report.devices, kind="devices")
+            if self._check is not None and order_report is not None:
+                self._check(order_report.peak_bytes)
+            if self._report is not None and order_report is not None:
+                self._report(order_report)
             return ordered
 
-        def _warn(self, why: str, *, kind: str = "") -> None:
+        def _warn(self, reason: str, *, kind: str = "") -> None:
             """Warn once for each reason, or once for each `kind` of reasons if given."""
-            if (kind or why) not in self._told:
-                self._told.add(kind or why)
-                warn_user(f"downset leaves a graph in Inductor's own order: {why}")
+            if (kind or reason) not in self._told:
+                self._told.add(kind or reason)
+                warn_user(f"downset leaves a graph in Inductor's own order: {reason}")
 
     return OrderPass
 
@@ -148,22 +148,24 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     if estimated != planned:
         raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {planned}")
     step_of = {node: step for step, node in enumerate(nodes)}
-    steps_of = {name: tuple(step_of[node] for node in given) for name, given in scheduler.orders.items()}
+    steps_of = {
+        name: tuple(step_of[node] for node in order_of_nodes) for name, order_of_nodes in scheduler.orders.items()
+    }
     peaks = {name: peak_bytes(counted, steps) for name, steps in steps_of.items()}
     best = min(peaks, key=lambda name: peaks[name])
     theirs = steps_of[best]
-    held = written_over(counted, joined)
+    overwriting = written_over(counted, joined)
     chosen = order.peak_bytes < peaks[best] or (
         order.peak_bytes == peaks[best]
         and any(joined)
-        and largest_calls(held, order.steps, joined) < largest_calls(held, theirs, joined)
+        and largest_calls(overwriting, order.steps, joined) < largest_calls(overwriting, theirs, joined)
     )
     devices = _devices(scheduler)
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
     chosen = chosen and not risen
     runs = order.steps if chosen else theirs
     peak, live = live_at(counted, runs)
-    told = OrderReport(
+    order_report = OrderReport(
         _graph_name(nodes),
         len(nodes),
         peaks["given"],
@@ -176,7 +178,7 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
         _needs(scheduler, runs),
         _on_devices(devices, risen),
     )
-    return [nodes[step] for step in runs], told
+    return [nodes[step] for step in runs], order_report
 
 
 def _planned(nodes: list[Any]) -> _SchedulerProblem:
@@ -247,11 +249,11 @@ def _on_devices(devices: Iterable[str], risen: Mapping[str, int]) -> str:
     names = sorted({*devices})
     if len(names) < 2:
         return ""
-    said = f"on {len(names)} devices ({', '.join(names)})"
+    place = f"on {len(names)} devices ({', '.join(names)})"
     if not risen:
-        return said
+        return place
     device, nbytes = max(risen.items(), key=lambda item: item[1])
-    return f"{said}, and our order takes {format_bytes(nbytes)} B more on {device}, so it keeps Inductor's"
+    return f"{place}, and our order takes {format_bytes(nbytes)} B more on {device}, so it keeps Inductor's"
 
 
 def _in_sequence(node: Any) -> bool:

@@ -30,14 +30,14 @@ def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_li
     order = least_peak_order(problem, work_limit=work_limit)
     if not any(joined):
         return order
-    held = written_over(problem, joined)
-    starts = [order.steps, least_peak_order(held, work_limit=work_limit).steps]
+    overwriting = written_over(problem, joined)
+    starts = [order.steps, least_peak_order(overwriting, work_limit=work_limit).steps]
     orders = [
-        gathered(held, steps, joined, every_call=True, plain=problem)[0]
+        gathered(overwriting, steps, joined, every_call=True, plain=problem)[0]
         for steps in starts
         if peak_bytes(problem, steps) <= order.peak_bytes
     ]
-    best = min(orders, key=lambda steps: largest_calls(held, steps, joined))
+    best = min(orders, key=lambda steps: largest_calls(overwriting, steps, joined))
     return judge_order(problem, best, like=order.evidence)
 
 
@@ -66,8 +66,8 @@ def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]
         begun = not storage.producers or min(step_of[v] for v in storage.producers) <= step
         return begun and (storage.kept or max(step_of[v] for v in storage.consumers) >= step)
 
-    held = [index for index, storage in enumerate(problem.storages) if live(storage)]
-    return steps[step], sorted(held, key=lambda index: (-problem.storages[index].nbytes, index))
+    live_storages = [index for index, storage in enumerate(problem.storages) if live(storage)]
+    return steps[step], sorted(live_storages, key=lambda index: (-problem.storages[index].nbytes, index))
 
 
 def rise_by_device(
@@ -78,7 +78,7 @@ def rise_by_device(
     The peak summed over devices may fall while that of one device rises. O(devices * problem)."""
     risen = {}
     for device in dict.fromkeys(devices):
-        storages = tuple(s for s, held in zip(problem.storages, devices, strict=True) if held == device)
+        storages = tuple(s for s, place in zip(problem.storages, devices, strict=True) if place == device)
         own = OrderProblem(problem.predecessors, storages)
         if (more := peak_bytes(own, after) - peak_bytes(own, before)) > 0:
             risen[device] = more

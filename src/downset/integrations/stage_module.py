@@ -77,9 +77,9 @@ def _module_class() -> Any:
             self._lock = threading.Lock()
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            values, given = pytree.tree_flatten((args, kwargs))
-            if given != self._spec.in_spec:
-                raise UsageError(f"the program was exported for arguments {self._spec.in_spec}; given {given}")
+            values, structure = pytree.tree_flatten((args, kwargs))
+            if structure != self._spec.in_spec:
+                raise UsageError(f"the program was exported for arguments {self._spec.in_spec}; given {structure}")
             _check_values(self._graph, values)
             with self._lock:
                 # Merged kernels and fused activations lose NaN, so inputs that are not finite have an engine without
@@ -109,9 +109,9 @@ def _module_class() -> Any:
 
 def _check_values(graph: Graph, values: Sequence[Any]) -> None:
     for tensor, value in zip(graph.inputs, values, strict=True):
-        wanted = graph.tensors[tensor]
-        if tuple(value.shape) != wanted.shape or str(value.dtype) != f"torch.{wanted.dtype}":
+        meta = graph.tensors[tensor]
+        if tuple(value.shape) != meta.shape or str(value.dtype) != f"torch.{meta.dtype}":
             raise UsageError(
-                f"input {wanted.name!r} is {wanted.dtype} of shape {list(wanted.shape)}; given {value.dtype} of shape "
+                f"input {meta.name!r} is {meta.dtype} of shape {list(meta.shape)}; given {value.dtype} of shape "
                 f"{list(value.shape)}"
             )

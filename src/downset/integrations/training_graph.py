@@ -18,15 +18,7 @@ from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
-__all__ = [
-    "PlannedRecomputation",
-    "Priced",
-    "TrainingGraph",
-    "affordable_choices",
-    "plan_again",
-    "priced",
-    "problems",
-]
+__all__ = ["Priced", "TrainingGraph", "affordable_choices", "plan_again", "priced", "problems"]
 
 _STATES = 1_000
 """How many states the search for the order of one choice may visit."""
@@ -195,8 +187,8 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
         if v >= count:
             return frozenset(number[earlier] for earlier in behind)
         readers = graph.waits[v]
-        also = [*readers, *(copy_of[reader] for reader in readers if reader in copy_of and late[v])]
-        return frozenset(number[reader] for reader in also if reader in number)
+        copies = [*readers, *(copy_of[reader] for reader in readers if reader in copy_of and late[v])]
+        return frozenset(number[reader] for reader in copies if reader in number)
 
     return _Copied(
         tuple(origin[v] for v in order),

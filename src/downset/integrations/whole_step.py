@@ -135,10 +135,10 @@ class TrainingStep:
                 warn_user(_ADDS)
         return None if self._added else self._update
 
-    def _fall_back(self, why: str) -> None:
+    def _fall_back(self, reason: str) -> None:
         """Run as plain PyTorch from now on."""
-        self.fallback = why
-        warn_user(_plain_warning(why, self._parts.peak_bytes))
+        self.fallback = reason
+        warn_user(_plain_warning(reason, self._parts.peak_bytes))
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         import torch
@@ -197,7 +197,7 @@ class TrainingStep:
         return loss.detach()
 
 
-def compile_step(
+def compile_step(  # noqa: PLR0913 - users know its keywords
     model: Any,
     loss_fn: Callable[..., Any],
     optimizer: Any,
@@ -262,9 +262,9 @@ def _layout_options(optimizer: Any) -> dict[str, Any]:
     return {"layout_optimization": False} if devices <= {"cpu"} else {}
 
 
-def _plain_warning(why: str, peak_bytes: int | None) -> str:
+def _plain_warning(reason: str, peak_bytes: int | None) -> str:
     limit = "" if peak_bytes is None else f"; nothing keeps it within {format_bytes(peak_bytes)} B"
-    return f"downset runs this training step as plain PyTorch, not as one graph: {why}{limit}"
+    return f"downset runs this training step as plain PyTorch, not as one graph: {reason}{limit}"
 
 
 def _check_parallel(model: Any) -> None:
@@ -323,13 +323,13 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
         used = tuple([before or gradient is not None for before, gradient in zip(used, gradients, strict=True)])
         with torch.no_grad():
             if settings is None:
-                for held, gradient in zip(sums, gradients, strict=True):
+                for total, gradient in zip(sums, gradients, strict=True):
                     if gradient is not None:
-                        held.add_(gradient)
+                        total.add_(gradient)
             else:
                 if sums:
                     both = zip(sums, gradients, used, strict=True)
-                    gradients = [(held if g is None else held + g) if was else None for held, g, was in both]
+                    gradients = [(total if g is None else total + g) if was else None for total, g, was in both]
                 if scale is None:
                     update.apply(gradients, settings)
                 else:

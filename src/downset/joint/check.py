@@ -7,8 +7,7 @@ from typing import overload
 from downset.arenas.check import verify_arena
 from downset.arenas.check_records import verify_objects, verify_placement
 from downset.errors import InvalidPlan, UsageError
-from downset.graph.core import Graph
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import Graph, fingerprint
 from downset.memory.liveness import OrderProblem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.check import verify_order

@@ -32,11 +32,11 @@ def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
             continue
         if row.sized and not sized:
             continue
-        given = [tensor for tensor in op.inputs if tensor != ABSENT]
+        inputs = [tensor for tensor in op.inputs if tensor != ABSENT]
         if op.kind == "Shape":
             first, stop = int(op.attrs.get("start", 0)), op.attrs.get("end")
             constants[outputs[0]] = partial(np.array, graph.tensors[op.inputs[0]].shape[first:stop], np.int64)
-        elif given and all(tensor in constants for tensor in given):
+        elif inputs and all(tensor in constants for tensor in inputs):
             run = _once(graph, op, [None if tensor == ABSENT else constants[tensor] for tensor in op.inputs])
             for index, tensor in enumerate(op.outputs):
                 if tensor != ABSENT:
@@ -56,14 +56,14 @@ def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> 
     def run() -> list[Array]:
         if not cache:
             torch = torch_library()
-            given = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
-            wanted = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
+            arguments = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
+            metas = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
             with torch.no_grad():
-                results = compute(op, given, [() if tensor is None else tensor.shape for tensor in wanted])
+                results = compute(op, arguments, [() if tensor is None else tensor.shape for tensor in metas])
             cache.append(
                 [
                     np.asarray(result.numpy(), None if tensor is None else tensor.dtype)
-                    for result, tensor in zip(results, wanted, strict=False)
+                    for result, tensor in zip(results, metas, strict=False)
                 ]
             )
         return cache[0]

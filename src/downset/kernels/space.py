@@ -13,11 +13,11 @@ from downset.kernels.layout import Inputs, Shapes, channels_last, to_first, to_l
 def pad(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     """Pad. ONNX lists all begins, then all ends; TFLite lists [begin, end] for each dimension."""
     values = inputs[0]
-    given = inputs[1] if len(inputs) > 1 else None
-    if given is not None and given.dim() == 2:
-        pairs = given.tolist()
+    pad_input = inputs[1] if len(inputs) > 1 else None
+    if pad_input is not None and pad_input.dim() == 2:
+        pairs = pad_input.tolist()
     else:
-        pads = given.tolist() if given is not None else list(op.attrs["pads"])
+        pads = pad_input.tolist() if pad_input is not None else list(op.attrs["pads"])
         axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else range(len(pads) // 2)
         pairs = [[0, 0] for _ in range(values.dim())]
         for position, axis in enumerate(axes):
@@ -44,28 +44,28 @@ def resize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     scales = inputs[2] if len(inputs) > 2 and inputs[2] is not None and inputs[2].numel() else None
     if op.kind == "Upsample":
         scales = inputs[1] if len(inputs) > 1 else op.attrs["scales"]
-    for axis, wanted in enumerate(shapes[0]):
-        if values.shape[axis] != wanted:
-            scale = float(scales[axis]) if scales is not None and not channels_last(op) else wanted / values.shape[axis]
-            values = _resize_axis(op, values, axis, wanted, scale)
+    for axis, extent in enumerate(shapes[0]):
+        if values.shape[axis] != extent:
+            scale = float(scales[axis]) if scales is not None and not channels_last(op) else extent / values.shape[axis]
+            values = _resize_axis(op, values, axis, extent, scale)
     return [values]
 
 
-def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> Any:
+def _resize_axis(op: Op, values: Any, axis: int, extent: int, scale: float) -> Any:
     torch = torch_library()
     size = values.shape[axis]
     # In float32, as in the runtimes, whose rounding decides ties. Made on the device: a copy to it would end a CUDA
     # graph capture.
-    positions = torch.arange(wanted, dtype=torch.float32, device=values.device)
+    positions = torch.arange(extent, dtype=torch.float32, device=values.device)
     whole = torch.full_like(
         positions, scale
     )  # a GPU divides by a tensor exactly, but multiplies by the rounded reciprocal of a number
     transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
     if transform == "align_corners":
-        positions = positions * ((size - 1) / max(wanted - 1, 1))
+        positions = positions * ((size - 1) / max(extent - 1, 1))
     elif transform == "asymmetric":
         positions = positions / whole
-    elif transform == "half_pixel" or (transform == "pytorch_half_pixel" and wanted > 1):
+    elif transform == "half_pixel" or (transform == "pytorch_half_pixel" and extent > 1):
         positions = (positions + 0.5) / whole - 0.5
     elif transform == "pytorch_half_pixel":
         positions = positions * 0.0

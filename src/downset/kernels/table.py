@@ -14,7 +14,6 @@ from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.kernels import nn as nn
-from downset.kernels import norm as norm
 from downset.kernels import shape as shape
 from downset.kernels import space as space
 from downset.kernels.layout import Inputs, Shapes
@@ -200,7 +199,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Atan": _unary("atan"),
     "Atanh": _unary("atanh"),
     "AveragePool": nn.average_pool,
-    "BatchNormalization": norm.batch_normalization,
+    "BatchNormalization": nn.batch_normalization,
     "Cast": _cast,
     "Ceil": _unary("ceil"),
     "Celu": _functional("celu", alpha=1.0),
@@ -234,11 +233,11 @@ KERNELS: Mapping[str, Kernel] = {
     "HardSigmoid": nn.hard_sigmoid,
     "HardSwish": _functional("hardswish"),
     "Identity": _identity,
-    "InstanceNormalization": norm.instance_normalization,
+    "InstanceNormalization": nn.instance_normalization,
     "IsInf": _infinite,
     "IsNaN": _unary("isnan"),
-    "LRN": norm.local_response_normalization,
-    "LayerNormalization": norm.layer_normalization,
+    "LRN": nn.local_response_normalization,
+    "LayerNormalization": nn.layer_normalization,
     "LeakyRelu": _functional("leaky_relu", alpha=0.01),
     "Less": _binary("lt"),
     "LessOrEqual": _binary("le"),
@@ -257,7 +256,7 @@ KERNELS: Mapping[str, Kernel] = {
     "PRelu": nn.prelu,
     "Pad": space.pad,
     "Pow": _binary("pow"),
-    "RMSNormalization": norm.rms_normalization,
+    "RMSNormalization": nn.rms_normalization,
     "Reciprocal": _unary("reciprocal"),
     "ReduceMax": _reduce("amax"),
     "ReduceMean": _reduce("mean"),
@@ -299,7 +298,7 @@ KERNELS: Mapping[str, Kernel] = {
     "com.microsoft::FusedMatMul": _matmul,
     "com.microsoft::Gelu": nn.gelu,
     "com.microsoft::QuickGelu": nn.swish(1.702),
-    "com.microsoft::SkipLayerNormalization": norm.skip_layer_normalization,
+    "com.microsoft::SkipLayerNormalization": nn.skip_layer_normalization,
     "tflite::PACK": shape.pack,
     "tflite::RSQRT": _unary("rsqrt"),
     "tflite::SPLIT_V": shape.split_v,

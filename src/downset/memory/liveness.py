@@ -261,8 +261,8 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
                 break
     names: dict[int, str] = {}
     # a tensor in several storages gives its name to none of them, so that the names of records differ
-    for tensor, held in enumerate(storage_map.storages_of):
-        for storage in held if len(held) == 1 else ():
+    for tensor, storages in enumerate(storage_map.storages_of):
+        for storage in storages if len(storages) == 1 else ():
             names.setdefault(owner[storage], graph.tensors[tensor].name)
     chosen = sorted(
         (start[index], index) for index in set(owner) if owner[index] == index and storage_map.nbytes[index] > 0
@@ -274,7 +274,7 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
         )
         for _, index in chosen
     )
-    record_of = tuple(place.get(owner[held[0]], -1) if len(held) == 1 else -1 for held in storage_map.storages_of)
+    record_of = tuple(place.get(owner[own[0]], -1) if len(own) == 1 else -1 for own in storage_map.storages_of)
     overlaps = []
     for operator in steps:
         over = lagged(graph, model, storage_map, operator)

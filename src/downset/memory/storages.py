@@ -64,13 +64,13 @@ class StorageMap:
 
     def spanned(self, tensor: int) -> bool:
         """Whether the tensor's one storage was made for it, by an operator: other tensors in it are parts or views."""
-        held = self.storages_of[tensor]
-        return len(held) == 1 and self._made_for[held[0]] == tensor and bool(self.producers[held[0]])
+        storages = self.storages_of[tensor]
+        return len(storages) == 1 and self._made_for[storages[0]] == tensor and bool(self.producers[storages[0]])
 
     def alone(self, tensor: int) -> bool:
         """Whether the tensor has one storage, in which no other tensor lies."""
-        held = self.storages_of[tensor]
-        return len(held) == 1 and self._holds[held[0]] == [tensor]
+        storages = self.storages_of[tensor]
+        return len(storages) == 1 and self._holds[storages[0]] == [tensor]
 
     def absorb(self, into: int, tensor: int, begin: int) -> None:
         """Make the storage of a tensor (see `spanned`) a part of the storage `into`, from the byte `begin` on."""
@@ -89,9 +89,9 @@ class StorageMap:
 
     def settle(self) -> None:
         """Move every tensor whose storage was merged to the storage into which it was merged."""
-        for tensor, held in enumerate(self.storages_of):
-            if len(held) == 1:
-                (storage,) = held
+        for tensor, storages in enumerate(self.storages_of):
+            if len(storages) == 1:
+                (storage,) = storages
                 while storage in self._merged:
                     storage = self._merged[storage]
                 self.storages_of[tensor] = (storage,)
@@ -139,17 +139,17 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
                     storage_map.lay(tensor, storage_map.storages_of[source][0], storage_map.begin_of[source])
                 storage_map.close(storage_map.storages_of[tensor])
             elif position == 0 and _is_concatenation_view(model, op, tensor, parts, storage_map):
-                held = _held(parts, storage_map)
-                listed += len(held)
+                storages = _held(parts, storage_map)
+                listed += len(storages)
                 if listed > _MOST_LISTED:
                     raise UnsupportedError(
                         f"{graph.name}: concatenations of concatenations name more than {_MOST_LISTED:,} tensors "
                         f"together, each of which memory {model.name} would follow; use memory live"
                     )
-                storage_map.storages_of[tensor] = tuple(held)
-                for storage in held:
+                storage_map.storages_of[tensor] = tuple(storages)
+                for storage in storages:
                     storage_map.exclusive[storage] = False
-                storage_map.close(held)
+                storage_map.close(storages)
             elif position == 0 and _accumulates(graph, model, index, parts, storage_map, read_by):
                 first, *others = _held(parts, storage_map)
                 for other in others:
@@ -199,8 +199,8 @@ def _is_concatenation_view(
 ) -> bool:
     if op.kind != "Concat" or not model.concat_is_view or tensor in storage_map.outputs or op.attrs.get("activation"):
         return False
-    held = _held(parts, storage_map)
-    return len(set(held)) == len(held) and all(storage_map.storages_of[part] for part in parts)
+    storages = _held(parts, storage_map)
+    return len(set(storages)) == len(storages) and all(storage_map.storages_of[part] for part in parts)
 
 
 def _is_cut(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -> bool:
@@ -249,13 +249,13 @@ def _accumulates(
     if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum") or not parts:
         return False
     nbytes = graph.tensors[op.outputs[0]].nbytes
-    held = [storage_map.storages_of[part] for part in parts]
+    storages_of_parts = [storage_map.storages_of[part] for part in parts]
     return (
-        len(set(held)) == len(parts)  # no part twice
-        and all(len(storages) == 1 for storages in held)
+        len(set(storages_of_parts)) == len(parts)  # no part twice
+        and all(len(storages) == 1 for storages in storages_of_parts)
         and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
         and not set(parts) & (storage_map.inputs | storage_map.outputs)
-        and all(storage_map.open_to_sums[storage] for (storage,) in held)
+        and all(storage_map.open_to_sums[storage] for (storage,) in storages_of_parts)
     )
 
 

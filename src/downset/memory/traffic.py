@@ -134,12 +134,12 @@ def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, k
     resident: dict[int, int] = {}  # by block on chip: the position of its next use
     dirty: set[int] = set()
     farthest: list[tuple[int, int]] = []  # (-next use, block), stale entries skipped
-    held = read = written = dropped = 0
+    fill = read = written = dropped = 0
 
     def leave(block: int) -> None:
-        nonlocal held, written, dropped
+        nonlocal fill, written, dropped
         needed = resident.pop(block) != _NEVER or block in kept
-        held -= nbytes[block]
+        fill -= nbytes[block]
         if block in dirty:
             dirty.discard(block)
             written += nbytes[block] if needed else 0
@@ -154,11 +154,11 @@ def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, k
                 needed = next_use[position] != _NEVER or block in kept
                 written += nbytes[block] if access.writes and needed else 0
                 continue
-            while held + nbytes[block] > capacity:
+            while fill + nbytes[block] > capacity:
                 use, victim = heapq.heappop(farthest)
                 if resident.get(victim) == -use:
                     leave(victim)
-            held += nbytes[block]
+            fill += nbytes[block]
         resident[block] = next_use[position]
         heapq.heappush(farthest, (-next_use[position], block))
         if access.writes:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from downset import native
 from downset.graph.core import Graph, Op
 from downset.graph.halo_maps import pad_sides
-from downset.graph.halos import spatial_axis, window
+from downset.graph.halos import same_pads, spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import element_bytes, geometry, walk_of
-from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
+from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, takes_over
 
 if TYPE_CHECKING:
     from downset import _native
@@ -64,7 +64,7 @@ def _numbers(graph: Graph, form: RowForm, index: int) -> list[int]:
         columns = window(graph, op, 1)
         left, right = columns.pad_begin, columns.pad_end
         wide = graph.tensors[op.inputs[0]].shape[2]
-        same = (left, right) == same_pads(columns, wide)
+        same = (left, right) == same_pads(wide, columns)
         padded = padded_row_bits(graph, op.inputs[0], form.rows[op.inputs[0]], left + right)
     return [how, stride, reach, begin, end, factor, adds, first, padded, left, right, same]
 

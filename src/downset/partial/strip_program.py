@@ -27,7 +27,6 @@ from downset.rewrites.strips import given_rows
 
 __all__ = [
     "MOST_JOINED",
-    "Piece",
     "StripProgram",
     "StripStep",
     "check_strips",

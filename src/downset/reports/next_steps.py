@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from downset.graph.core import Graph
-from downset.graph.workspaces import WORKSPACE
+from downset.graph.edit import WORKSPACE
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS

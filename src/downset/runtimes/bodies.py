@@ -16,10 +16,10 @@ from downset.equivalence.tflite_file import subgraphs_of
 from downset.formats.onnx.bodies import subgraphs
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
-from downset.formats.tflite.flatbuffer import read_flatbuffer
+from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.runtimes.outputs import with_outputs
 
-__all__ = ["Way", "ways", "with_output"]
+__all__ = ["ways", "with_output"]
 
 Named = str | os.PathLike[str]
 _Route = tuple[tuple[int, int], ...]
@@ -57,9 +57,10 @@ def with_output(path: Named, label: str, index: int, folder: Path) -> Path:
     in a .tflite file."""
     if Path(path).suffix.lower() != ".tflite":
         return with_outputs(Path(path), folder, [label])
-    model, utilities, _ = read_flatbuffer(path)
-    model.subgraphs[0].outputs = np.append(np.asarray(model.subgraphs[0].outputs, np.int32), np.int32(index))
-    return _written(model, utilities, folder / Path(path).name)
+    file = read_flatbuffer(path)
+    main = file.model.subgraphs[0]
+    main.outputs = np.append(np.asarray(main.outputs, np.int32), np.int32(index))
+    return _written(file, folder / Path(path).name)
 
 
 def _saved(model: Any, path: Path, folder: Path) -> Path:
@@ -68,8 +69,8 @@ def _saved(model: Any, path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-def _written(model: Any, utilities: Any, path: Path) -> Path:
-    path.write_bytes(utilities.convert_object_to_bytearray(model))
+def _written(file: Flatbuffer, path: Path) -> Path:
+    path.write_bytes(file.packed())
     return path
 
 
@@ -81,7 +82,7 @@ def _forced(first: Path, second: Path, operators: Sequence[tuple[int, int]], fol
         ours, theirs = ([*_choices(node)] for node in nodes)
         whole = [kind for kind, _ in ours] == [kind for kind, _ in theirs]
         if not whole:
-            ours, theirs = ([each for each in held if len(each[1]) == 1] for held in (ours, theirs))
+            ours, theirs = ([each for each in choices if len(each[1]) == 1] for choices in (ours, theirs))
         for (kind, choice), (_, other) in zip(ours, theirs, strict=False):
             files = []
             for path, place, taken, folder in zip((first, second), pair, (choice, other), folders, strict=True):
@@ -103,11 +104,11 @@ def _choices(
     branches = {"If": [a.name == "then_branch" for a in node.attribute if a.type == 5], "Loop": [True]}
     values: list[bool | None] = [*branches.get(node.op_type, [None] * len(graphs))]
     for number, (graph, value) in enumerate(zip(graphs, values, strict=False)):
-        held = needs if value is None else (*needs, (route, value))
+        choice_needs = needs if value is None else (*needs, (route, value))
         if value is not None:
-            yield node.op_type, held
+            yield node.op_type, choice_needs
         for place, inner in enumerate(graph.node):
-            yield from _choices(inner, (*route, (number, place)), held)
+            yield from _choices(inner, (*route, (number, place)), choice_needs)
 
 
 def _follow(node: Any, route: _Route) -> Any:
@@ -120,7 +121,7 @@ def _fix(onnx: Any, main: Any, node: Any, value: bool) -> None:
     """Let an If take the branch of `value`, or a Loop run its body."""
     constants = {weight.name for weight in main.initializer}
 
-    def given(array: Any) -> str:
+    def constant_of(array: Any) -> str:
         name = f"downset {array}"
         if name not in constants:
             main.initializer.append(onnx.numpy_helper.from_array(array, name))
@@ -128,18 +129,18 @@ def _fix(onnx: Any, main: Any, node: Any, value: bool) -> None:
         return name
 
     if node.op_type == "If":
-        node.input[0] = given(np.asarray(value))
+        node.input[0] = constant_of(np.asarray(value))
         return
     if len(node.input) > 0 and node.input[0] and node.input[0] not in constants:
-        node.input[0] = given(np.asarray(2))
+        node.input[0] = constant_of(np.asarray(2))
     if len(node.input) > 1 and node.input[1]:
-        node.input[1] = given(np.asarray(True))
+        node.input[1] = constant_of(np.asarray(True))
 
 
 def _called(
     first: Named, second: Named, operators: Sequence[tuple[int, int]], folders: Sequence[Path]
 ) -> Iterator[Way]:
-    models = [read_flatbuffer(path)[0] for path in (first, second)]
+    models = [read_flatbuffer(path).model for path in (first, second)]
     pairs = _corresponding(models, operators)
     whole = all({pair[file] for pair in pairs} >= set(range(1, len(models[file].subgraphs))) for file in (0, 1))
     for pair in pairs:
@@ -185,7 +186,7 @@ def _calls(operator: Any) -> list[int]:
 
 def _alone(path: Named, number: int, folder: Path) -> Path:
     """The file with this graph as its main one."""
-    model, utilities, _ = read_flatbuffer(path)
-    model.subgraphs[0] = model.subgraphs[number]
-    model.signatureDefs, model.metadata = [], []
-    return _written(model, utilities, folder / Path(path).name)
+    file = read_flatbuffer(path)
+    file.model.subgraphs[0] = file.model.subgraphs[number]
+    file.model.signatureDefs, file.model.metadata = [], []
+    return _written(file, folder / Path(path).name)

@@ -25,14 +25,14 @@ from downset.methods import check_choice
 from downset.results.fit import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
-from downset.runtimes.feeds import CHOICES, Feeds, choices, made_feeds, read_feeds
+from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
-from downset.runtimes.ort_open import named_settings
 from downset.runtimes.ort_open_sizes import keep_open_sizes
+from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
 
-__all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_outputs", "prove_same", "with_offsets"]
+__all__ = ["RUNTIMES", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
 
 RuntimeName = Literal["litert", "tflm", "ort", "torch"]
 Named = str | os.PathLike[str]
@@ -58,7 +58,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
 """Runtimes by name. Of those that run files of one suffix the first is the default."""
 
 
-def compare(
+def compare(  # noqa: PLR0913 - users know its keywords
     first: Named,
     second: Named,
     *,
@@ -87,6 +87,7 @@ def compare(
     if len(suffixes) > 1:
         raise UsageError(f"{first} and {second} are of different formats")
     (suffix,) = suffixes
+    source = FeedSource(shapes, seed, inputs)
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
     if runtime is not None and runtime not in able:
         raise UsageError(f"{runtime} does not run {suffix} files; choose {' or '.join(able) or 'none'}")
@@ -99,31 +100,29 @@ def compare(
     proof = prove_same(first, second, shapes=shapes)
     if not able or (suffix == ".pt2" and not trust):
         trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
-        why = trusting if able else f"{suffix} files hold no weights"
-        return replace(not_compared(why), proof=proof)
+        reason = trusting if able else f"{suffix} files hold no weights"
+        return replace(not_compared(reason), proof=proof)
     chosen: RuntimeName = runtime or able[0]
     settings = named_settings(second) if suffix == ".onnx" else None
     ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
     try:
-        comparison = compare_outputs(
-            first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
-        )
+        comparison = compare_outputs(first, second, runtime=chosen, source=source, ordered=ordered, proof=proof)
     except (UnsupportedError, LimitReached) as error:
         return replace(not_compared(error.message), proof=proof)
     if not proof.proven and suffix != ".pt2":
-        return _reached(first, second, comparison, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
+        return _reached(first, second, comparison, source, time_limit_s)
     if runtime is not None or shapes:
         return comparison
-    return with_offsets(first, second, comparison, seed=seed, inputs=inputs)
+    return with_offsets(first, second, comparison, source)
 
 
 def _reached(
-    first: Named, second: Named, comparison: Comparison, *, shapes: Shapes | None, seed: int, time_limit_s: float
+    first: Named, second: Named, comparison: Comparison, source: FeedSource, time_limit_s: float
 ) -> Comparison:
     """The comparison after runs that aim at what the files differ in, unless other runs show a difference already."""
     differences, outcome = unshown_differences(first, second), Reached()
     if comparison.agrees():
-        outcome = reach(first, second, differences, shapes=shapes, seed=seed, time_limit_s=time_limit_s)
+        outcome = reach(first, second, differences, source, time_limit_s)
     hidden = next((each for each in differences.graphs if each.first not in outcome.places), None)
     unshown = f"{hidden.what}, inside a part (If, Loop) that no run may have taken" if hidden else ""
     if not unshown and differences.constants and comparison.agrees():
@@ -162,15 +161,13 @@ def compare_outputs(
     second: Named,
     *,
     runtime: RuntimeName,
-    shapes: Shapes | None = None,
-    seed: int = 0,
+    source: FeedSource | None = None,
     ordered: bool = False,
-    inputs: Sequence[Named] = (),
     proof: Proof | None = None,
 ) -> Comparison:
-    """Run both files in `runtime` (litert, tflm, ort, or torch, which runs code in the files) on the same inputs, and
-    compare their outputs. The inputs follow one another in one session, so that states are compared, too. Tensors
-    inside that both files have are compared where the runtime shows them.
+    """Run both files in `runtime` (litert, tflm, ort, or torch, which runs code in the files) on the same inputs, those
+    of `source` (None: drawn from seed 0), and compare their outputs. The inputs follow one another in one session, so
+    that states are compared, too. Tensors inside that both files have are compared where the runtime shows them.
 
     Made inputs that choose what runs are made otherwise where the first file does not run with them.
 
@@ -179,14 +176,14 @@ def compare_outputs(
     Raises UnsupportedError where it runs neither, or computes other outputs each time, UsageError for unknown runtimes
     and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
-    row = RUNTIMES[runtime]
-    graphs = [load(path, shapes=shapes, trust=row.compute is in_torch) for path in (first, second)]
+    row, source = RUNTIMES[runtime], source or FeedSource()
+    graphs = [load(path, shapes=source.shapes, trust=row.compute is in_torch) for path in (first, second)]
     names = _common(*graphs) if row.looks_inside else []
     try:
-        feeds, ours = _first_computed(row, first, graphs[0], names, seed, inputs)
+        feeds, ours = _first_computed(row, first, graphs[0], names, source)
     except UnsupportedError as refused:
         try:
-            _first_computed(row, second, graphs[1], (), seed, inputs)
+            _first_computed(row, second, graphs[1], (), source)
         except UnsupportedError:
             raise refused from None
         return Comparison(False, None, runtime, Message(f"it runs {second} alone: ", refused.message), proof=proof)
@@ -214,16 +211,16 @@ def _listed(computed: Computed) -> list[Array]:
 
 
 def _first_computed(
-    row: Runtime, path: Named, graph: Graph, names: Sequence[str], seed: int, inputs: Sequence[Named]
+    row: Runtime, path: Named, graph: Graph, names: Sequence[str], source: FeedSource
 ) -> tuple[Feeds, Computed]:
     """The inputs of the runs, and what the first file computes: the user's inputs, else the first made ones with which
     it runs."""
-    if inputs or not choices(graph):
-        feeds = read_feeds(graph, inputs) if inputs else made_feeds(graph, seed=seed)
+    if source.files or not choices(graph):
+        feeds = read_feeds(graph, source.files) if source.files else made_feeds(graph, seed=source.seed)
         return feeds, row.compute(path, feeds, inside=names)
     errors: list[UnsupportedError] = []
     for choice in CHOICES:
-        feeds = made_feeds(graph, seed=seed, choice=choice)
+        feeds = made_feeds(graph, seed=source.seed, choice=choice)
         try:
             return feeds, row.compute(path, feeds, inside=names)
         except UnsupportedError as error:
@@ -249,9 +246,7 @@ def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comp
     )
 
 
-def with_offsets(
-    first: Named, second: Named, comparison: Comparison, *, seed: int = 0, inputs: Sequence[Named] = ()
-) -> Comparison:
+def with_offsets(first: Named, second: Named, comparison: Comparison, source: FeedSource) -> Comparison:
     """The comparison, with a run of both files in TFLite Micro added where the second holds offsets that no run has
     used yet. If their outputs differ there, that comparison is returned instead. Nothing is added where TFLite Micro is
     missing or does not run the files."""
@@ -263,7 +258,7 @@ def with_offsets(
     ):
         return comparison
     try:
-        placed = compare_outputs(first, second, runtime="tflm", seed=seed, inputs=inputs, proof=comparison.proof)
+        placed = compare_outputs(first, second, runtime="tflm", source=source, proof=comparison.proof)
     except UnsupportedError:
         return comparison
     return replace(comparison, placed=True) if placed.rounds_alike else replace(placed, placed=False)

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from downset.text import brief, format_bytes
 __all__ = [
     "CHOICES",
     "RUNS",
-    "Choice",
+    "FeedSource",
     "Feeds",
     "choices",
     "made_feeds",
@@ -49,6 +50,16 @@ CHOICES: tuple[Choice, ...] = ("varied", "low", "high")
 
 RUNS = 3
 """How many runs are generated: noise, smooth values, and noise within the range of the quantization."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSource:
+    """The inputs of runs, by origin: the user's `files` (.npy, or .npz by the inputs' names), else the `seed`.
+    `shapes` fixes the shapes of inputs by name."""
+
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    seed: int = 0
+    files: Sequence[str | os.PathLike[str]] = ()
 
 
 def made_feeds(graph: Graph, *, seed: int, choice: Choice = "varied") -> Feeds:
@@ -271,7 +282,7 @@ def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
 
 def unpacked(feeds: str, names: Sequence[Sequence[str]]) -> Feeds:
     """The feeds that `saved` wrote."""
-    with np.load(feeds, allow_pickle=False) as given:
+    with np.load(feeds, allow_pickle=False) as arrays:
         return [
-            {name: given[f"{run}_{index}"] for index, name in enumerate(inputs)} for run, inputs in enumerate(names)
+            {name: arrays[f"{run}_{index}"] for index, name in enumerate(inputs)} for run, inputs in enumerate(names)
         ]

@@ -30,7 +30,6 @@ from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies
 
 __all__ = [
-    "PeakMeasurement",
     "least_region",
     "measure_peak",
     "measure_sessions",
@@ -194,8 +193,8 @@ def measure_sessions(
 ) -> list[PeakMeasurement]:
     """`measure_peak` with each of these settings, in one process. With `first_that_fits` the first settings whose arena
     needs no more than its first region are the last that are measured."""
-    asked = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
-    arguments = _arguments(path, shapes, seed) | asked
+    options = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
+    arguments = _arguments(path, shapes, seed) | options
     arrays, _ = isolated(_WORKER, "measure_here", arguments)
     measured = []
     for index in range(len(arrays) // 2):

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
 from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
-from downset.runtimes.agreement import difference
+from downset.runtimes.differences import difference
 from downset.runtimes.feeds import unpacked
 from downset.runtimes.inputs import random_array
-from downset.runtimes.ort_settings import open_session
+from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.text import brief
 
 __all__ = [
@@ -74,8 +74,8 @@ def _library() -> Any:
     return onnxruntime
 
 
-def _settings(given: Any) -> SessionSettings:
-    return msgspec.convert(given, SessionSettings)
+def _settings(fields: Any) -> SessionSettings:
+    return msgspec.convert(fields, SessionSettings)
 
 
 def _feeds(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
@@ -98,18 +98,6 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
 
 
-def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
-    outputs = _run(session, feeds)
-    return [_plain(output.name, value) for output, value in zip(session.get_outputs(), outputs, strict=True)]
-
-
-def _plain(name: str, value: Any) -> npt.NDArray[Any]:
-    """An output as an array without Python objects, which cannot be passed between processes."""
-    if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
-    return value.astype(str) if value.dtype == object else value
-
-
 def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
     """`optimise_offline` inside the worker process, or with `settings` `optimise_as`."""
     open_session(_library(), path, _EXTENDED if settings is None else _settings(settings), optimised_path=output)
@@ -120,7 +108,7 @@ def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str
     """`run` inside the worker process."""
     library = _library()
     session = open_session(library, path, FILE_ORDER if file_order else _EXTENDED)
-    outputs = _invoke(session, _feeds(session, shapes, seed))
+    outputs = session_outputs(session, _feeds(session, shapes, seed))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
@@ -128,7 +116,7 @@ def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[s
     """`run_on` inside the worker process."""
     session = open_session(_library(), path, _EXTENDED)
     (fed,) = unpacked(feeds, names)
-    outputs = _invoke(session, fed)
+    outputs = session_outputs(session, fed)
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
@@ -138,12 +126,12 @@ def measure_here(
     """`measure_sessions` inside the worker process: one session after another, each with a new arena."""
     library = _library()
     measured: dict[str, npt.NDArray[Any]] = {}
-    for index, given in enumerate(settings):
-        wanted = _settings(given)
-        nbytes, executed = _most(library, path, shapes, seed, wanted)
+    for index, fields in enumerate(settings):
+        session_settings = _settings(fields)
+        nbytes, executed = _most(library, path, shapes, seed, session_settings)
         measured |= {f"bytes_{index}": np.asarray(nbytes, np.int64), f"executed_{index}": np.asarray(executed, np.str_)}
         _, persistent, _, held = nbytes
-        if first_that_fits and held <= (wanted.region_bytes or 0) + persistent:
+        if first_that_fits and held <= (session_settings.region_bytes or 0) + persistent:
             break
     return measured
 
@@ -193,7 +181,7 @@ def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
 def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
     """`process_growth` inside the worker process: each session runs in a child. The child imports the library: pages
     that the parent had read already would otherwise count as growth."""
-    grown = [_in_child(partial(_growth, path, shapes, seed, _settings(given))) for path, given in sessions]
+    grown = [_in_child(partial(_growth, path, shapes, seed, _settings(fields))) for path, fields in sessions]
     return {"bytes": np.asarray(grown, np.int64)}
 
 
@@ -222,9 +210,9 @@ def _in_child(ask: Callable[[], int]) -> int:
         os._exit(status)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
+        content = answer.read()
     os.waitpid(child, 0)
-    return int(said) if said else _UNKNOWN
+    return int(content) if content else _UNKNOWN
 
 
 def _resident(key: str) -> int | None:
@@ -243,11 +231,11 @@ def time_here(
     """`session_seconds` inside the worker process. All sessions stay open. Every round runs each of them once, every
     second round in reverse sequence."""
     library = _library()
-    opened = [open_session(library, path, _settings(given)) for path, given in sessions]
+    opened = [open_session(library, path, _settings(fields)) for path, fields in sessions]
     feeds = [_feeds(session, shapes, seed) for session in opened]
-    for session, given in zip(opened, feeds, strict=True):
-        _run(session, given)
-        _run(session, given)
+    for session, fed in zip(opened, feeds, strict=True):
+        _run(session, fed)
+        _run(session, fed)
     least, most = rounds
     taken: list[list[float]] = []
     end = time.perf_counter() + budget_s
@@ -266,7 +254,7 @@ def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -
     """`outputs_apart` inside the worker process."""
     library = _library()
     outputs = []
-    for path, given in sessions:
-        session = open_session(library, path, _settings(given))
-        outputs.append(_invoke(session, _feeds(session, shapes, seed)))
+    for path, fields in sessions:
+        session = open_session(library, path, _settings(fields))
+        outputs.append(session_outputs(session, _feeds(session, shapes, seed)))
     return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

@@ -1,18 +1,32 @@
-"""Opens sessions with given settings, and writes the same as Python code. Both read the same lists, so that the printed
-code does what was measured."""
+"""Opens sessions with given settings, or with those that a fitted file names, and writes the same as Python code. All
+read the same lists, so that the printed code does what was measured."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from downset.errors import UnsupportedError
-from downset.results.sessions import SessionSettings
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError, UnsupportedError, UsageError
+from downset.extras import onnxruntime_library
+from downset.formats.onnx.metadata import fitted_metadata
+from downset.messages import Call, Setting
+from downset.process.limits import machine_bytes
+from downset.results.sessions import DEFAULT, FITTED, SessionSettings
 from downset.text import brief
 
-__all__ = ["open_session", "session_code"]
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+__all__ = ["named_settings", "open_session", "ort_session", "session_code", "session_outputs", "session_settings"]
+
+Array = npt.NDArray[Any]
+_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
 
 
 def open_session(
@@ -47,6 +61,25 @@ def open_session(
         raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
 
+def session_outputs(session: Any, feeds: Mapping[str, Array], names: Sequence[str] = ()) -> list[Array]:
+    """The outputs of these names, or all outputs, of a run on the arrays in `feeds` that the session takes. Raises
+    UnsupportedError where ONNX Runtime cannot run the file, and for an output that is not a tensor."""
+    input_names = {value.name for value in session.get_inputs()}
+    output_names = list(names) or [value.name for value in session.get_outputs()]
+    try:
+        values = session.run(output_names, {name: value for name, value in feeds.items() if name in input_names})
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
+    return [_plain(name, value) for name, value in zip(output_names, values, strict=True)]
+
+
+def _plain(name: str, value: Any) -> Array:
+    """An output as an array without Python objects, which cannot be passed between processes."""
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
+    return value.astype(str) if value.dtype == object else value
+
+
 def session_code(settings: SessionSettings) -> list[str]:
     """Lines of Python that register the arena and make `options`, as `open_session` does; `ort` is the library."""
     lines = []
@@ -63,3 +96,37 @@ def session_code(settings: SessionSettings) -> list[str]:
         lines.append(f"options.{name} = {f'ort.{value}' if isinstance(value, str) else value}")
     lines += [f'options.add_session_config_entry("{name}", "{value}")' for name, value in settings.config.items()]
     return lines
+
+
+def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
+    """A session of the fitted .onnx file at `path`, with the settings that its metadata name. `fit --session` writes a
+    program that does the same. The session runs on one thread and shares its arena with no other.
+
+    Raises UsageError for a file that was not fitted for ONNX Runtime, LoadError for one that cannot be read or whose
+    settings are unknown, UnsupportedError where ONNX Runtime is missing or refuses the file.
+    """
+    settings = session_settings(path)
+    return open_session(onnxruntime_library("opening a session"), path, settings)
+
+
+def named_settings(path: str | os.PathLike[str]) -> SessionSettings | None:
+    """The settings that the metadata of a fitted file name, without the region; None where they name none or unknown
+    ones. Raises LoadError for a file that cannot be read."""
+    return _ALL.get(fitted_metadata(path).get("session", ""))
+
+
+def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
+    """The settings that the metadata of a fitted file name, with the region. Raises UsageError where they name none,
+    LoadError where the name or the region is not valid."""
+    entries = fitted_metadata(path)
+    if "session" not in entries:
+        writes = Call("fit", (Setting("target", "ort"),))
+        raise UsageError(f"{path} does not say how it was measured: write it by `", writes, "`")
+    settings, region = _ALL.get(entries["session"]), entries.get("region_bytes")
+    if settings is None:
+        raise LoadError(f"{path} names the unknown session settings {entries['session'][:40]!r}")
+    if region is None or not settings.arena:
+        return settings
+    if not (region.isascii() and region.isdigit() and 0 < int(region[:19]) <= machine_bytes()):
+        raise LoadError(f"{path} asks for an arena of {region[:40]!r} bytes")
+    return settings.with_region(int(region))

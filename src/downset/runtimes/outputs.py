@@ -26,11 +26,11 @@ from downset.formats.torch.read import trusted_program
 from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes.feeds import Feeds, saved, unpacked
-from downset.runtimes.ort_settings import open_session
+from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.text import brief
 
-__all__ = ["Computed", "asked", "in_litert", "in_ort", "in_tflm", "in_torch", "run_session", "with_outputs"]
+__all__ = ["Computed", "in_litert", "in_ort", "in_tflm", "in_torch", "with_outputs", "worker_outputs"]
 
 Array = npt.NDArray[Any]
 Named = str | os.PathLike[str]
@@ -49,28 +49,28 @@ def in_litert(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered:
     """Run the file in LiteRT. All runs use one interpreter, so that states are kept from run to run. There are no
     delegates, so the order of the file is the order of execution."""
     del ordered  # LiteRT runs every file in the file's order
-    return asked("litert_here", path, feeds, inside)
+    return worker_outputs("litert_here", path, feeds, inside)
 
 
 def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
     """Run the file in TFLite Micro. All runs use one interpreter, so that states are kept from run to run."""
     del inside, ordered
-    return asked("tflm_here", path, feeds)
+    return worker_outputs("tflm_here", path, feeds)
 
 
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
     """Run the file in ONNX Runtime on one thread: with `ordered` in the file's order without optimisation, otherwise
     with its default optimisations."""
-    return asked("ort_here", path, feeds, inside, options={"ordered": ordered})
+    return worker_outputs("ort_here", path, feeds, inside, options={"ordered": ordered})
 
 
 def in_torch(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
     """Run a .pt2 file in PyTorch, which runs code that the file brings."""
     del inside, ordered
-    return asked("torch_here", path, feeds)
+    return worker_outputs("torch_here", path, feeds)
 
 
-def asked(
+def worker_outputs(
     function: str,
     path: Named,
     feeds: Feeds,
@@ -130,10 +130,10 @@ def litert_here(
         interpreter.invoke()
         values = [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
         if not kept and inside:
-            wanted = {name: index for index, name in enumerate(inside)}
+            place_of = {name: index for index, name in enumerate(inside)}
             for detail in interpreter.get_tensor_details():
-                if detail["name"] in wanted:
-                    kept[wanted[detail["name"]]] = np.array(interpreter.get_tensor(detail["index"]))
+                if detail["name"] in place_of:
+                    kept[place_of[detail["name"]]] = np.array(interpreter.get_tensor(detail["index"]))
         return values
 
     try:
@@ -176,8 +176,8 @@ def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str])
     try:
         with torch.no_grad():
             for run in unpacked(feeds, names):
-                given = [torch.from_numpy(np.ascontiguousarray(value)) for value in run.values()]
-                arguments, named = unflatten(given, program.call_spec.in_spec)
+                tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in run.values()]
+                arguments, named = unflatten(tensors, program.call_spec.in_spec)
                 values = flatten(program.module()(*arguments, **named))[0]
                 outputs.append([np.asarray(value.detach().numpy()) for value in values])
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
@@ -193,13 +193,13 @@ def ort_here(
     library.set_default_logger_severity(4)
     runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
     session = open_session(library, path, settings)
-    outputs = _each(runs, lambda run: run_session(session, run, None), failing)
+    outputs = _each(runs, lambda run: session_outputs(session, run), failing)
     kept: dict[int, Array] = {}
     if inside:
         del session
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             opened = with_outputs(Path(path), Path(folder), inside)
-            values = run_session(open_session(library, opened, settings), runs[0], inside)
+            values = session_outputs(open_session(library, opened, settings), runs[0], inside)
         kept = dict(enumerate(values))
     return _packed(outputs, kept)
 
@@ -214,21 +214,3 @@ def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     link_weights(path, folder)
     (folder / path.name).write_bytes(model.SerializeToString())
     return folder / path.name
-
-
-def run_session(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
-    """The outputs of these names, or all outputs. Raises UnsupportedError where ONNX Runtime cannot run the file."""
-    taken = {value.name for value in session.get_inputs()}
-    asked = list(names) if names is not None else [value.name for value in session.get_outputs()]
-    try:
-        values = session.run(asked, {name: value for name, value in feeds.items() if name in taken})
-    except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
-    return [_plain(name, value) for name, value in zip(asked, values, strict=True)]
-
-
-def _plain(name: str, value: Any) -> Array:
-    """An output as an array without Python objects, which cannot be passed between processes."""
-    if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
-    return value.astype(str) if value.dtype == object else value

@@ -27,14 +27,14 @@ from downset.formats.reading import load
 from downset.results.fit import ROUNDING, Comparison
 from downset.runtimes.bodies import ways, with_output
 from downset.runtimes.differences import compare_arrays
-from downset.runtimes.outputs import asked
+from downset.runtimes.feeds import FeedSource
+from downset.runtimes.outputs import worker_outputs
 from downset.runtimes.ranges import SIZES, Fed, Inputs, RangedInputs, ranged_inputs
 
 __all__ = ["Reached", "reach"]
 
 Array = npt.NDArray[Any]
 Named = str | os.PathLike[str]
-Shapes = Mapping[str, tuple[int, ...]]
 
 _ROUNDS = 5
 """How often inputs are aimed again at a constant along one direction."""
@@ -56,15 +56,13 @@ class Reached:
     places: frozenset[int | None] = frozenset()
 
 
-def reach(
-    first: Named, second: Named, differences: Unshown, *, shapes: Shapes | None, seed: int, time_limit_s: float
-) -> Reached:
-    """Run two files on inputs that aim at their `differences`, until one run shows one or the time is over. Files that
-    are the same but for rounding are not told apart."""
-    search = _Search(time.monotonic() + time_limit_s, seed, "litert_here" if _is_tflite(first) else "ort_here")
+def reach(first: Named, second: Named, differences: Unshown, source: FeedSource, time_limit_s: float) -> Reached:
+    """Run two files on inputs that aim at their `differences`, until one run shows one or the time is over. The seed
+    and the shapes of `source` hold for these inputs. Files that are the same but for rounding are not told apart."""
+    search = _Search(time.monotonic() + time_limit_s, source, "litert_here" if _is_tflite(first) else "ort_here")
     try:
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-            difference = _searched(search, (first, second), differences, shapes, Path(folder))
+            difference = _searched(search, (first, second), differences, Path(folder))
     except LimitReached:
         difference = ""
         search.tried.append("the time limit ended the search for a difference")
@@ -75,40 +73,36 @@ def _is_tflite(path: Named) -> bool:
     return Path(path).suffix.lower() == ".tflite"
 
 
-def _searched(
-    search: _Search, files: tuple[Named, Named], differences: Unshown, shapes: Shapes | None, folder: Path
-) -> str:
-    inputs = ranged_inputs(load(files[0], shapes=shapes), search.seed)
+def _searched(search: _Search, files: tuple[Named, Named], differences: Unshown, folder: Path) -> str:
+    inputs = search.inputs_of(files[0])
     constants = differences.constants[:_CONSTANTS]
     searches: list[Callable[[], str]] = [
         *(partial(_aimed, search, files, inputs, constant, folder) for constant in constants),
         lambda: search.differ(files, inputs.ranges([value for each in constants for value in _numbers(each)])),
-        lambda: _inside(search, files, differences, shapes, folder),
+        lambda: _inside(search, files, differences, folder),
     ]
     if differences.graphs:  # what differs may lie inside
         searches.insert(0, searches.pop())
-    return next((said for each in searches if (said := each())), "")
+    return next((difference for each in searches if (difference := each())), "")
 
 
-def _inside(
-    search: _Search, files: tuple[Named, Named], differences: Unshown, shapes: Shapes | None, folder: Path
-) -> str:
+def _inside(search: _Search, files: tuple[Named, Named], differences: Unshown, folder: Path) -> str:
     """Every graph inside operators, those that differ first."""
     others = {(graphs.first, graphs.second) for graphs in differences.graphs}
     operators = sorted(differences.operators, key=lambda pair: pair not in others)
     failed: set[int | None] = set()
     for way in ways(*files, operators, folder):
         try:
-            inputs = ranged_inputs(load(way.first, shapes=shapes), search.seed)
-            ran, said = search.compare((way.first, way.second), inputs.few())
+            inputs = search.inputs_of(way.first).few()
+            runs, difference = search.compare((way.first, way.second), inputs)
         except DownsetError as error:
             if isinstance(error, LimitReached):
                 raise
-            ran, said = 0, ""
-        if said:
-            return f"{way.what}: {said}"
-        search.tried.append(way.what if ran else f"{way.what}, which did not run")
-        (search.places if ran and way.whole else failed).add(way.place)
+            runs, difference = 0, ""
+        if difference:
+            return f"{way.what}: {difference}"
+        search.tried.append(way.what if runs else f"{way.what}, which did not run")
+        (search.places if runs and way.whole else failed).add(way.place)
     search.places -= failed
     return ""
 
@@ -118,10 +112,13 @@ class _Search:
     """`end`: the moment on the clock at which the search ends. `function`: the one of `runtimes.outputs` that runs."""
 
     end: float
-    seed: int
+    source: FeedSource
     function: str
     tried: list[str] = field(default_factory=list)
     places: set[int | None] = field(default_factory=set)
+
+    def inputs_of(self, path: Named) -> RangedInputs:
+        return ranged_inputs(load(path, shapes=self.source.shapes), self.source.seed)
 
     def outputs(self, path: Named, inputs: Inputs) -> Sequence[Sequence[Array]]:
         left_s = self.end - time.monotonic()
@@ -130,7 +127,9 @@ class _Search:
         options = {"failing": True} | ({"ordered": True} if self.function == "ort_here" else {})
         call_s = max(left_s / 3, _CALL_S)  # a loop may run for ever on some inputs
         try:
-            return asked(self.function, path, [fed for _, fed in inputs], options=options, timeout_s=call_s).outputs
+            return worker_outputs(
+                self.function, path, [fed for _, fed in inputs], options=options, timeout_s=call_s
+            ).outputs
         except LimitReached as error:
             raise UnsupportedError(error.message) from None
 
@@ -138,28 +137,28 @@ class _Search:
         """How the files differ on one input; "" where they do not. `groups`: each may crash the runtime."""
         for what, inputs in groups:
             try:
-                ran, said = self.compare(files, inputs)
+                runs, difference = self.compare(files, inputs)
             except LimitReached:
                 raise
             except DownsetError:
-                ran, said = 0, ""
-            if said:
-                return said
-            if ran:
-                self.tried.append(f"{ran} inputs: {what}")
+                runs, difference = 0, ""
+            if difference:
+                return difference
+            if runs:
+                self.tried.append(f"{runs} inputs: {what}")
         return ""
 
     def compare(self, files: tuple[Named, Named], inputs: Inputs) -> tuple[int, str]:
         """(the number of inputs on which both ran, how they differ on one; "" where they do not)."""
-        ran = 0
+        runs = 0
         for batch in _batches(inputs):
             ours, theirs = (self.outputs(path, batch) for path in files)
             both = [(bool(one), bool(other)) for one, other in zip(ours, theirs, strict=True)]
-            ran += both.count((True, True))
-            said = self.difference(files[0], batch, ours, theirs) or self.refused(files, batch, both)
-            if said:
-                return ran, said
-        return ran, ""
+            runs += both.count((True, True))
+            difference = self.difference(files[0], batch, ours, theirs) or self.refused(files, batch, both)
+            if difference:
+                return runs, difference
+        return runs, ""
 
     def difference(
         self, path: Named, inputs: Inputs, ours: Sequence[Sequence[Array]], theirs: Sequence[Sequence[Array]]
@@ -173,12 +172,12 @@ class _Search:
         differing = {run: each for run, each in comparisons.items() if not each.rounds_alike}
         if not differing:
             return ""
-        moved = self.outputs(path, [(what, _rounded(fed, self.seed)) for what, fed in inputs])
+        moved = self.outputs(path, [(what, _rounded(fed, self.source.seed)) for what, fed in inputs])
         for run, comparison in differing.items():
             if moved[run] and _larger(comparison, compare_arrays(ours[run], moved[run])):
                 worst, largest = comparison.max_abs_error, comparison.largest
-                said = comparison.note or f"outputs differ by up to {worst:.3g} of values up to {largest:.3g}"
-                return f"{said}, on {inputs[run][0]}"
+                difference = comparison.note or f"outputs differ by up to {worst:.3g} of values up to {largest:.3g}"
+                return f"{difference}, on {inputs[run][0]}"
         return ""
 
     def refused(self, files: tuple[Named, Named], inputs: Inputs, ran: Sequence[tuple[bool, bool]]) -> str:
@@ -231,17 +230,17 @@ def _aimed(
     for index, label in constant.beside[:2] if numbers else ():
         watched = folder / "watched"
         watched.mkdir(exist_ok=True)
-        said = ""
+        difference = ""
         try:
             shown = with_output(files[0], label, index, watched)
             for what, direction in inputs.directions():
-                said = said or _followed(search, files, shown, _Aim(inputs, direction, what, numbers))
+                difference = difference or _followed(search, files, shown, _Aim(inputs, direction, what, numbers))
         except LimitReached:
             raise
         except DownsetError:
             continue
-        if said:
-            return f"{said}, where {label!r} is near numbers that differ"
+        if difference:
+            return f"{difference}, where {label!r} is near numbers that differ"
         search.tried.append(f"inputs that bring {label!r} near numbers that differ")
     return ""
 
@@ -282,9 +281,9 @@ def _followed(search: _Search, files: tuple[Named, Named], shown: Path, aim: _Ai
         inputs = aim.inputs.along(aim.what, aim.direction, sizes)
         values = [outputs for batch in _batches(inputs) for outputs in search.outputs(shown, batch)]
         seen |= {size: outputs[-1] for size, outputs in zip(sizes, values, strict=True) if outputs}
-        _, said = search.compare(files, inputs)
-        if said:
-            return said
+        _, difference = search.compare(files, inputs)
+        if difference:
+            return difference
         sizes = aim.closer(seen)
         if not sizes:
             break

@@ -150,9 +150,9 @@ def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> list[str]:
     check_readable(path)
     check_onnx(path, shapes=shapes)  # so that a bad file is a one-line error, not a failure of the runtime
     ort.optimise_offline(path, output, shapes=shapes)
-    said = ["ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"]
+    notes = ["ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"]
     left_open = keep_open_sizes(path, output, shapes or {})
-    return [*said, left_open] if left_open else said
+    return [*notes, left_open] if left_open else notes
 
 
 _TARGETS = (

@@ -20,7 +20,7 @@ from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies
 
-__all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure", "time_runs"]
+__all__ = ["ARENA_BYTES", "count_of", "measure", "time_runs"]
 
 ARENA_BYTES = 1 << 28
 """Bytes of the arena given to TFLite Micro here; pages that are never touched take no memory."""
@@ -73,8 +73,8 @@ def time_runs(
     """The latency of each file, with its ratio to that of the first. Each round runs every file once. There are up to
     `rounds` timed rounds, which begin within `budget_s` after an untimed one; if that takes longer, it is the one that
     counts. Raises UnsupportedError as `measure` does."""
-    given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
-    arrays, _ = isolated("downset.runtimes.tflm", "time_here", given)
+    arguments = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
+    arrays, _ = isolated("downset.runtimes.tflm", "time_here", arguments)
     return latencies(arrays["seconds"])
 
 

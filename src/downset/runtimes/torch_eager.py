@@ -24,7 +24,7 @@ from downset.process.isolation import isolated
 from downset.runtimes.inputs import random_array
 from downset.text import brief
 
-__all__ = ["TorchPeak", "measure"]
+__all__ = ["measure"]
 
 _RUNS = 2
 """Runs that are measured; the first one also makes what libraries keep."""
@@ -58,8 +58,8 @@ def measure(
         raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of ", Setting("shapes"))
     arguments = {"path": str(path), "seed": seed, "trust": trust}
     arrays, _ = isolated("downset.runtimes.torch_eager", "run_here", arguments)
-    held = {int(call): int(nbytes) for call, nbytes in arrays["workspaces"]}
-    return TorchPeak(int(arrays["total"]), held, int(arrays["threads"]))
+    workspaces = {int(call): int(nbytes) for call, nbytes in arrays["workspaces"]}
+    return TorchPeak(int(arrays["total"]), workspaces, int(arrays["threads"]))
 
 
 def run_here(path: str, seed: int, trust: bool) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def run_here(path: str, seed: int, trust: bool) -> dict[str, Any]:
             runs = [_profiled(torch, program, inputs) for _ in range(_RUNS)]
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
         raise UnsupportedError(f"PyTorch cannot run {Path(path).name}: {brief(error)}") from None
-    held = {call: max(run[1].get(call, 0) for run in runs) for call in range(len(program.operators))}
-    listed = [(call, nbytes) for call, nbytes in held.items() if nbytes]
+    workspaces = {call: max(run[1].get(call, 0) for run in runs) for call in range(len(program.operators))}
+    listed = [(call, nbytes) for call, nbytes in workspaces.items() if nbytes]
     return {
         "total": np.int64(max(total for total, _ in runs)),
         "workspaces": np.asarray(listed, np.int64).reshape(-1, 2),
@@ -90,8 +90,8 @@ def _inputs(torch: Any, program: RunnableProgram, seed: int) -> dict[str, Any]:
         dtype = torch_dtype(torch, value.dtype)
         plain = dtype if hasattr(np, value.dtype) or value.dtype == "bool" else torch.float32
         array = random_array(value.shape, str(plain).removeprefix("torch."), seed=seed, position=position)
-        given = torch.empty_strided(value.shape, program.strides[value.name], dtype=dtype)
-        drawn[value.name] = given.copy_(torch.from_numpy(array))
+        tensor = torch.empty_strided(value.shape, program.strides[value.name], dtype=dtype)
+        drawn[value.name] = tensor.copy_(torch.from_numpy(array))
     return drawn
 
 

@@ -8,8 +8,7 @@ from typing import Unpack
 
 from downset.budget import Budget
 from downset.errors import UsageError
-from downset.graph.core import Graph
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import Graph, fingerprint
 from downset.lattice import bits
 from downset.methods import Method, choose
 from downset.results.plans import Evidence, StagePlan

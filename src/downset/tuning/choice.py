@@ -19,7 +19,7 @@ from downset.graph.float_types import coarsest
 from downset.lattice import bits
 from downset.messages import Message
 from downset.results.stages import StageCandidate, is_steady
-from downset.runtimes.agreement import allowed_difference, as_array, difference
+from downset.runtimes.differences import allowed_difference, as_array, difference
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.search import Progress, Variant
 

@@ -12,8 +12,7 @@ from difflib import get_close_matches
 from downset.budget import Budget
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
-from downset.graph.core import Graph
-from downset.graph.fingerprint import fingerprint
+from downset.graph.core import Graph, fingerprint
 from downset.graph.float_types import cast_text, type_in_common
 from downset.messages import Setting
 from downset.results.plans import Evidence, Stage, StagePlan

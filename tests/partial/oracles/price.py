@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from downset.graph.cost import whole_macs
-from downset.graph.halos import window
+from downset.graph.halos import same_pads, window
 from downset.graph.kinds import kind_of
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import geometry, least_lag
 from downset.memory.records import align_up
-from downset.partial.memory_form import padded_row_bits, same_pads, takes_over
+from downset.partial.memory_form import padded_row_bits, takes_over
 from downset.partial.price import Price, Pricing
 from downset.partial.segments import computing
 from downset.partial.strip_program import StripProgram, StripStep
@@ -102,7 +102,7 @@ def _pad_bytes(pricing: Pricing, program: StripProgram, step: StripStep, sides: 
     op, source = pricing.graph.ops[step.op], program.pieces[step.reads[0]]
     rows, columns = window(pricing.graph, op, 0), window(pricing.graph, op, 1)
     height, wide = source.rows[1] - source.rows[0], pricing.graph.tensors[source.tensor].shape[2]
-    if not any(sides) or sides == (*same_pads(rows, height), *same_pads(columns, wide)):
+    if not any(sides) or sides == (*same_pads(height, rows), *same_pads(wide, columns)):
         return 0
     count = pricing.form.rows[source.tensor]
     bits = padded_row_bits(pricing.graph, source.tensor, count, sides[2] + sides[3]) * (height + sides[0] + sides[1])

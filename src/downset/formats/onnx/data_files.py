@@ -1,27 +1,34 @@
-"""The files next to an `.onnx` model that hold its weights: finding, reading, linking and copying them."""
+"""The files next to an `.onnx` model that hold its weights: finding, checking, reading, linking and copying them.
+
+A location must lie in the model's folder or below, both by its name and after links are followed. If the model's path
+is a link itself, the folder of the link's target is allowed as well: caches of model hubs keep all files of a model
+there.
+"""
 
 from __future__ import annotations
 
 import filecmp
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError, UsageError
-from downset.formats.onnx.external import external_path, tensors_of
 from downset.graph.core import Graph
 from downset.process.whole_files import copy_whole
 from downset.text import brief
 
 __all__ = [
     "bring_weights",
+    "check_external",
     "check_room_for_weights",
     "external_files",
+    "external_path",
     "link_weights",
     "stored_value",
     "weights_beside",
@@ -35,13 +42,8 @@ def external_files(path: Named) -> list[str]:
     import onnx
 
     model = onnx.load(os.fspath(path), load_external_data=False)
-    return list(dict.fromkeys(external_locations(model)))
-
-
-def external_locations(model: Any) -> Iterator[str]:
-    """The files of the weights of a model that lie outside the model file."""
-    for tensor in tensors_of(model):
-        yield from (entry.value for entry in tensor.external_data if entry.key == "location")
+    entries = (entry for tensor in _tensors_of(model) for entry in tensor.external_data)
+    return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
 
 def weights_beside(graph: Graph) -> list[Path]:
@@ -57,9 +59,9 @@ def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
     with several hard links, as `link_weights` makes them. Raises LoadError where it is missing or too short."""
     try:
         if tensor.data_location == tensor.EXTERNAL:
-            held = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
-            held.raw_data = _bytes_beside(path, tensor)
-            tensor = held
+            inline = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
+            inline.raw_data = _bytes_beside(path, tensor)
+            tensor = inline
         return np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LoadError(f"{path}: the tensor {tensor.name!r} is damaged ({brief(error, 120)})") from None
@@ -121,3 +123,74 @@ def bring_weights(written: Path, *, source: Path, output: Path) -> None:
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             copy_whole(external_path(source, location), target)
+
+
+def _tensors_of(model: Any) -> Iterator[Any]:
+    """Every tensor that is stored in a model: in its graph, its functions, and the graphs and functions inside, as an
+    initializer or an attribute."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_attributes(function.attribute_proto)
+        yield from _of_nodes(function.node)
+    for training in model.training_info:
+        yield from _of_graph(training.initialization)
+        yield from _of_graph(training.algorithm)
+
+
+def _of_graph(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        yield from _of_attributes(node.attribute)
+
+
+def _of_attributes(attributes: Any) -> Iterator[Any]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
+            yield from (sparse.values, sparse.indices)
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            yield from _of_graph(graph)
+
+
+def check_external(path: Path, model: Any) -> None:
+    """Raise LoadError, as `external_path` does, if the data of any tensor of the model lie where they may not."""
+    for tensor in _tensors_of(model):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                external_path(path, entry.value, tensor.name)
+
+
+def external_path(path: Path, location: str, name: str = "") -> Path:
+    """The path, without links, of the file that the model at `path` names by `location`; the file may be missing.
+    `name` is the tensor's name, for errors. Raises LoadError if the path is outside the allowed folders, is not a plain
+    file, or cannot be read."""
+    if not _is_beside(location):
+        raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
+    try:
+        resolved = (path.parent / location).resolve()
+        inside = any(resolved.is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent))
+        if not inside:
+            raise LoadError(
+                f"{path}: the weights {name!r} lie at {location!r}, a link to {resolved}, not beside the file"
+            )
+        if resolved.exists() and not stat.S_ISREG(resolved.stat().st_mode):
+            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which is not a plain file")
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long or with a null byte, a circle of links
+        raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which cannot be read: {error}") from None
+    return resolved
+
+
+def _is_beside(location: str) -> bool:
+    """Whether a location lies, by its name, in the model's folder or below, as the format demands. Links and copies of
+    the weights are made under the same name."""
+    parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
+    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
+    return not absolute and ".." not in parts

@@ -45,8 +45,8 @@ def float_bits(message: Any, name: str) -> bytes:
     import numpy as np
 
     field = message.DESCRIPTOR.fields_by_name[name]
-    held = getattr(message, name)
-    values = np.asarray(held if field.is_repeated else [held], np.float32)
+    value = getattr(message, name)
+    values = np.asarray(value if field.is_repeated else [value], np.float32)
     if not np.isnan(values).any():
         return values.tobytes()
     alone = type(message)()

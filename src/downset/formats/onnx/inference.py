@@ -84,7 +84,7 @@ def _asked(function: str, model: Any) -> npt.NDArray[Any]:
         path = Path(folder) / "model"
         path.write_bytes(model.SerializeToString())
         arrays, _ = parsed(__name__, function, {"path": str(path)})
-    return arrays["said"]
+    return arrays["answer"]
 
 
 def _read(path: str) -> Any:
@@ -102,17 +102,17 @@ def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
     except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         raise LoadError(f"ONNX's shape inference refuses it: {brief(error)}") from None
     settle(onnx, inferred)
-    said = onnx.GraphProto(value_info=inferred.graph.value_info, output=inferred.graph.output)
-    return {"said": np.frombuffer(said.SerializeToString(), np.uint8)}
+    types = onnx.GraphProto(value_info=inferred.graph.value_info, output=inferred.graph.output)
+    return {"answer": np.frombuffer(types.SerializeToString(), np.uint8)}
 
 
 def check_here(path: str) -> dict[str, npt.NDArray[Any]]:
     """The part of `check_model` that runs in a worker."""
     from onnx import checker
 
-    said = ""
+    fault = ""
     try:
         checker.check_model(_read(path))
     except checker.ValidationError as error:
-        said = str(error).splitlines()[0]
-    return {"said": np.frombuffer(said.encode(), np.uint8)}
+        fault = str(error).splitlines()[0]
+    return {"answer": np.frombuffer(fault.encode(), np.uint8)}

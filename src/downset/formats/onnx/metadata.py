@@ -28,10 +28,10 @@ def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> Non
     metadata stay, the certificate too."""
     onnx = onnx_library()
     model = onnx.load(os.fspath(path), load_external_data=False)
-    told = {f"{_PREFIX}{key}": value for key, value in entries.items()}
-    kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in told]
+    prefixed = {f"{_PREFIX}{key}": value for key, value in entries.items()}
+    kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in prefixed]
     del model.metadata_props[:]
-    for key, value in [*kept, *told.items()]:
+    for key, value in [*kept, *prefixed.items()]:
         model.metadata_props.add(key=key, value=value)
     output.write_bytes(model.SerializeToString())
 

@@ -13,8 +13,7 @@ from typing import Any
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed
-from downset.formats.onnx.data_files import stored_value
-from downset.formats.onnx.external import check_external
+from downset.formats.onnx.data_files import check_external, stored_value
 from downset.formats.onnx.inference import infer_types, try_reading, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.formats.open_sizes import sizes_wanted
@@ -118,13 +117,13 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
             continue
         shape = value.type.tensor_type.shape
         if value.name in shapes:
-            given = shapes[value.name]
-            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(given)):
+            fixed_shape = shapes[value.name]
+            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(fixed_shape)):
                 raise LoadError(
-                    Setting("shapes"), f" gives {value.name!r} {len(given)} dimensions, the file {len(shape.dim)}"
+                    Setting("shapes"), f" gives {value.name!r} {len(fixed_shape)} dimensions, the file {len(shape.dim)}"
                 )
             del shape.dim[:]
-            for extent in given:
+            for extent in fixed_shape:
                 shape.dim.add().dim_value = extent
         elif not value.type.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
             sizes = [dim.dim_value if is_fixed(dim) else dim.dim_param for dim in shape.dim]

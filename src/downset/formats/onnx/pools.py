@@ -29,12 +29,12 @@ def _differs(node: Any) -> bool:
     category = kind_of(node.op_type).category
     if category not in ("pool", "transposed convolution") or node.domain not in ("", "ai.onnx"):
         return False
-    given = {item.name: item for item in node.attribute}
-    same = "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")
+    attributes = {item.name: item for item in node.attribute}
+    same = "auto_pad" in attributes and attributes["auto_pad"].s.startswith(b"SAME")
     if category == "transposed convolution":
-        return same and "output_padding" in given and "output_shape" not in given
-    rounds_up = "ceil_mode" in given and (given["ceil_mode"].i or given["ceil_mode"].ref_attr_name)
-    dilated = "dilations" in given and any(extent != 1 for extent in given["dilations"].ints)
+        return same and "output_padding" in attributes and "output_shape" not in attributes
+    rounds_up = "ceil_mode" in attributes and (attributes["ceil_mode"].i or attributes["ceil_mode"].ref_attr_name)
+    dilated = "dilations" in attributes and any(extent != 1 for extent in attributes["dilations"].ints)
     return bool(rounds_up or (dilated and same))
 
 
@@ -44,14 +44,14 @@ def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int], weights: Sequence[i
     node, and for attributes that do not fit the shape."""
     if not _differs(node):
         return None
-    given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}
-    kernel, axes = given.get("kernel_shape") or weights[2:], len(shape) - 2
-    strides, dilations = given.get("strides") or [1] * axes, given.get("dilations") or [1] * axes
-    pads, padding = given.get("pads") or [0] * (2 * axes), given.get("auto_pad", b"NOTSET")
+    attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}
+    kernel, axes = attributes.get("kernel_shape") or weights[2:], len(shape) - 2
+    strides, dilations = attributes.get("strides") or [1] * axes, attributes.get("dilations") or [1] * axes
+    pads, padding = attributes.get("pads") or [0] * (2 * axes), attributes.get("auto_pad", b"NOTSET")
     if axes < 1 or not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
         return None
     if kind_of(node.op_type).category == "transposed convolution":
-        behind = given.get("output_padding") or [0] * axes
+        behind = attributes.get("output_padding") or [0] * axes
         windows = [dilation * (extent - 1) + 1 for extent, dilation in zip(kernel, dilations, strict=True)]
         return tuple(
             min(extent * stride, (extent - 1) * stride + window + more)
@@ -70,7 +70,7 @@ def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int], weights: Sequence[i
             head = int((both + (padding == b"SAME_LOWER")) / 2)
         room = extent + both - window
         size = int(room / stride) + 1  # C++ divides toward zero
-        if given.get("ceil_mode"):
+        if attributes.get("ceil_mode"):
             size = -(-room // stride) + 1
             if (size - 1) * stride >= extent + head:
                 size -= 1

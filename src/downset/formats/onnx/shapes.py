@@ -15,8 +15,7 @@ import numpy as np
 
 from downset.formats.onnx.bodies import captures
 from downset.formats.onnx.pools import may_differ, pooled_sizes
-from downset.formats.onnx.scope import Scope, is_open, shape_of
-from downset.formats.onnx.sequences import element_type, elements_of
+from downset.formats.onnx.scope import Scope, element_type, elements_of, is_open, shape_of
 from downset.formats.onnx.values import Array, evaluate
 
 __all__ = ["settle"]
@@ -131,10 +130,10 @@ class _ShapeInference:
             types = {name: _of_shape(kind, (*(shape_of(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
         return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}
 
-    def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: Scope) -> tuple[list[Any], bool]:
+    def _body(self, body: Any, arguments: Sequence[tuple[Any, Array | None]], scope: Scope) -> tuple[list[Any], bool]:
         """The type and value of each result of a body whose inputs have these types and values, and whether a node of
         the body cannot run with them."""
-        named = [*zip((value.name for value in body.input), given, strict=False)]
+        named = [*zip((value.name for value in body.input), arguments, strict=False)]
         types = {value.name: value.type for value in (*body.value_info, *body.output, *body.input)}
         inner = Scope(self._onnx, types, body.initializer, scope)
         for name, (kind, value) in named:
@@ -170,8 +169,8 @@ class _ShapeInference:
         turns = scope.value(node.input[0]) if node.input[0] else None
         goes_on = scope.value(node.input[1]) if node.input[1] else np.asarray(True)
         scalar = self._onnx.helper.make_tensor_type_proto
-        given = [(scalar(7, ()), None), (scalar(9, ()), goes_on), *((kind, None) for kind in carried)]
-        results, _ = self._body(body, given, scope)
+        arguments = [(scalar(7, ()), None), (scalar(9, ()), goes_on), *((kind, None) for kind in carried)]
+        results, _ = self._body(body, arguments, scope)
         if not results or not all(_alike(one, kind) for (one, _), kind in zip(results[1:], carried, strict=False)):
             return {}
         ends = goes_on is None or not goes_on.all() or results[0][1] is None or not results[0][1].all()

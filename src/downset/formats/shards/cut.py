@@ -16,7 +16,7 @@ from downset.graph.row_form import Interval, RowForm, needed
 from downset.results.pipelines import Rows
 from downset.rewrites.strips import Held, StripOps
 
-__all__ = ["Cutter", "FrameTile", "StripGraph"]
+__all__ = ["Cutter", "FrameTile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,20 @@ class Cutter:
     def part(self, ops: Sequence[int], tile: FrameTile) -> StripGraph | None:
         """The operators' strip; None where it makes nothing."""
         sinks = self._sinks(ops)
-        wanted = _shares(self._form, sinks, (tile.start, tile.stop), tile.frame_rows)
+        sink_rows = _shares(self._form, sinks, (tile.start, tile.stop), tile.frame_rows)
         side: dict[int, Interval] = {}
         if tile.columns is not None:
             side = _shares(self._across, sinks, tile.columns, tile.frame_columns)
-            wanted = {tensor: rows for tensor, rows in wanted.items() if tensor in side}
-        if not wanted:
+            sink_rows = {tensor: rows for tensor, rows in sink_rows.items() if tensor in side}
+        if not sink_rows:
             return None
         if tile.halos:
-            wanted_rows = needed(self._form, ops, wanted)
-            wanted = {tensor: wanted_rows[tensor] for tensor in sinks if tensor in wanted_rows}
-        strip, reads = _strip(self.graph, self._form, ops, wanted, suffix="/strip")
-        rows = {**reads, **wanted}
+            needed_rows = needed(self._form, ops, sink_rows)
+            sink_rows = {tensor: needed_rows[tensor] for tensor in sinks if tensor in needed_rows}
+        strip, reads = _strip(self.graph, self._form, ops, sink_rows, suffix="/strip")
+        rows = {**reads, **sink_rows}
         if tile.columns is None:
-            return StripGraph(strip, _rows(reads), _rows(wanted))
+            return StripGraph(strip, _rows(reads), _rows(sink_rows))
         number = {meta.name: index for index, meta in enumerate(self.graph.tensors)}
         of = [number.get(meta.name, -1) for meta in strip.tensors]  # the network's tensor, of inputs and outputs
         form = row_form(strip, axis=1 - self.axis, halos_required=False)
@@ -104,20 +104,20 @@ def _rows(spans: Mapping[int, Interval]) -> tuple[Rows, ...]:
 
 
 def _strip(
-    graph: Graph, form: RowForm, ops: Sequence[int], wanted: Mapping[int, Interval], *, suffix: str
+    graph: Graph, form: RowForm, ops: Sequence[int], sink_rows: Mapping[int, Interval], *, suffix: str
 ) -> tuple[Graph, dict[int, Interval]]:
     """(the strip as a graph, rows of its inputs by the graph's tensor)."""
     edit = Edit(graph)
     computed = {tensor for op in ops for tensor in graph.ops[op].outputs}
-    held: dict[int, Held] = {}
-    for tensor, rows in needed(form, ops, wanted).items():
+    slices: dict[int, Held] = {}
+    for tensor, rows in needed(form, ops, sink_rows).items():
         if tensor not in computed:
-            held[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
-    strip = StripOps(graph, form, edit.add_tensor, suffix=suffix, held=held)
-    results = strip.segment(ops, wanted)
-    given = {tensor: index for tensor, (index, _) in held.items()}
-    part = _named(graph, edit, _with_constants(graph, strip.ops), given, results)
-    return part, {tensor: rows for tensor, (_, rows) in held.items()}
+            slices[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
+    strip = StripOps(graph, form, edit.add_tensor, suffix=suffix, held=slices)
+    results = strip.segment(ops, sink_rows)
+    slice_of = {tensor: index for tensor, (index, _) in slices.items()}
+    part = _named(graph, edit, _with_constants(graph, strip.ops), slice_of, results)
+    return part, {tensor: rows for tensor, (_, rows) in slices.items()}
 
 
 def _with_constants(graph: Graph, ops: Sequence[Op]) -> list[Op]:
@@ -143,13 +143,13 @@ def _given(edit: Edit, graph: Graph, tensor: int, rows: Interval, axis: int) -> 
     return edit.add_tensor(meta.name, shape, meta)
 
 
-def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], results: dict[int, int]) -> Graph:
+def _named(graph: Graph, edit: Edit, ops: list[Op], slice_of: dict[int, int], results: dict[int, int]) -> Graph:
     """The strip with compact indices; what it is given and makes has the names of the network's tensors."""
     used = sorted(
-        {*given.values(), *results.values(), *(t for op in ops for t in (*op.inputs, *op.outputs))} - {ABSENT}
+        {*slice_of.values(), *results.values(), *(t for op in ops for t in (*op.inputs, *op.outputs))} - {ABSENT}
     )
     number = {old: new for new, old in enumerate(used)} | {ABSENT: ABSENT}
-    names = {index: graph.tensors[tensor].name for side in (given, results) for tensor, index in side.items()}
+    names = {index: graph.tensors[tensor].name for side in (slice_of, results) for tensor, index in side.items()}
     tensors = []
     for old in used:
         meta = edit.tensors[old]
@@ -159,5 +159,5 @@ def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], resul
         for op in ops
     )
     constants = {number[old]: read for old, read in edit.constants.items() if old in number}
-    inputs, outputs = (tuple(number[t] for t in items) for items in (given.values(), results.values()))
+    inputs, outputs = (tuple(number[t] for t in items) for items in (slice_of.values(), results.values()))
     return Graph(f"{graph.name} strip", tuple(tensors), renumbered, inputs, outputs, constants).check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,36 @@ from downset.extras import optional_library
 from downset.process.isolation import parsed
 from downset.text import brief
 
-__all__ = ["read_flatbuffer", "stored_flatbuffer"]
+__all__ = ["Flatbuffer", "read_flatbuffer", "stored_flatbuffer"]
 
 
-def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
-    """The file's ModelT, and the library's modules `flatbuffer_utils` and `schema_py_generated`. Raises LoadError if
-    any table of the file is damaged. A worker tests this first, because a small damaged file can unfold to
-    any size; so the errors of `parsed` are raised as well."""
+@dataclass(frozen=True, slots=True)
+class Flatbuffer:
+    """The tables of a file. `model`: its ModelT, to be changed in place. `schema`, `utilities`: the library's modules
+    `schema_py_generated`, which has the classes of tables, and `flatbuffer_utils`."""
+
+    model: Any
+    schema: Any
+    utilities: Any
+
+    def add_buffer(self, content: bytes) -> int:
+        """Add a buffer that holds `content`, and return its index."""
+        buffer = self.schema.BufferT()
+        buffer.data = np.frombuffer(content, np.uint8)
+        self.model.buffers.append(buffer)
+        return len(self.model.buffers) - 1
+
+    def packed(self) -> bytes:
+        """The content of a file with these tables."""
+        return bytes(self.utilities.convert_object_to_bytearray(self.model))
+
+
+def read_flatbuffer(path: str | os.PathLike[str]) -> Flatbuffer:
+    """The tables of the file. Raises LoadError if one of them is damaged. A worker tests this first, because a small
+    damaged file can unfold to any size; so the errors of `parsed` are raised as well."""
     utilities, schema = _libraries()
     _verified(path)
-    return _model(utilities, path), utilities, schema
+    return Flatbuffer(_model(utilities, path), schema, utilities)
 
 
 def stored_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, bytes, Any]:
@@ -38,9 +59,9 @@ def stored_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, bytes, Any]:
 
 
 def _verified(path: str | os.PathLike[str]) -> None:
-    held = Path(path).stat()
+    state = Path(path).stat()
     try:
-        _verify(str(Path(path).absolute()), held.st_size, held.st_mtime_ns)
+        _verify(str(Path(path).absolute()), state.st_size, state.st_mtime_ns)
     except LoadError as error:
         raise LoadError(f"{path} ", error.message) from None
 

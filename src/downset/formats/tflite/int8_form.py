@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
-from downset.formats.tflite.flatbuffer import read_flatbuffer
+from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.process.whole_files import write_whole
 
 __all__ = ["fault", "less_128", "thresholds", "uses_uint8", "write_int8_form"]
@@ -37,23 +37,23 @@ _Q31 = 31
 def uses_uint8(path: str | os.PathLike[str]) -> bool:
     """Whether a convolution or fully connected operator of the file's main subgraph reads uint8. Raises LoadError for a
     damaged file."""
-    model, _, schema = read_flatbuffer(path)
-    main = model.subgraphs[0]
+    file = read_flatbuffer(path)
+    main = file.model.subgraphs[0]
     return any(
         main.tensors[tensor].type == _UINT8
         for op in main.operators
-        if _name(model, schema, op) in _WEIGHTED
+        if _name(file, op) in _WEIGHTED
         for tensor in op.inputs[:1]
     )
 
 
 def fault(path: str | os.PathLike[str]) -> str | None:
     """The first reason why the file has no exact int8 form; None if it has one. Raises LoadError for a damaged file."""
-    model, _, schema = read_flatbuffer(path)
-    return _fault(model, schema)
+    return _fault(read_flatbuffer(path))
 
 
-def _fault(model: Any, schema: Any) -> str | None:
+def _fault(file: Flatbuffer) -> str | None:
+    model = file.model
     main = model.subgraphs[0]
     if len(model.subgraphs) > 1:
         return "it has several subgraphs"
@@ -61,7 +61,7 @@ def _fault(model: Any, schema: Any) -> str | None:
         if tensor.type == _UINT8 and (tensor.quantization is None or len(_listed(tensor.quantization.zeroPoint)) != 1):
             return f"tensor {_text(tensor.name)!r} is not quantised by one scale"
     for op in main.operators:
-        name = _name(model, schema, op)
+        name = _name(file, op)
         if any(main.tensors[tensor].type == _UINT8 for tensor in (*op.inputs, *op.outputs) if tensor >= 0):
             reason = _EXACT[name](model, main, op) if name in _EXACT else "is not known to compute the same in int8"
             if reason:
@@ -74,8 +74,8 @@ def write_int8_form(path: str | os.PathLike[str], output: str | os.PathLike[str]
     values of the file's uint8 inputs and outputs to them.
 
     Raises UnsupportedError that names the first thing without an exact int8 form, LoadError for a damaged file."""
-    model, utilities, schema = read_flatbuffer(path)
-    reason = _fault(model, schema)
+    file = read_flatbuffer(path)
+    model, reason = file.model, _fault(file)
     if reason is not None:
         raise UnsupportedError(f"{Path(path).name} has no exact int8 form: {reason}")
     done: set[int] = set()
@@ -89,8 +89,8 @@ def write_int8_form(path: str | os.PathLike[str], output: str | os.PathLike[str]
             done.add(tensor.buffer)
             model.buffers[tensor.buffer].data = np.asarray(data, np.uint8) ^ np.uint8(_SHIFT)
     for code in model.operatorCodes:
-        code.version = max(code.version, _VERSIONS.get(_code(schema, code), 2))
-    write_whole(output, bytes(utilities.convert_object_to_bytearray(model)), source=Path(path))
+        code.version = max(code.version, _VERSIONS.get(_code(file, code), 2))
+    write_whole(output, file.packed(), source=Path(path))
 
 
 _VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "RESHAPE": 1}
@@ -222,13 +222,15 @@ _EXACT: Mapping[str, Callable[[Any, Any, Any], str]] = {
 """Functions that return the reason why an operator of a kind has no exact int8 form; "" if it has one."""
 
 
-def _name(model: Any, schema: Any, op: Any) -> str:
-    return _code(schema, model.operatorCodes[op.opcodeIndex])
+def _name(file: Flatbuffer, op: Any) -> str:
+    return _code(file, file.model.operatorCodes[op.opcodeIndex])
 
 
-def _code(schema: Any, code: Any) -> str:
+def _code(file: Flatbuffer, code: Any) -> str:
     number = max(code.builtinCode, code.deprecatedBuiltinCode)
-    return next(str(name) for name, value in vars(schema.BuiltinOperator).items() if value == number and name[0] != "_")
+    return next(
+        str(name) for name, value in vars(file.schema.BuiltinOperator).items() if value == number and name[0] != "_"
+    )
 
 
 def _listed(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from downset.errors import UnsupportedError, UsageError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
-from downset.formats.tflite.flatbuffer import read_flatbuffer
+from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.graph.core import Graph
 from downset.process.whole_files import write_whole
 
@@ -39,28 +39,28 @@ def export_tflite(
     """
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
-    model, utilities, schema = read_flatbuffer(graph.source.path)
-    main = model.subgraphs[0]
+    file = read_flatbuffer(graph.source.path)
+    main = file.model.subgraphs[0]
     place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
-    _drop_metadata(model, _METADATA)
-    _drop_metadata(model, KERNELS_KEY)
+    _drop_metadata(file.model, _METADATA)
+    _drop_metadata(file.model, KERNELS_KEY)
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
     if graph.source.rewritten:
         from downset.formats.tflite.write_rewritten import write_rewritten
 
-        place = write_rewritten(model, schema, graph, steps)
-        _certify(model, schema, graph)
+        place = write_rewritten(file, graph, steps)
+        _certify(file, graph)
     else:
         positions = [graph.source.op_index[operator] for operator in steps]
         if sorted(positions) != list(range(len(main.operators))):
             raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
         main.operators = [main.operators[position] for position in positions]
     if offsets is not None:
-        _add_metadata(model, schema, graph, offsets, place)
+        _add_offsets(file, graph, offsets, place)
         if kernels:
-            _append_metadata(model, schema, KERNELS_KEY, kernels.encode())
-    write_whole(path, bytes(utilities.convert_object_to_bytearray(model)), source=Path(graph.source.path))
+            _append_metadata(file, KERNELS_KEY, kernels.encode())
+    write_whole(path, file.packed(), source=Path(graph.source.path))
 
 
 def _drop_metadata(model: Any, name: str) -> None:
@@ -74,30 +74,26 @@ def _drop_metadata(model: Any, name: str) -> None:
         model.metadata = [entry for entry in model.metadata if entry.name not in names]
 
 
-def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, int], place: Mapping[int, int]) -> None:
-    count = sum(len(subgraph.tensors) for subgraph in model.subgraphs)
+def _add_offsets(file: Flatbuffer, graph: Graph, offsets: Mapping[int, int], place: Mapping[int, int]) -> None:
+    count = sum(len(subgraph.tensors) for subgraph in file.model.subgraphs)
     plan = np.full(3 + count, -1, np.int32)
     plan[:3] = (1, 0, count)
     for tensor, offset in offsets.items():
         if offset >= 1 << 31:
             raise UsageError(f"tensor {graph.tensors[tensor].name!r} lies at {offset}: the format ends at 2 GiB")
         plan[3 + place[tensor]] = offset
-    _append_metadata(model, schema, _METADATA, plan.tobytes())
+    _append_metadata(file, _METADATA, plan.tobytes())
 
 
-def _certify(model: Any, schema: Any, graph: Graph) -> None:
+def _certify(file: Flatbuffer, graph: Graph) -> None:
     """Put the certificate into the file's metadata: the parts of the file's tensors that new tensors hold."""
-    _drop_metadata(model, METADATA_KEY)
+    _drop_metadata(file.model, METADATA_KEY)
     parts = {graph.tensors[tensor].name: part for tensor, part in sorted(graph.source.parts.items())}
     if parts:
-        _append_metadata(model, schema, METADATA_KEY, packed_certificate(parts))
+        _append_metadata(file, METADATA_KEY, packed_certificate(parts))
 
 
-def _append_metadata(model: Any, schema: Any, name: str, data: bytes) -> None:
-    buffer = schema.BufferT()
-    buffer.data = np.frombuffer(data, np.uint8)
-    model.buffers.append(buffer)
-    entry = schema.MetadataT()
-    entry.name = name
-    entry.buffer = len(model.buffers) - 1
-    model.metadata = [*(model.metadata or []), entry]
+def _append_metadata(file: Flatbuffer, name: str, content: bytes) -> None:
+    entry = file.schema.MetadataT()
+    entry.name, entry.buffer = name, file.add_buffer(content)
+    file.model.metadata = [*(file.model.metadata or []), entry]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from downset.errors import UnsupportedError
+from downset.formats.tflite.flatbuffer import Flatbuffer
 from downset.formats.tflite.kinds import ACTIVATIONS, NEW
 from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
@@ -26,12 +28,13 @@ _ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
 _SAME, _VALID = 0, 1
 
 
-def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int]) -> dict[int, int]:
-    """Replace the model's main subgraph by the rewritten graph, with its operators in the order `steps`.
+def write_rewritten(file: Flatbuffer, graph: Graph, steps: Sequence[int]) -> dict[int, int]:
+    """Replace the file's main subgraph by the rewritten graph, with its operators in the order `steps`.
 
     Returns the index of each of the graph's tensors among the subgraph's tensors. Raises UnsupportedError for an
     operator, pads, an activation or a constant that the format cannot state.
     """
+    model = file.model
     main = model.subgraphs[0]
     old_tensors, old_operators = main.tensors, main.operators
     needed = _needed(model, graph, old_operators)
@@ -46,9 +49,10 @@ def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int])
     for tensor, old in enumerate(graph.source.tensor_index):
         if old < 0:
             place[tensor] = len(main.tensors)
-            main.tensors.append(_tensor(model, schema, graph, tensor))
+            main.tensors.append(_tensor(file, graph, tensor))
     place[ABSENT] = old_place[ABSENT] = -1
-    main.operators = [_operator(model, schema, graph, step, old_operators, place, old_place) for step in steps]
+    indices = _Indices(place, old_place)
+    main.operators = [_operator(file, graph, step, old_operators, indices) for step in steps]
     _renumber_interface(model, old_place)
     _drop_weights(model)
     del place[ABSENT]
@@ -75,22 +79,19 @@ def _listed(tensors: Any) -> Sequence[int]:
     return () if tensors is None else tensors
 
 
-def _tensor(model: Any, schema: Any, graph: Graph, tensor: int) -> Any:
+def _tensor(file: Flatbuffer, graph: Graph, tensor: int) -> Any:
     """A new tensor for the file. If it is constant, its value is added to the file as a new buffer."""
     meta = graph.tensors[tensor]
-    entry = schema.TensorT()
+    entry = file.schema.TensorT()
     entry.name, entry.shape, entry.type = meta.name.encode(), np.asarray(meta.shape, np.int32), _CODES[meta.dtype]
     entry.hasRank = True
-    entry.quantization = _quantization(schema, meta)
+    entry.quantization = _quantization(file.schema, meta)
     entry.buffer = 0  # by the format's convention buffer 0 is empty
     if tensor in graph.constants:
         value = graph.constant(tensor)
         if value is None or value.nbytes != meta.nbytes:
             raise UnsupportedError(f"{graph.name}: the value of {meta.name!r} cannot be written as {meta.dtype}")
-        buffer = schema.BufferT()
-        buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
-        model.buffers.append(buffer)
-        entry.buffer = len(model.buffers) - 1
+        entry.buffer = file.add_buffer(np.ascontiguousarray(value).tobytes())
     return entry
 
 
@@ -108,28 +109,29 @@ _FILE_INPUTS = {"Split": (1, 0)}
 """The order of an operator's inputs in the file, as positions in ONNX's order, where the two differ (`kinds`)."""
 
 
-def _operator(
-    model: Any,
-    schema: Any,
-    graph: Graph,
-    index: int,
-    operators: Sequence[Any],
-    place: Mapping[int, int],
-    old_place: Mapping[int, int],
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Indices:
+    """Indices among the tensors of the new subgraph: `new` by the graph's tensor, `kept` by the old subgraph's."""
+
+    new: Mapping[int, int]
+    kept: Mapping[int, int]
+
+
+def _operator(file: Flatbuffer, graph: Graph, index: int, operators: Sequence[Any], indices: _Indices) -> Any:
+    """The operator `index` of the graph for the file, which had these `operators`."""
     op, position = graph.ops[index], graph.source.op_index[index]
     if position >= 0:
         entry = operators[position]
         for name in ("inputs", "outputs", "intermediates"):
             tensors = getattr(entry, name)
             if tensors is not None:
-                setattr(entry, name, np.asarray([old_place[int(tensor)] for tensor in tensors], np.int32))
+                setattr(entry, name, np.asarray([indices.kept[int(tensor)] for tensor in tensors], np.int32))
         return entry
     settings = graph.source.settings_of[index]
-    entry = copy.deepcopy(operators[settings]) if settings >= 0 else _made(model, schema, graph, op)
+    entry = copy.deepcopy(operators[settings]) if settings >= 0 else _made(file, graph, op)
     order = _FILE_INPUTS.get(op.kind, range(len(op.inputs)))
-    entry.inputs = np.asarray([place[op.inputs[index]] for index in order], np.int32)
-    entry.outputs = np.asarray([place[tensor] for tensor in op.outputs], np.int32)
+    entry.inputs = np.asarray([indices.new[op.inputs[index]] for index in order], np.int32)
+    entry.outputs = np.asarray([indices.new[tensor] for tensor in op.outputs], np.int32)
     if hasattr(entry.builtinOptions, "padding"):
         entry.builtinOptions.padding = _padding(graph, op)
     activation = op.attrs.get("activation")
@@ -155,30 +157,30 @@ def _padding(graph: Graph, op: Op) -> int:
     return _SAME
 
 
-def _made(model: Any, schema: Any, graph: Graph, op: Op) -> Any:
+def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
     """A new operator that was not cut from an operator of the file. Raises UnsupportedError if `NEW` does not have its
     kind."""
     if op.kind not in NEW:
         raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
     name, options = NEW[op.kind] if op.kind != "Pad" or len(op.inputs) < 3 else ("PADV2", "PadV2Options")
-    entry = schema.OperatorT()
-    entry.opcodeIndex = _opcode(model, schema, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
-    entry.builtinOptionsType = getattr(schema.BuiltinOptions, options)
-    entry.builtinOptions = getattr(schema, f"{options}T")()
+    entry = file.schema.OperatorT()
+    entry.opcodeIndex = _opcode(file, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
+    entry.builtinOptionsType = getattr(file.schema.BuiltinOptions, options)
+    entry.builtinOptions = getattr(file.schema, f"{options}T")()
     if op.kind == "Concat":
         entry.builtinOptions.axis = int(op.attrs["axis"])
     return entry
 
 
-def _opcode(model: Any, schema: Any, name: str, version: int) -> int:
-    number = getattr(schema.BuiltinOperator, name)
-    for index, code in enumerate(model.operatorCodes):
+def _opcode(file: Flatbuffer, name: str, version: int) -> int:
+    codes, number = file.model.operatorCodes, getattr(file.schema.BuiltinOperator, name)
+    for index, code in enumerate(codes):
         if max(code.builtinCode, code.deprecatedBuiltinCode) == number and code.version >= version:
             return index
-    code = schema.OperatorCodeT()
+    code = file.schema.OperatorCodeT()
     code.builtinCode, code.deprecatedBuiltinCode, code.version = number, min(number, 127), version
-    model.operatorCodes.append(code)
-    return len(model.operatorCodes) - 1
+    codes.append(code)
+    return len(codes) - 1
 
 
 def _renumber_interface(model: Any, old_place: Mapping[int, int]) -> None:

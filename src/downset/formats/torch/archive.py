@@ -21,7 +21,7 @@ from downset.graph.core import tensor_bytes
 from downset.messages import Message, Setting
 from downset.text import printable
 
-__all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode", "TensorType"]
+__all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode"]
 
 EXPORT = "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
 """The program that writes a readable file, for messages."""
@@ -214,8 +214,8 @@ class Archive:
             f"one with {EXPORT}"
         )
 
-    def _damaged(self, why: str) -> LoadError:
-        return LoadError(f"{self.path} is not an exported program or is damaged ({why})")
+    def _damaged(self, reason: str) -> LoadError:
+        return LoadError(f"{self.path} is not an exported program or is damaged ({reason})")
 
     @property
     def names(self) -> list[str]:
@@ -260,7 +260,7 @@ class Archive:
             raise LoadError(f"{self.path}: {name!r} has the negative size {size.as_int}")
         return size.as_int
 
-    def weight(self, name: str, wanted: TensorType | None) -> Callable[[], npt.NDArray[Any]]:
+    def weight(self, name: str, expected: TensorType | None) -> Callable[[], npt.NDArray[Any]]:
         """A function that reads the value of a weight, buffer or constant, by its name in the program. Values of
         element types that numpy does not have are flat arrays of their bytes. Everything but the bytes is checked in
         this call: it raises LoadError if the value is missing, pickled, not of the type `wanted`, or outside its
@@ -272,7 +272,7 @@ class Archive:
             raise LoadError(f"{self.path}: the value of {name!r} is pickled; {TRUST}")
         meta = payload.tensor_meta
         described = self._tensor(name, meta)
-        if wanted is not None and described != wanted:
+        if expected is not None and described != expected:
             raise self._damaged(
                 f"the weights {name!r} are {described.dtype} {list(described.shape)} in one place, not in another"
             )

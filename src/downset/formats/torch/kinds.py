@@ -8,7 +8,7 @@ from typing import Any
 
 from downset.formats.torch.program import TorchCall
 
-__all__ = ["Kind", "translated"]
+__all__ = ["translated"]
 
 Kind = tuple[str, dict[str, Any]]
 

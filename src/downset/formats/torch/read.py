@@ -61,13 +61,13 @@ def archive_program(archive: Archive) -> TorchProgram:
     inputs: list[TorchValue] = []
     constants: list[tuple[TorchValue, Callable[[], npt.NDArray[Any]]]] = []
     for spec in archive.input_specs:
-        ((kind, said),) = spec.items()
-        held = next((said[key] for key in _HELD if key in said), None)
-        if held is not None:
-            value = reader.made(said["arg"]["name"])
-            constants.append((value, archive.weight(held, archive.tensor(value.name))))
+        ((kind, content),) = spec.items()
+        weight = next((content[key] for key in _HELD if key in content), None)
+        if weight is not None:
+            value = reader.made(content["arg"]["name"])
+            constants.append((value, archive.weight(weight, archive.tensor(value.name))))
         else:
-            name = said["name"] if kind == "constant_input" else _name_of(said["arg"])
+            name = content["name"] if kind == "constant_input" else _name_of(content["arg"])
             inputs.append(reader.made(name))
     calls = [_call(node, position, reader) for position, node in enumerate(archive.graph.nodes)]
     outputs = [value.name for item in archive.graph.outputs for value in values_in(reader.argument(item))]
@@ -100,11 +100,11 @@ def _call(node: ArchiveNode, position: int, reader: _Names) -> TorchCall:
 
 
 def _result_names(output: dict[str, Any], node: ArchiveNode, position: int) -> list[str]:
-    ((kind, said),) = output.items()
+    ((kind, content),) = output.items()
     if kind == "as_tensors":
-        return [str(item["name"]) for item in said]
+        return [str(item["name"]) for item in content]
     if kind in ("as_tensor", "as_custom_obj"):
-        return [str(said["name"])]
+        return [str(content["name"])]
     if kind.startswith("as_sym"):
         raise LoadError(f"operator {node.name or position!r} makes a symbolic number; export with fixed sizes")
     return [f"{node.name or position} {kind}"]  # None, for example
@@ -126,39 +126,39 @@ class _Names:
 
     def argument(self, argument: Any) -> Any:
         """An argument as plain data."""
-        ((kind, said),) = argument.items()
+        ((kind, content),) = argument.items()
         if kind in ("as_tensor", "as_custom_obj"):
-            return self._read(said["name"])
+            return self._read(content["name"])
         if kind in ("as_tensors", "as_nested_tensors"):
-            return self._tensors(said)
+            return self._tensors(content)
         if kind == "as_optional_tensor":
-            return self.argument(said)
+            return self.argument(content)
         if kind == "as_optional_tensors":
-            return [self.argument(item) for item in said]
+            return [self.argument(item) for item in content]
         if kind == "as_string_to_argument":
-            return {key: self.argument(item) for key, item in said.items()}
+            return {key: self.argument(item) for key, item in content.items()}
         if kind.startswith("as_sym"):
-            return self._numbers(said)
+            return self._numbers(content)
         if kind == "as_float":
-            return float(said)
+            return float(content)
         plain = ("as_int", "as_ints", "as_floats", "as_string", "as_strings", "as_bool", "as_bools", "as_int_lists")
         if kind in plain:
-            return said
-        return None if kind == "as_none" else TorchSetting(kind, said)
+            return content
+        return None if kind == "as_none" else TorchSetting(kind, content)
 
     def _read(self, name: str) -> TorchValue:
         if name not in self._values:
             raise LoadError(f"{self._archive.path}: {name!r} is read, and nothing before makes it")
         return self._values[name]
 
-    def _tensors(self, said: Any) -> list[Any]:
-        return [self._tensors(item) if isinstance(item, list) else self._read(item["name"]) for item in said]
+    def _tensors(self, content: Any) -> list[Any]:
+        return [self._tensors(item) if isinstance(item, list) else self._read(item["name"]) for item in content]
 
-    def _numbers(self, said: Any) -> Any:
+    def _numbers(self, content: Any) -> Any:
         """Numbers from the file's form of them. Raises LoadError for a symbolic number."""
-        if isinstance(said, list):
-            return [self._numbers(item) for item in said]
-        ((kind, number),) = said.items()
+        if isinstance(content, list):
+            return [self._numbers(item) for item in content]
+        ((kind, number),) = content.items()
         if kind not in ("as_int", "as_float", "as_bool"):
             raise LoadError(f"{self._archive.path}: the number {number!r} is symbolic; export with fixed sizes")
         return number
