@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("src", "experiments", "zoo", "docs_site", "docs", ".github")
 READ = {".py", ".md", ".json", ".yml", ".j2", ".js"}
 PAGES = [*ROOT.glob("*.md"), *(path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in READ)]
-TOOLS = {"build", "openvino"}
-"""Packages that pages name and no extra has: what builds a source distribution, and a peer in an experiment."""
+TOOLS = {"build", "ethos-u-vela", "openvino"}
+"""Packages that pages name and no extra has: what builds a source distribution, and peers in experiments."""
 NAMES = TOOLS | set().union(*map(distributions, EXTRAS))
 
 
@@ -75,7 +76,7 @@ def test_requirements_are_read_with_their_conditions(monkeypatch):
         "a>=1; extra == 'two'",
         "e; extra == 'twoo'",
     ]
-    monkeypatch.setattr(extras.metadata, "requires", lambda name: stated)
+    monkeypatch.setattr(metadata, "requires", lambda name: stated)
     assert extras.requirements_of("both") == ("a>=1", 'b[c]~=2.0; python_version < "3.12"', "d==1")
     assert shlex.split(extras.installing("two")) == ["pip", "install", "d==1", "a>=1"]
     assert extras.installing("three") == ""
@@ -83,9 +84,9 @@ def test_requirements_are_read_with_their_conditions(monkeypatch):
 
 def test_without_metadata_the_extra_is_named(monkeypatch):
     def missing(name):
-        raise extras.metadata.PackageNotFoundError
+        raise metadata.PackageNotFoundError
 
-    monkeypatch.setattr(extras.metadata, "requires", missing)
+    monkeypatch.setattr(metadata, "requires", missing)
     with pytest.raises(UnsupportedError, match=r"^this needs the extra torch$"):
         extras.optional_library("no_such_module", what="this", extra="torch")
 

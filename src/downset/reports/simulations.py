@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downset.messages import Call, Message, Setting
 from downset.results.pipelines import Pipeline
 from downset.results.serving import Simulation
 from downset.text import counted
@@ -14,11 +15,19 @@ _MUCH_LONGER = 1.5
 
 def simulation_lines(simulation: Simulation, plan: Pipeline) -> list[str]:
     """Lines on latencies that are long, queues that grow, and frames that are too few."""
-    lines = []
+    lines: list[str] = []
     if simulation.latency_s is not None and simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s:
         lines.append(
-            f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: fewer inside "
-            "(downset split --window) or frames that come less often (--arrival) make latencies shorter"
+            Message(
+                f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: ",
+                "fewer inside (",
+                Call("plan_pipeline"),
+                " ",
+                Setting("window"),
+                ") or frames that come less often (",
+                Setting("arrival_s"),
+                ") make latencies shorter",
+            )
         )
     if simulation.falls_behind:
         lines.append(
