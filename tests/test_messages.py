@@ -125,6 +125,26 @@ def test_messages_of_errors_keep_their_settings():
     assert not found, "join error.message to a Message"
 
 
+def messages_of(tree):
+    """Names of a module's constants that are messages."""
+    for node in tree.body:
+        made = node.value.func if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+        if isinstance(made, ast.Name) and made.id == "Message":
+            yield from (target.id for target in node.targets)
+
+
+def test_no_f_string_holds_a_message_of_a_module():
+    messages = {name for tree in TREES.values() for name in messages_of(tree)}
+    assert "TRUST" in messages
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name) and node.value.id in messages
+    ]
+    assert not found, "give it as a part of its own"
+
+
 def test_other_names_of_options_are_of_parameters_and_options_that_there_are():
     for name, option in OPTION_OF.items():
         assert any(name in parameters(function) for function in PUBLIC)

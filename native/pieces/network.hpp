@@ -1,5 +1,5 @@
 // Vertices of a network, what they read, and what a vertex costs in a piece. The specification is PiecePrices of
-// downset/pipelines/pieces/algorithm_1.py.
+// experiments/pico/algorithm_1.py.
 #pragma once
 
 #include <algorithm>

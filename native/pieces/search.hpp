@@ -1,5 +1,5 @@
 // Chains of pieces: the least threshold on the redundant work of a piece (PICO, Algorithm 1 as a bottleneck path over
-// downsets). The Python twin is downset/pipelines/pieces/algorithm_1.py.
+// downsets). The Python twin is experiments/pico/algorithm_1.py.
 //
 // A state is what is left, a downset. Of the operators left, those that feed what was already taken must be in the next
 // piece, and a piece takes all successors, so its least form is known; larger ones add one maximal vertex at a time.

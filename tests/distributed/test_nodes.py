@@ -131,8 +131,8 @@ def keys(tmp_path_factory):
         (("--head", "a..b:1"), "is not HOST:PORT"),
         (("--address", f"{LONG}.example"), "is not an address"),
         (("--address", ""), "is not an address"),
-        (("--address", "10.9.9.9"), "issue keys with --host 10.9.9.9"),
-        (("--name", "other"), "holds the keys of 'board', and --name is 'other'"),
+        (("--address", "10.9.9.9"), "issue keys for the host 10.9.9.9, too"),
+        (("--name", "other"), "holds the keys of 'board', and the name is 'other'"),
         (("--head", "127.0.0.2:16379"), "Ray keeps ports 10002 to 19999 for its workers"),
     ],
 )

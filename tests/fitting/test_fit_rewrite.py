@@ -1,6 +1,7 @@
 """`fit` with rewriting: shipped where the runtime measures less and the outputs are the original's."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -128,7 +129,10 @@ def test_the_command_line_names_rewritings_and_traffic(tmp_path):
     assert [row["on_chip_bytes"] for row in result["traffic"]] == [4096, 1 << 20]
     done = completed("fit", path, "--on-chip", "4KB", "--time-limit", "1s")
     assert result["rewrites"][0]["name"] in done.stdout
-    assert "off-chip traffic with 4,096 B on chip (simulated)" in done.stdout
+    assert "bytes that move between the chip and the memory outside it (simulated" in done.stdout
+    moved = [result["traffic"][0][side] for side in ("before", "after")]
+    before, after = (f"{row['read_bytes'] + row['written_bytes']:,}" for row in moved)
+    assert re.search(rf"4,096 .* {before} .* {after} ", done.stdout)
 
 
 @pytest.mark.parametrize("sizes", ["64KB,pq", "", "64KB,,128KB", "0", "-1KB"])

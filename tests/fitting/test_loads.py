@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.verdict import within_in_some_loads
 from downset.results.fit import Measured
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
+from downset.runtimes.ort import program_bytes
 from downset.runtimes.targets import TARGETS
 from tests.effort import LONG
 from tests.models import branchy_model, constant, installed_model
@@ -70,6 +72,25 @@ def held(program):
     command = [sys.executable, str(program), "arena"]
     printed = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(RUNS)]
     return [int(re.search(r"^held_bytes (\d+)$", one, re.MULTILINE)[1]) for one in printed]
+
+
+STARTED = """
+import ctypes
+system = ctypes.CDLL(None)
+system.getauxval.restype = ctypes.c_void_p
+print("in_use_bytes", int.from_bytes(ctypes.string_at(system.getauxval(25), 7), "little"))  # AT_RANDOM: of each exec
+print("held_bytes", ctypes.cast(system.malloc, ctypes.c_void_p).value)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process the random bytes of its start")
+def test_each_process_that_runs_the_program_is_a_new_interpreter(tmp_path):
+    """In forks of one server the loads would agree, whatever depends on addresses."""
+    (tmp_path / "started.py").write_text(STARTED)
+    starts, addresses = zip(*program_bytes(tmp_path / "started.py", 3), strict=True)
+    assert len(set(starts)) == 3
+    if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
+        assert len(set(addresses)) == 3
 
 
 def with_settings(monkeypatch, fitted):

@@ -11,7 +11,7 @@ def test_oracles_and_neighbours_exist():
     named = 0
     for path in SOURCES:
         text = path.read_text()
-        for folder, file in re.findall(r"\b(downset|tests)(/[\w/]+\.pyi?)\b", text):
+        for folder, file in re.findall(r"\b(downset|tests|experiments)(/[\w/]+\.pyi?)\b", text):
             named += 1
             assert (ROOT / {"downset": "src/downset"}.get(folder, folder) / file[1:]).is_file(), f"{path.name}: {file}"
         for header in re.findall(r"\b(?:\w+/)*\w+\.hpp\b", text):

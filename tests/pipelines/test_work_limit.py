@@ -12,6 +12,7 @@ import pytest
 from downset.errors import DownsetError, UsageError
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.time_steps import pipeline_next_steps
+from tests.effort import cases
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 
 pytestmark = pytest.mark.native
@@ -104,18 +105,22 @@ def test_the_time_limit_holds_beside_it():
 
 
 def test_a_problem_is_a_value_and_prices_that_were_computed_before_change_no_plan():
-    for seed in range(20):
+    """Neither prices from other accountings nor from other clusters."""
+    for seed in range(cases(40)):
         random = Random(f"value/{seed}")
         chain = random_chain(random, layers=4, rows=9) if seed % 2 else random_graph(random, units=4, rows=8)
-        cluster = random_cluster(random, random.choice(KINDS))
+        clusters = [random_cluster(random, random.choice(KINDS)) for _ in range(2)]
         assert not hasattr(chain.problem, "__dict__")
         with pytest.raises(FrozenInstanceError):
             chain.problem.units = ()
         for topology, comm in (("leader", "resources"), ("direct", "resources"), ("leader", "paper")):
-            first, again, alone = (
-                planned(one, cluster, 10**6, topology=topology, comm=comm) for one in (chain, chain, chain.problem)
+            options = {"topology": topology, "comm": comm}
+            first = [planned(chain, cluster, 20_000, **options) for cluster in clusters]
+            assert first == [planned(chain, cluster, 20_000, **options) for cluster in clusters], (seed, options)
+            assert first == [planned(chain.problem, cluster, 20_000, **options) for cluster in clusters], (
+                seed,
+                options,
             )
-            assert first == again == alone, (seed, topology, comm)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "many"])

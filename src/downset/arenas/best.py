@@ -38,8 +38,9 @@ from downset.results.plans import Found
 __all__ = ["OBJECT_MEMBERS", "OFFSET_MEMBERS", "best", "best_objects", "quick_objects", "quick_offsets"]
 
 Members = tuple[tuple[Callable[..., Found], str, int | None], ...]
-"""Strategy, rule for ties, most records it takes part for; in the order tried. A strategy without ties ignores the
-option. New members go to the end: the first `_QUICK` also take part above `_MOST_WORK`."""
+"""Strategy, rule for ties, most records it takes part for; in the order tried. Every strategy takes the option `ties`;
+where it has a single rule, it ignores the value. New members go to the end: the first `_QUICK` also take part above
+`_MOST_WORK`."""
 
 _QUICK = 3
 _MOST_WORK = 10**9

@@ -164,7 +164,8 @@ def _records_arena(bare: Sequence[Record], request: _ArenaRequest) -> Arena:
         raise
 
 
-_SEARCHING = frozenset({"local_search", "exact"})
+_SEARCHING = frozenset(name for name, method in ARENAS.items() if method.takes("clock"))
+"""The methods that search under a clock."""
 
 
 def _overlapping(records: Sequence[Record], overlaps: Sequence[Overlap], bound: int, request: _ArenaRequest) -> Found:

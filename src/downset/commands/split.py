@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
@@ -31,9 +31,6 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import reading, waiting
 from downset.commands.wording import worded
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["split"]
 
@@ -138,7 +135,7 @@ def split(
         faster = longest_computing(plan)
         upgraded = plan_upgraded(graph, cluster, faster=faster, method=method, **shared) if wants_more else {}
         progress("writing shards and pictures")
-        if options["export_dir"] is not None:  # before planning: not every plan can be exported
+        if options["export_dir"] is not None:  # before the plan is written: not every plan can be exported
             from downset.formats.shards.write import export_shards
 
             export_shards(options["export_dir"], graph, plan)

@@ -101,8 +101,11 @@ class _JointSearch:
         """Run one round; whether an arena meets the bound of every order."""
         if not self._orders.proven:
             begin = time.perf_counter()
-            self._orders, improved = improving(self._problem, self._part(_ORDERS_SHARE, states))
+            orders, improved = improving(self._problem, self._part(_ORDERS_SHARE, states))
             self._order_s += time.perf_counter() - begin
+            # Under a limit of states the last round may search less than the one before.
+            if orders.bound >= self._orders.bound:
+                self._orders = orders
             if self._place(improved):
                 return True
         if self._clock.over():

@@ -1,4 +1,4 @@
-"""Drafts: what each device computes, as planners of pipelines return it. `paper_timing` computes their times."""
+"""Drafts: what each device computes, as planners of pipelines return it. `judging` computes their times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from downset.results.pipelines import FrameTasks, PipelineSchedule
 
-__all__ = ["Drafted", "FoundPipeline", "Judged", "Split", "StageDraft", "Tile", "on_cuts"]
+__all__ = ["Drafted", "FoundPipeline", "Judged", "Split", "StageDraft", "Tile", "on_cuts", "on_devices"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ all as slow as the slowest (for a plan) and all as fast as the fastest (for a bo
 ends there.
 Space: stages of consecutive units; any device may stay idle. In a stage the devices lie in order of falling speed (of
 equal ones source and sink last) from the top row down, each with any number of rows, also none; any of them may lead.
-By resources a stage is one fused block (`load_search`). If messages take processor time, the bound leaves it out, and
-plans are searched under guides that count it (`message_guides`).
-By the paper's equations a stage may be several blocks (`round_search`). On links without overlap the search covers all
-of them; elsewhere it bounds them and tries those that the bounds leave.
+By resources a stage is one fused block (`search_by_loads`). If messages take processor time, the bound leaves it out,
+and plans are searched under guides that count it (`message_guides`).
+By the paper's equations a stage may be several blocks (`search_by_rounds`). On links without overlap the search covers
+all of them; elsewhere it bounds them and tries those that the bounds leave.
 Plans of other planners with several blocks, tiles with columns or halo exchange are compared; the proof does not cover
 their kind. They are compared on fewer devices too, for a tenth of the time limit. A set of devices that is tried stays
 a candidate when a device is added to the cluster, so an added device never makes the plan worse.

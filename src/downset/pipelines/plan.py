@@ -95,20 +95,20 @@ def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     check_floors(problem, cluster, accounting, graph, clock)
     search = PlanSearch(problem, graph, cluster, accounting, planner, clock.at_least(limit_s / 2))
     begin = time.perf_counter()
-    plan, counted = search.best()
-    stopped = [f"stopped at the limit of {budget}"] if plan.stopped else []
+    answer, counted = search.best()
+    stopped = [f"stopped at the limit of {budget}"] if answer.stopped else []
     priced, memory = counted.judged, counted.memory
     seconds = time.perf_counter() - begin
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
-    evidence = _evidence(plan, name, priced, floor, seconds)
-    if plan.stopped and not evidence.proven:  # states as the limit counts them
+    evidence = _evidence(answer, name, priced, floor, seconds)
+    if answer.stopped and not evidence.proven:  # states as the limit counts them
         stopped_by = clock.stopped_by() or ("time" if work_limit is None else "work")
         states = evidence.states if work_limit is None else max(evidence.states, clock.states)
         evidence = replace(evidence, stopped_by=stopped_by, states=states)
     if accounting.topology == "direct" and name != "exact":
         notes.append(f"rows are handed over as method {name} does it: only exact searches plans with direct hand-over")
-    note = "; ".join([*notes, *stopped, *([plan.note] if plan.note else [])])
+    note = "; ".join([*notes, *stopped, *([answer.note] if answer.note else [])])
     names = [device.name for device in cluster.devices]
     return Pipeline(
         cluster=cluster,
@@ -126,19 +126,19 @@ def plan_pipeline(  # noqa: PLR0913 - users know its keywords
         latency_s=priced.latency_s,
         evidence=evidence,
         floor_s=floor,
-        space=(plan.space or _SPACE) if evidence.bound > floor else "all pipelines",
+        space=(answer.space or _SPACE) if evidence.bound > floor else "all pipelines",
         note=note,
-        stopped=plan.stopped and not evidence.proven,
+        stopped=answer.stopped and not evidence.proven,
         frame_bytes=priced.frame.frame_bytes,
         result_bytes=priced.frame.result_bytes,
     )
 
 
-def _evidence(result: FoundPipeline, name: str, priced: Judged, floor_s: float, seconds: float) -> Evidence:
+def _evidence(answer: FoundPipeline, name: str, priced: Judged, floor_s: float, seconds: float) -> Evidence:
     period = priced.period_s
-    bound = min(period, max(floor_s, result.bound_s))
-    proven = result.proven or bound >= period * (1 - 1e-12)
-    return Evidence(name, period, period if proven else bound, proven, result.states, seconds)
+    bound = min(period, max(floor_s, answer.bound_s))
+    proven = answer.proven or bound >= period * (1 - 1e-12)
+    return Evidence(name, period, period if proven else bound, proven, answer.states, seconds)
 
 
 _MOST_CHAIN_S = 5.0

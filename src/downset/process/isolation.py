@@ -75,7 +75,8 @@ def isolated(
     module: str, function: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None, fresh: bool = False
 ) -> Answer:
     """Call `module.function(**arguments)` in a process in which nothing else has run, and which ends after the call.
-    With `fresh` that is a fork of a new interpreter, which has imported no library: for what measures resident memory.
+    With `fresh` that is a fork of a new interpreter, which has imported no library: for what measures resident memory,
+    or what may differ from process to process.
 
     Raises what the function raised where that is a DownsetError, UnsupportedError where it failed or crashed,
     LimitReached where it took more time (`timeout_s`; by default the time limit, at least RUNNING_S) or memory.

@@ -1,6 +1,7 @@
 """The document of a fit: whether it fits, what it gained, what is proven, and its memory map.
 
 A new figure is one line here, and terminal, page and JSON have it: a `Value` in `_figures`, or a `Column` of a table.
+Its key is described in docs/schemas/fit.json.
 """
 
 from __future__ import annotations

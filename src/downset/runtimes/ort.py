@@ -232,9 +232,11 @@ def process_growth(
 
 
 def program_bytes(program: Named, processes: int) -> list[tuple[int, int]]:
-    """(bytes in use at most, bytes held) that the program of `session_program` prints, for so many fresh processes, one
-    after another. Raises UnsupportedError where it fails, LimitReached where it takes too long."""
-    printed = (isolated(_WORKER, "program_here", {"path": os.fspath(program)})[0]["bytes"] for _ in range(processes))
+    """(bytes in use at most, bytes held) that the program of `session_program` prints, for so many processes, one after
+    another. Each has an interpreter of its own: in forks of one, addresses and hashes, by which a runtime may order
+    nodes, are the same. Raises UnsupportedError where it fails, LimitReached where it takes too long."""
+    arguments = {"path": os.fspath(program)}
+    printed = (isolated(_WORKER, "program_here", arguments, fresh=True)[0]["bytes"] for _ in range(processes))
     return [(int(in_use), int(held)) for in_use, held in printed]
 
 

@@ -1,5 +1,5 @@
-"""Planners of stages: functions of a `StageProblem` and a price. A new one takes a file, a line here and a row in the
-README. Its `Method` on that line says what it can do; its signature gives its options."""
+"""Planners of stages: functions of a `StageProblem` and a price. A new one takes a file, a line here and one in
+docs_site/tables/stages.py. Its `Method` on the line here says what it can do; its signature gives its options."""
 
 from __future__ import annotations
 

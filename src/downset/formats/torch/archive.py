@@ -160,7 +160,8 @@ class Archive:
         if model.schema_version.major != _SCHEMA:
             raise LoadError(
                 f"{path} is of schema {model.schema_version.major}, and downset reads {_SCHEMA}: export the program "
-                f"again with a PyTorch of today; {TRUST}"
+                "again with a PyTorch of today; ",
+                TRUST,
             )
         byteorder = self._root + "byteorder"
         if byteorder in self._entries and self.read(byteorder).strip() != b"little":
@@ -179,8 +180,8 @@ class Archive:
             return marked[0]
         if "serialized_exported_program.json" in self._entries:
             raise LoadError(
-                f"{self.path} is from PyTorch before 2.8, with pickled weights; export it again with a newer one; "
-                f"{TRUST}"
+                f"{self.path} is from PyTorch before 2.8, with pickled weights; export it again with a newer one; ",
+                TRUST,
             )
         raise LoadError(
             f"{self.path} is not an exported program (a zip archive without archive_format); write one with {EXPORT}"
@@ -197,7 +198,7 @@ class Archive:
         if self._root + name not in self._entries:
             pickled = self._root + name.replace("_config.json", ".pt").replace("model_", "model", 1)
             if pickled in self._entries or self._root + "data/weights/model.pt" in self._entries:
-                raise LoadError(f"{self.path}: its weights are pickled; export again with a newer PyTorch; {TRUST}")
+                raise LoadError(f"{self.path}: its weights are pickled; export again with a newer PyTorch; ", TRUST)
             return {}
         config: dict[str, _Payload] = self._decoded(self._root + name, _Payloads).config
         return config
@@ -249,7 +250,7 @@ class Archive:
         if meta.dtype not in DTYPES:
             raise LoadError(f"{self.path}: tensor {name!r} has the unknown element type {meta.dtype}")
         if meta.layout != STRIDED:
-            raise LoadError(f"{self.path}: tensor {name!r} is not dense; {TRUST}")
+            raise LoadError(f"{self.path}: tensor {name!r} is not dense; ", TRUST)
         return TensorType(tuple(self._fixed(name, size) for size in meta.sizes), DTYPES[meta.dtype])
 
     def _fixed(self, name: str, size: _Size) -> int:
@@ -269,7 +270,7 @@ class Archive:
         if payload is None:
             raise self._damaged(f"the value of {name!r} is missing")
         if payload.use_pickle or payload.tensor_meta is None:
-            raise LoadError(f"{self.path}: the value of {name!r} is pickled; {TRUST}")
+            raise LoadError(f"{self.path}: the value of {name!r} is pickled; ", TRUST)
         meta = payload.tensor_meta
         described = self._tensor(name, meta)
         if expected is not None and described != expected:

@@ -88,7 +88,7 @@ def _setting(torch: Any, setting: TorchSetting) -> Any:
         return torch.strided
     if setting.kind == "as_device" and setting.value.get("type") == "cpu":
         return torch.device("cpu")
-    raise UnsupportedError(f"an argument {setting.kind.removeprefix('as_')} {setting.value!r} is not run here; {TRUST}")
+    raise UnsupportedError(f"an argument {setting.kind.removeprefix('as_')} {setting.value!r} is not run here; ", TRUST)
 
 
 def torch_dtype(torch: Any, name: str) -> Any:
@@ -135,8 +135,8 @@ def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     packet = getattr(torch.ops.aten, name, None) if space == "aten" and name.isidentifier() else None
     operator = getattr(packet, overload, None) if overload.isidentifier() else None
     if not isinstance(operator, torch._ops.OpOverload):
-        raise UnsupportedError(f"this PyTorch ({torch.__version__}) has no operator {target}; {TRUST}")
+        raise UnsupportedError(f"this PyTorch ({torch.__version__}) has no operator {target}; ", TRUST)
     public = name[0] != "_" or name.startswith("_assert_") or torch.Tag.core in operator.tags
     if not public or any(argument.name == "filename" for argument in operator._schema.arguments):
-        raise UnsupportedError(f"{target} is not run from a file that is not trusted; {TRUST}")
+        raise UnsupportedError(f"{target} is not run from a file that is not trusted; ", TRUST)
     return operator  # type: ignore[no-any-return]
