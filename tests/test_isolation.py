@@ -160,6 +160,22 @@ def test_a_worker_whose_end_is_reported_late_can_be_left_twice(monkeypatch):
             worker.close()
 
 
+def test_a_request_that_nobody_reads_any_more_ends_as_a_crash(monkeypatch):
+    """The connection of a process that is killed with a request unread is reset, which is no end of file."""
+    monkeypatch.setenv("DOWNSET_TEST", "unread")  # another environment: a server of its own
+    with closing(Worker("tests.workers")) as worker:
+        processes = [int(worker.ask("process", {})[0]["pid"]), worker._server.process.pid]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        killers = [threading.Timer(0.2, os.kill, (process, signal.SIGKILL)) for process in processes]
+        for killer in killers:
+            killer.start()
+        with pytest.raises(UnsupportedError, match="signal 9"):
+            worker.ask("mark", {})
+        for killer in killers:
+            killer.join()
+
+
 def test_a_worker_survives_the_thread_that_asked_first(monkeypatch):
     monkeypatch.setenv("DOWNSET_TEST", "thread")  # another environment: a server of its own, started in the thread
     workers = []

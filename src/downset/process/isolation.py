@@ -239,7 +239,10 @@ class Worker:
                 return None
             if not select.select([self._connection], [], [], min(max(seconds, 0.05), _LONGEST_S))[0]:
                 continue
-            if not (piece := self._connection.recv(1 << 16)):
+            piece = b""
+            with contextlib.suppress(ConnectionResetError):  # the other end was closed before it read all
+                piece = self._connection.recv(1 << 16)
+            if not piece:
                 self._pid = 0
                 return {"ended": self._server.process.wait()}
             self._unread += piece
