@@ -161,7 +161,7 @@ def test_a_worker_whose_end_is_reported_late_can_be_left_twice(monkeypatch):
 
 
 def test_a_request_that_nobody_reads_any_more_ends_as_a_crash(monkeypatch):
-    """The connection of a process that is killed with a request unread is reset, which is no end of file."""
+    """The connection of a process that is killed with a request unread is reset: it does not just end."""
     monkeypatch.setenv("DOWNSET_TEST", "unread")  # another environment: a server of its own
     with closing(Worker("tests.workers")) as worker:
         processes = [int(worker.ask("process", {})[0]["pid"]), worker._server.process.pid]

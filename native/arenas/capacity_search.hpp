@@ -96,8 +96,8 @@ private:
     std::int64_t slice_ = 0, total_nodes_ = 0, asked_ = 0, learnt_ = 0;
 
     CapacitySearch(const ArenaProblem& problem, const Window& window, const CapacitySearch& outer)
-        : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0),
-          marks_(count_), weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
+        : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0), marks_(count_),
+          weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
         capacity_ = outer.capacity_;
         deadline_ = outer.deadline_;
     }
@@ -219,8 +219,8 @@ private:
         for (int i : records)
             if (!placed_[i]) {
                 if (marks_[i].rest != rest_[i])
-                    marks_[i] = {rest_[i],
-                                 mixed(mixed(static_cast<std::uint64_t>(i) + 1) + static_cast<std::uint64_t>(rest_[i]))};
+                    marks_[i] = {rest_[i], mixed(mixed(static_cast<std::uint64_t>(i) + 1) +
+                                                 static_cast<std::uint64_t>(rest_[i]))};
                 all += marks_[i].mark;
             }
         return all | 1;
