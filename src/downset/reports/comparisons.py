@@ -13,7 +13,7 @@ __all__ = ["comparison_data", "comparison_document", "comparison_lines", "differ
 
 def comparison_document(comparison: Comparison) -> Document:
     """The result of `compare`; docs/schemas/verify.json has its keys."""
-    headline, *lines = comparison_lines(comparison)
+    headline, *lines = comparison_lines(comparison) or [comparison.reason]
     state: Literal["good", "unknown"] = "good" if comparison.proven else "unknown"
     section = Section("What was run", (Facts(tuple(lines)),))
     return Document("", "", Verdict(state, headline), (section,), data=comparison_data(comparison))
