@@ -99,12 +99,12 @@ def verify(
         why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
-            f"{first} and {second} differ{where}: {difference(comparison)}{why}",
+            Message(f"{first} and {second} differ{where}: ", difference(comparison), why),
             json_of(comparison_document(comparison)),
         )
     if verdict == "not proven" and not (accept_runs and comparison.telling):
         raise NotKnown(
-            f"{first} and {second} are not proven the same: {not_proven(comparison)}",
+            Message(f"{first} and {second} are not proven the same: ", not_proven(comparison)),
             json_of(comparison_document(comparison)),
         )
     if as_json:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from downset.graph.core import Graph
+from downset.memory.bounds import breadth_bound
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel
 from downset.reports.naming import kind_name, shape_text
@@ -141,7 +142,7 @@ def record_view(heading: str, arena: Arena) -> ArenaView:
 
 def unfilled_text(arena: Arena) -> str:
     """Text on the bytes of an arena that no record holds even at the peak of the live records; "" if there are none."""
-    live = max(record_view("", arena).live_bytes)
+    live = breadth_bound(arena.records)
     if arena.arena_bytes <= live:
         return ""
     unused = format_bytes(arena.arena_bytes - live)
