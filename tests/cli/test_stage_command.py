@@ -1,6 +1,7 @@
 """`downset stage`, `run` and `profiles` as a user meets them."""
 
 import json
+import re
 
 import jsonschema
 import numpy as np
@@ -71,13 +72,12 @@ def test_stage_prints_a_table(staged, monkeypatch):
         "sequential",
         "p50",
         "speed-up",
-        "chosen:",
         "bound:",
-        "compared with other runtimes",
         "ONNX Runtime",
         "PyTorch",
     ):
         assert word in screen
+    assert re.search(r"kept|taken|chosen", screen.splitlines()[0])
     assert printed["chosen"] in [candidate["name"] for candidate in printed["candidates"]]
 
 
@@ -130,7 +130,7 @@ def test_a_candidate_is_asked_for_by_its_name(staged, tmp_path, monkeypatch, fai
     monkeypatch.setattr("downset.tuning.tune.time_peers", lambda *_, **__: ({}, []))
     options = ("--threads", "2", "--budget-timings", "1", "--no-profiles", "--candidate", "greedy")
     screen = output_of("stage", model, *options, "-o", tmp_path / "g.json", "--report", tmp_path / "g.html")
-    assert "chosen: greedy; it was asked for" in screen
+    assert "greedy taken, as asked for: " in screen and "it was asked for, and was " in screen
     assert decode_plan((tmp_path / "g.json").read_bytes()).evidence.method == "greedy"
     assert "greedy taken, as asked for" in (tmp_path / "g.html").read_text()
     output_of("run", model, "--plan", tmp_path / "g.json", "--check")
@@ -148,7 +148,7 @@ def test_mistakes_are_one_line(staged, tmp_path, fails):
     fails(5, "run", model, "--plan", plan, "--input", tmp_path / "bad.npy", says="bad.npy")
     np.save(tmp_path / "wrong.npy", np.zeros((2, 2), np.float32))
     fails(2, "run", model, "--plan", plan, "--input", tmp_path / "wrong.npy", says="[1, 6, 9, 9]")
-    fails(2, "stage", model, "--max-ops", "0", says="max_ops")
+    fails(2, "stage", model, "--max-ops", "0", says="--max-ops")
     fails(2, "stage", model, "--batch", "0", says="batch")
     fails(2, "stage", model, "--runs", "14", says="--runs")
     fails(5, "stage", tmp_path / "none.onnx", says="none.onnx")
@@ -275,7 +275,8 @@ def test_other_sizes_than_the_file_s(staged, tmp_path):
     options = ("--threads", "2", "--budget-timings", "1", "--no-profiles")
     shape = ("--shape", "x=1,6,14,12")
     output_of("stage", model, *options, *shape, "-o", tmp_path / "p.json")
-    assert "equal to ONNX Runtime" in output_of("run", model, "--plan", tmp_path / "p.json", *shape, "--check")
+    screen = output_of("run", model, "--plan", tmp_path / "p.json", *shape, "--check")
+    assert re.search(r"largest difference from ONNX Runtime.*: \S+ \(allowed: ", screen)
     refused(4, "run", model, "--plan", tmp_path / "p.json", says="another model")
     output_of("stage", model, *options, "--batch", "3", "-o", tmp_path / "p3.json")
     for batch in (1, 3):
