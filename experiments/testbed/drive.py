@@ -30,7 +30,7 @@ from downset.distributed.serving.ray_fleet import RayFleet, cluster
 from downset.distributed.serving.serve import RunningPipeline, ServingSettings, run_on
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError
-from downset.results.task_times import device_seconds
+from downset.results.task_times import device_seconds, plan_seconds
 from experiments.testbed.bed import Bed
 from experiments.testbed.faults import faulty_run, place
 
@@ -197,7 +197,7 @@ def _bytes_of(graph: Graph, tensors: Sequence[int]) -> int:
 def _by_device(graph: Graph, plan: Pipeline, report: Any) -> list[dict[str, Any]]:
     """Planned against measured, in seconds a frame; messages of the plan, and what comes from and goes to the driver
     beside it."""
-    planned = device_seconds(plan)
+    planned = device_seconds(plan, plan_seconds(plan))
     macs = [[0, 0] for _ in plan.cluster.devices]
     for stage in plan.stages:
         for block in stage.blocks:

@@ -73,11 +73,12 @@ def test_local_from_frames_to_results(here, run):
             assert found[name].shape[0] == 12
             for one, other in zip(found[name], expected, strict=True):
                 np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
-    assert re.search(r"12 of 12 frames: a frame every .*, measured; planned ", out)
+    assert re.search(r"12 of 12 frames: a frame every .*, measured; planned ", out) and "share this machine" in out
     whose = "the plan is for the rates in home.toml; the devices here are processes of this machine"
     assert whose in out and page.count(whose) == 1  # below the verdict
     assert "left" in out and "right" in out and "latency p50, measured: " in out
-    assert "measured (planned" in out and len(re.findall(r"\d+% \(\d+%", out)) == 6
+    assert "shares of the time: measured (planned, simulated)" in out
+    assert len(re.findall(r"\d+% \(\d+%, \d+%\)", out)) == 6  # two devices, each computing, sending and receiving
     assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
     assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]
 
@@ -136,7 +137,7 @@ def test_a_device_under_keys(here, run, driver, board, address):
             timeout=600,
         )
         assert served.returncode == 0, served.stderr
-        assert re.search(r"12 of 12 frames: .*, measured", served.stdout) and not served.stderr
+        assert re.search(r"^12 of 12 frames: a frame every .*, measured; planned ", served.stdout) and not served.stderr
         assert worker.poll() is None
         guards = _guards(worker.pid)
         assert guards

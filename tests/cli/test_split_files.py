@@ -271,7 +271,7 @@ def test_names_are_printed_as_text(home, fails):
     (home / "home.toml").write_text(CLUSTER.replace('"b"', r'"b\u202ec"'))
     split("-o", "plan.json", method="single")
     screen = output_of("simulate", "plan.json", "--frames", 5)
-    assert re.search(r"b\?c .*100\s?%", screen) and "\u202e" not in screen
+    assert re.search(r"│ b\?c +│ 100% \(100%\) ", screen) and "\u202e" not in screen
     assert "b\u202ec" in json.loads(output_of("simulate", "plan.json", "--frames", 5, "--json"))["utilisation"]
     (home / "home.toml").write_text(CLUSTER.replace('"b"', r'"b\nc"'))
     says = "name: a name has no control characters"

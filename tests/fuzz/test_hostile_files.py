@@ -334,7 +334,7 @@ def test_names_with_line_ends_stay_on_their_line(run, tmp_path):
     status, out, err = run("run", path, "--plan", plan, "--runs", "1")
     assert (status, err) == (0, "")
     said = out.splitlines()
-    assert len(said) == 3 and said[2].startswith("y??device: median 0 ms???: [4], from ")
+    assert len(said) == 3 and said[1] == "runs: 1" and said[2].startswith("y??device: median 0 ms???: [4], from ")
 
 
 def _values(name):

@@ -53,13 +53,13 @@ def test_a_plan_settles_at_its_period_and_no_load_is_above(kind):
             assert plan.evidence.bound <= plan.schedule.load_bound_s <= plan.period_s * (1 + 1e-12)
             if cluster.network.kind == "links":
                 for load in device_loads(plan):
-                    together = (load.compute_s, load.send_s + load.receive_s)
+                    together = (load.computing, load.sending + load.receiving)
                     if not cluster.network.overlap:
                         assert sum(together) <= plan.period_s * (1 + 1e-9)
                     elif cluster.network.duplex == "half":
                         assert max(together) <= plan.period_s * (1 + 1e-9)
                     else:
-                        assert max(load.compute_s, load.send_s, load.receive_s) <= plan.period_s * (1 + 1e-9)
+                        assert max(load.computing, load.sending, load.receiving) <= plan.period_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +113,7 @@ def test_sender_and_receiver_both_pay_a_hand_over():
     assert plan.latency_s == pytest.approx(4.0 + 2.0 + 4.0)
     assert drafted(problem, cluster, *stages, comm="paper").period_s == pytest.approx(4.0)
     loads = device_loads(plan)
-    assert (loads[0].send_s, loads[0].receive_s) == (loads[1].receive_s, loads[1].send_s) == (2.0, 0.0)
+    assert (loads[0].sending, loads[0].receiving) == (loads[1].receiving, loads[1].sending) == (2.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", ["links", "shared"])
@@ -135,7 +135,7 @@ def test_a_message_that_occupies_the_network_for_a_part_of_its_time(kind):
     for wrong in (slow, replace(part, occupied_latency_s=4.0), replace(part, occupied_bytes_per_s=None)):
         with pytest.raises(InvalidPlan):
             verify_without_graph(replace(plan, cluster=Cluster(devices, wrong)))
-    assert device_loads(plan)[1].send_s == device_loads(plan)[1].receive_s == pytest.approx(1.0)
+    assert device_loads(plan)[1].sending == device_loads(plan)[1].receiving == pytest.approx(1.0)
     said = json.loads(encode_plan(plan))
     said["cluster"]["network"]["occupied_bytes_per_s"] = 9.0
     with pytest.raises(LoadError, match="longer than it takes"):

@@ -55,7 +55,7 @@ def test_a_lane_does_one_thing_at_a_time_and_every_period_the_plans_work(plans):
             busy[name] = sum(stop - start for start, stop in lane)
         periods = timeline.end_s / plan.period_s if plan.schedule is not None else 1
         for device, load in zip(plan.cluster.devices, device_loads(plan), strict=True):
-            wanted = (("", load.compute_s), (" out", load.send_s), (" in", load.receive_s))
+            wanted = (("", load.computing), (" out", load.sending), (" in", load.receiving))
             for what, seconds in wanted:
                 assert busy.get(f"{device.name}{what}", 0.0) == pytest.approx(periods * seconds, rel=1e-6, abs=1e-9)
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from downset.errors import UnsupportedError
     from downset.fitting.job import RewriteName
     from downset.memory.overlaps import KernelsName
+    from downset.reports.document import Document
     from downset.runtimes.targets import TargetName
 
 __all__ = ["fit"]
@@ -217,14 +218,15 @@ def fit(
             result = fit_model(options, Listener(progress, notice, takes_longer, searching))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
-                _write_pictures(error.result, pictures)
+                document = fit_document(error.result)
+                _write_pictures(error.result, document, pictures)
                 error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
-                error.found = json_of(fit_document(error.result))
+                error.found = json_of(document)
             raise
         progress("writing the pictures")
-        _write_pictures(result, pictures)
+        document = fit_document(result)
+        _write_pictures(result, document, pictures)
         unmade = _write_firmware(result, *firmware_files)
-    document = fit_document(result)
     if as_json and unmade is None:
         print_json("fit", json_of(document))
     elif as_json and unmade is not None:
@@ -315,12 +317,12 @@ def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> Uns
     return None
 
 
-def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:
+def _write_pictures(result: Fit, document: Document, paths: Mapping[str, str | None]) -> None:
     if all(path is None for path in paths.values()):
         return
-    from downset.reports.fit_document import fit_document, fit_title, fit_views
+    from downset.reports.fit_document import fit_title, fit_views
 
     source, limit = result.model, None if result.ram is None else result.ram.limit_bytes
     if paths["--report"] is not None:
-        write_page(paths["--report"], fit_document(result), source=source)
+        write_page(paths["--report"], document, source=source)
     write_memory_pictures(paths, fit_views(result), caption=fit_title(result), limit_bytes=limit, source=source)

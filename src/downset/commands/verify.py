@@ -94,20 +94,20 @@ def verify(
             time_limit_s=time_limit,
             trust=trust,
         )
-    verdict = comparison.verdict(tolerance)
+    verdict, document = comparison.verdict(tolerance), comparison_document(comparison)
     if verdict == "differ":
         why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""
         where = f" in {comparison.runtime}" if comparison.runtime else ""
         raise OutputsDiffer(
             Message(f"{first} and {second} differ{where}: ", difference(comparison), why),
-            json_of(comparison_document(comparison)),
+            json_of(document),
         )
     if verdict == "not proven" and not (accept_runs and comparison.telling):
         raise NotKnown(
             Message(f"{first} and {second} are not proven the same: ", not_proven(comparison)),
-            json_of(comparison_document(comparison)),
+            json_of(document),
         )
     if as_json:
-        print_json("verify", json_of(comparison_document(comparison)))
+        print_json("verify", json_of(document))
     else:
-        print_document(console(), worded(comparison_document(comparison)))
+        print_document(console(), worded(document))

@@ -20,7 +20,7 @@ from downset.messages import Message, Setting, joined
 from downset.reports.fit import peak_lines
 from downset.reports.naming import kind_name
 from downset.reports.next_steps import listed, next_steps, remedy_lines
-from downset.reports.peak import peak_cause
+from downset.reports.peak import PeakCause, peak_cause
 from downset.results.fit import Fit, NextStep, RamVerdict
 from downset.results.plans import Arena
 from downset.runtimes.targets import TARGETS
@@ -80,7 +80,8 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     if state == "not known":
         said += within_in_some_loads(result, ram_bytes)
-    message = joined("; ", [*said, *_at_peak(result)])
+    cause = peak_cause(result.graph, result.shipped_steps, result.shipped_memory)
+    message = joined("; ", [*said, *_at_peak(result, cause)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
@@ -89,8 +90,8 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     result = replace(result, ram=verdict, output_path=None)
     steps = next_steps(result)
     message = Message(message, "; ", listed(steps))
-    lines = [*said, *peak_lines(result), *remedy_lines(steps)]
-    figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result)}
+    lines = [*said, *peak_lines(result, cause), *remedy_lines(steps)]
+    figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result, cause)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result, lines=lines)
 
@@ -202,10 +203,8 @@ def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool
     ]
 
 
-def _at_peak(result: Fit) -> list[str]:
+def _at_peak(result: Fit, cause: PeakCause | None) -> list[str]:
     """Lines about the operator at the peak and the largest tensors that are live there."""
-    steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
-    cause = peak_cause(result.graph, steps, result.memory if result.ships_plan else result.target)
     if cause is None:
         return []
     op = result.graph.ops[cause.operator]
@@ -214,14 +213,12 @@ def _at_peak(result: Fit) -> list[str]:
     return [f"the peak is at step {cause.step}, {kind_name(result.graph, op)} {name!r}, where {largest} live"]
 
 
-def _parts(result: Fit) -> dict[str, int | str]:
+def _parts(result: Fit, cause: PeakCause | None) -> dict[str, int | str]:
     """The measured parts of the file that would be shipped, and the step and operator of its peak."""
     parts: dict[str, int | str] = {}
     if result.measured is not None:
         taken = result.measured.details.get(result.shipped, {})
         parts |= {part: taken[part] for part in ("head_bytes", "tail_bytes") if part in taken}
-    steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
-    cause = peak_cause(result.graph, steps, result.memory if result.ships_plan else result.target)
     if cause is not None:
         parts |= {"peak_step": cause.step, "peak_operator": result.graph.ops[cause.operator].name}
     return parts

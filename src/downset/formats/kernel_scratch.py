@@ -43,8 +43,7 @@ def kernel_scratch(fit: Fit, kernels: KernelsName | None) -> KernelScratch:
     head_bytes = arena_bytes if measured is None else measured.get("head_bytes", arena_bytes)
     top = arena_bytes + needs.scratch_bytes
     if needs.buffers and not _holds_offsets(fit):
-        steps = fit.together.order.steps if fit.ships_plan else range(len(fit.graph.ops))
-        top = max(top, placed_with_scratch(fit.graph, steps, needs.buffers))
+        top = max(top, placed_with_scratch(fit.graph, fit.shipped_steps, needs.buffers))
     added = needs.kept_bytes + max(0, top - max(head_bytes, arena_bytes))
     return KernelScratch(top - arena_bytes, needs.kept_bytes, added, needs.unknown)
 

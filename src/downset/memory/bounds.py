@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import gcd
 
-import numpy as np
-
 from downset.errors import InfeasibleError
 from downset.memory.records import Record, align_up
 
@@ -90,6 +88,8 @@ def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
     steps (memory-management paper, section 3). There are as many maxima as records live at one step at most.
     O(n · steps), by a few array operations for each record.
     """
+    import numpy as np
+
     pieces = [(record.nbytes, record.active()) for record in records]
     steps = sorted({step for _, active in pieces for piece in active for step in piece})
     number = {step: index for index, step in enumerate(steps)}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from downset.graph.core import Graph
-from downset.memory.bounds import breadth_bound
+from downset.memory.bounds import breadth_bound, breadths
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel
 from downset.reports.naming import kind_name, shape_text
@@ -82,14 +82,9 @@ class ArenaView:
         """Bytes live while each operator runs, by step from `start`; without operators those of the live records."""
         if self.operators:
             return (0,) * (0 - self.start) + tuple(operator.live_bytes for operator in self.operators)
-        change = Counter[int]()
-        for record in self.arena.records:
-            for start, stop in record.active():
-                change[start] += record.nbytes
-                change[stop] -= record.nbytes
-        live, totals = 0, []
+        changes, live, totals = dict(breadths(self.arena.records)), 0, []
         for step in range(self.start, self.stop):
-            live += change[step]
+            live = changes.get(step, live)
             totals.append(live)
         return tuple(totals)
 

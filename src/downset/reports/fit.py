@@ -6,7 +6,7 @@ from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
-from downset.reports.peak import peak_cause
+from downset.reports.peak import PeakCause
 from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
 from downset.results.sessions import Latency, SessionSettings
@@ -78,11 +78,9 @@ def done_lines(result: Fit) -> list[str]:
     return lines
 
 
-def peak_lines(result: Fit) -> list[str]:
+def peak_lines(result: Fit, cause: PeakCause | None) -> list[str]:
     """The operator at the peak of what is shipped, and the largest tensors that live there; none without operators."""
-    graph, order = result.graph, result.together.order
-    steps = order.steps if result.ships_plan else range(len(graph.ops))
-    cause = peak_cause(graph, steps, result.memory if result.ships_plan else result.target)
+    graph = result.graph
     if cause is None:
         return []
     op = graph.ops[cause.operator]

@@ -7,7 +7,6 @@ Its key is described in docs/schemas/fit.json.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -59,7 +58,7 @@ _SESSION_CAPTION = "one thread; by settings other than file order loads differ: 
 def fit_document(fit: Fit) -> Document:
     """The result of `fit`; docs/schemas/fit.json has its keys."""
     views = fit_views(fit)
-    peak_data, peak_table = peak_of(fit.graph, _steps(fit), _model(fit), most=_LARGEST)
+    peak_data, peak_table = peak_of(fit.graph, fit.shipped_steps, fit.shipped_memory, most=_LARGEST)
     sections = (
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
         Section("Figures", (_bytes_table(fit), *peak_table, *_sessions(fit), *_strips(fit))),
@@ -118,16 +117,6 @@ def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
     if "head_bytes" not in parts:
         return 0, 0
     return max(0, parts["head_bytes"] - arena_bytes), parts["tail_bytes"]
-
-
-def _steps(fit: Fit) -> Sequence[int]:
-    """The order of the shipped file."""
-    return fit.together.order.steps if fit.ships_plan else range(len(fit.graph.ops))
-
-
-def _model(fit: Fit) -> str:
-    """The memory model of the shipped file."""
-    return fit.memory if fit.ships_plan else fit.target
 
 
 def _subtitle(fit: Fit) -> str:
@@ -327,7 +316,7 @@ def _foot(fit: Fit) -> tuple[Value, ...]:
         Value("model", fit.model, key="model"),
         Value("target", fit.target, lambda target: _TARGETS.get(target, target), key="target"),
         Value("operators", f"{len(fit.graph.ops):,}"),
-        Value("memory model", _model(fit)),
+        Value("memory model", fit.shipped_memory),
         Value("shipped", fit.shipped, key="shipped"),
         Value("right with the kernels", fit.assumed_kernels, key="kernels"),
         Value("time limit", "none" if limit is None else format_seconds(limit)),
@@ -354,7 +343,7 @@ def _data(fit: Fit) -> dict[str, Any]:
     return {
         **measurement,
         "ram": None if ram is None else named(ram, *limits, "free_bytes", "scratch_bytes"),
-        "order": [fit.graph.ops[step].name for step in _steps(fit)],
+        "order": [fit.graph.ops[step].name for step in fit.shipped_steps],
         "offsets": [
             {"name": one.id, "offset": offset, "bytes": one.nbytes, "start": one.start, "stop": one.stop}
             for one, offset in zip(arena.records, arena.offsets, strict=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 from downset.graph.core import Graph
 from downset.graph.edit import WORKSPACE
+from downset.memory.bounds import breadths
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS
@@ -110,13 +109,12 @@ def next_steps(fit: Fit) -> list[NextStep]:
     """Steps after a fit: ways to keep a limit that is exceeded, more search if the arena is not proven least, smaller
     tensors at the peak, another form of the file, other settings, or segments in strips. Where bytes are missing, none
     that gain next to nothing."""
-    graph, memory = fit.graph, fit.memory if fit.ships_plan else fit.target
-    steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
+    steps = fit.shipped_steps
     lacking = None  # bytes, if they are known
     if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
         lacking = max(fit.ram.needed_bytes - fit.ram.limit_bytes, 0) or None
     sure = [
-        *_smaller_tensors(graph, steps, memory, original=fit.original),
+        *_smaller_tensors(fit.graph, steps, fit.shipped_memory, original=fit.original),
         *_quantised(fit),
         *_overlaps(fit, steps),
         *_strips(fit),
@@ -270,13 +268,9 @@ def _smaller_tensors(
 
 def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, int]:
     """The live bytes of records from each step on at which they change, with one record halved."""
-    change = Counter[int]()
-    for record in records:
-        nbytes = record.nbytes - record.nbytes // 2 if record is halved else record.nbytes
-        for start, stop in record.active():
-            change[start] += nbytes
-            change[stop] -= nbytes
-    return dict(zip(sorted(change), accumulate(change[step] for step in sorted(change)), strict=True))
+    return dict(
+        breadths([replace(one, nbytes=one.nbytes - one.nbytes // 2) if one is halved else one for one in records])
+    )
 
 
 def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextStep]:

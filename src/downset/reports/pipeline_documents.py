@@ -29,7 +29,6 @@ from downset.reports.document import (
 from downset.reports.gaps import bound_text, gap_of
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.pipelines import (
-    DeviceLoad,
     busy_share,
     compared_lines,
     device_loads,
@@ -374,8 +373,8 @@ def _devices(plan: Pipeline, on: frozenset[Medium], *, key: str = "") -> Table:
     loads, memory = device_loads(plan), {one.device: one for one in plan.memory}
     devices = plan.cluster.devices
 
-    def seconds(title: str, name: str) -> Column:
-        return Column(title, lambda place: getattr(loads[place], name), format_seconds, key=name)
+    def seconds(title: str, name: str, key: str) -> Column:
+        return Column(title, lambda place: getattr(loads[place], name), format_seconds, key=key)
 
     def part(title: str, name: str, key: str) -> Column:
         return Column(
@@ -385,9 +384,9 @@ def _devices(plan: Pipeline, on: frozenset[Medium], *, key: str = "") -> Table:
     return Table(
         (
             Column("device", lambda place: devices[place].name, printable, key="device", left=True),
-            seconds("computes", "compute_s"),
-            seconds("sends", "send_s"),
-            seconds("receives", "receive_s"),
+            seconds("computes", "computing", "compute_s"),
+            seconds("sends", "sending", "send_s"),
+            seconds("receives", "receiving", "receive_s"),
             Column("busy", lambda place: busy_share(plan, place, loads[place]), lambda share: f"{share:.0%}"),
             part("weights", "weights_bytes", "weights_bytes"),
             part("runtime memory", "overhead_bytes", "overhead_bytes"),
@@ -408,8 +407,8 @@ def _shares(plan: Pipeline, simulation: Simulation | None, served: Served | None
     rows = []
     for place, (device, load) in enumerate(zip(plan.cluster.devices, loads, strict=True)):
         use, row = uses.get(device.name), [printable(device.name)]
-        for (doing, attribute), name in zip(_DOING.items(), DeviceLoad.__slots__, strict=True):
-            planned = getattr(load, name) / plan.period_s if plan.period_s else None
+        for doing, attribute in _DOING.items():
+            planned = getattr(load, doing) / plan.period_s if plan.period_s else None
             shares = [planned if use is None else getattr(use, f"planned_{doing}")]
             if simulation is not None:
                 simulated = getattr(simulation, attribute)

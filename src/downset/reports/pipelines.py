@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from downset.reports.gaps import bound_text, gap_of
 from downset.results.pipelines import Pipeline, PipelineStage
-from downset.results.task_times import occupied_seconds
+from downset.results.task_times import DeviceSeconds, device_seconds, occupied_seconds
 from downset.text import counted, printable
 
 __all__ = [
-    "DeviceLoad",
     "busy_share",
     "compared_lines",
     "device_loads",
@@ -31,46 +29,30 @@ _MOST_BLOCKS = 4
 """Blocks of a stage that are listed; the rest is counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLoad:
-    """Seconds of a device for one frame."""
-
-    compute_s: float
-    send_s: float
-    receive_s: float
-
-
-def device_loads(plan: Pipeline) -> list[DeviceLoad]:
+def device_loads(plan: Pipeline) -> list[DeviceSeconds]:
     """The load of each device. A message counts while it occupies the network. Under `paper` only MACs take computing
     time, and nothing is sent between leaders."""
-    loads = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
-    for task, seconds in zip(plan.tasks, occupied_seconds(plan), strict=True):
-        if task.transfer is not None:
-            loads[task.transfer.source][1] += seconds
-            loads[task.transfer.target][2] += seconds
-        else:
-            loads[task.device][0] += seconds
-    return [DeviceLoad(*seconds) for seconds in loads]
+    return device_seconds(plan, occupied_seconds(plan))
 
 
-def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
+def busy_share(plan: Pipeline, device: int, load: DeviceSeconds) -> float:
     """The share of a period in which the busiest resource of a device works. A device that overlaps computes, sends and
     receives at once, as far as its duplex allows; any other does one thing at a time."""
     if not plan.period_s:
         return 0.0
     network = plan.cluster.network
     if not network.overlap:
-        parts = [load.compute_s + load.send_s + load.receive_s]
+        parts = [load.computing + load.sending + load.receiving]
     elif network.kind == "links" and (plan.cluster.devices[device].duplex or network.duplex) == "full":
-        parts = [load.compute_s, load.send_s, load.receive_s]
+        parts = [load.computing, load.sending, load.receiving]
     else:
-        parts = [load.compute_s, load.send_s + load.receive_s]
+        parts = [load.computing, load.sending + load.receiving]
     return max(parts) / plan.period_s
 
 
 def longest_computing(plan: Pipeline) -> str:
     """The name of the device that computes longest for one frame."""
-    seconds = [load.compute_s for load in device_loads(plan)]
+    seconds = [load.computing for load in device_loads(plan)]
     return plan.cluster.devices[seconds.index(max(seconds))].name
 
 

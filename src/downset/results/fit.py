@@ -357,6 +357,16 @@ class Fit:
         it."""
         return self.shipped not in ("original", "optimised")
 
+    @property
+    def shipped_steps(self) -> tuple[int, ...]:
+        """The order of the shipped file's operators."""
+        return self.together.order.steps if self.ships_plan else tuple(range(len(self.graph.ops)))
+
+    @property
+    def shipped_memory(self) -> str:
+        """The memory model of the shipped file: with overlaps only where the file follows the plan."""
+        return self.memory if self.ships_plan else self.target
+
     def __repr__(self) -> str:
         peak, arena = (
             f"{format_bytes(figure.before)} -> {format_bytes(figure.after)} B{' (proven)' if figure.proven else ''}"

@@ -124,10 +124,11 @@ class DeviceSeconds:
     receiving: float
 
 
-def device_seconds(plan: Pipeline) -> list[DeviceSeconds]:
-    """The planned seconds of each device for one frame; a transfer counts at both of its ends."""
+def device_seconds(plan: Pipeline, seconds: Sequence[float]) -> list[DeviceSeconds]:
+    """The planned seconds of each device for one frame, from those of each task: `plan_seconds`, until it is done, or
+    `occupied_seconds`. A transfer counts at both of its ends."""
     computing, sending, receiving = ([0.0] * len(plan.cluster.devices) for _ in range(3))
-    for task, own in zip(plan.tasks, plan_seconds(plan), strict=True):
+    for task, own in zip(plan.tasks, seconds, strict=True):
         if task.transfer is None:
             computing[task.device] += own
         else:

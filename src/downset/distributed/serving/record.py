@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from downset.results.pipelines import Pipeline
 from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent, percentiles
-from downset.results.task_times import DeviceSeconds, device_seconds
+from downset.results.task_times import DeviceSeconds, device_seconds, plan_seconds
 
 __all__ = ["ServeRecord"]
 
@@ -136,4 +136,6 @@ def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
 
 def _of_a_frame(plan: Pipeline) -> dict[str, DeviceSeconds]:
     """The plan's seconds for one frame, by device."""
-    return dict(zip((device.name for device in plan.cluster.devices), device_seconds(plan), strict=True))
+    return dict(
+        zip((device.name for device in plan.cluster.devices), device_seconds(plan, plan_seconds(plan)), strict=True)
+    )
