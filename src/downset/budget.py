@@ -23,7 +23,6 @@ __all__ = [
     "STATES_A_SECOND",
     "Budget",
     "Clock",
-    "TimeIsUp",
     "check_time_limit",
     "check_work_limit",
 ]
@@ -46,10 +45,6 @@ class BudgetLimits(TypedDict):
 
     time_limit_s: float
     work_limit: int | None
-
-
-class TimeIsUp(Exception):
-    """A search is past the end of its clock."""
 
 
 def check_time_limit(seconds: float, name: str = "time_limit_s") -> None:

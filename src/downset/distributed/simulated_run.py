@@ -39,11 +39,6 @@ class Conditions:
                 own.append(change)
         self._dead = [_dead_spans(own) for own in self._changes]
 
-    @property
-    def first_s(self) -> float:
-        """When the first disturbance begins; infinity if there is none."""
-        return min((own[0].at_s for own in self._changes if own), default=math.inf)
-
     def noise(self, task: int) -> float:
         """The factor on the task's computing time for its next frame."""
         if self._jitter == 0:

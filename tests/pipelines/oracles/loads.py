@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from downset.budget import Budget, Clock, TimeIsUp
+from downset.budget import Budget, Clock
 from downset.pipelines.set_problem import SetProblem
 from downset.pipelines.set_search import PlanRequest, load_problem
 
@@ -174,7 +174,7 @@ class _LoadSearch:
                     for high in range(low, rows + 1) if layers[low] else ():
                         self.states += 1
                         if self.clock.late():
-                            raise TimeIsUp
+                            raise TimeoutError
                         for row in layers[low]:
                             _insert(extended[high], self.extended(row, start, stop, device, leader, low, high))
                 layers = extended

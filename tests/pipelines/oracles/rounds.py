@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from downset.budget import Budget, TimeIsUp
+from downset.budget import Budget
 from downset.pipelines.device_order import Canonical, canonical
 from downset.pipelines.prices import SegmentPrices, quantities
 from downset.pipelines.problem import SplitProblem
@@ -157,7 +157,7 @@ class _PipelineSearch:
     ) -> list[list[tuple[float, float, tuple[int, ...]]]]:
         """All ways to give the next device rows, by the row at which they end."""
         if self.clock.late():
-            raise TimeIsUp
+            raise TimeoutError
         extended: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
         device, leader = members[k], members[place]
         for low in range(segment.rows + 1):
