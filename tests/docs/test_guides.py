@@ -95,13 +95,13 @@ def test_several_devices(tmp_path, alone):
     exec(program, {})
     (tmp_path / "home.toml").write_text(cluster)
     printed = re.findall(r"^\$ (downset .*)\n((?:(?!\$ |```).*\n)+)", page, re.MULTILINE)
-    assert [command.split()[1] for command, _ in printed] == ["split", "split", "simulate", "serve"]
+    assert [command.split()[1] for command, _ in printed] == ["split", "split", "simulate", "split", "serve"]
     assert [command for command, _ in printed] == re.findall(r"^\$ (downset .*)", page, re.MULTILINE)
     for command, rows in printed:
         out = alone("several-devices.md", command)
         for row in rows.splitlines():
             # What this machine takes is measured: any rate will do.
-            start = r"[\d.]+ frames/s \(planned".join(map(re.escape, re.split(r"[\d.]+ frames/s \(planned", row)))
+            start = r"every [\d.]+ m?s, measured".join(map(re.escape, re.split(r"every [\d.]+ m?s, measured", row)))
             assert re.search(f"^{start}", out, re.MULTILINE), (row, out)
     assert np.load("out.npy").shape == (20, 1, 1000, 1, 1)
     assert all((tmp_path / name).exists() for name in ("split.html", "simulated.html", "served.html"))
