@@ -27,7 +27,7 @@ def first(monkeypatch):
         return parsed(module, function, arguments, **options)
 
     monkeypatch.setattr(inference, "parsed", noted)
-    inference._tried.cache_clear()
+    inference._skeleton.cache_clear()
     return lambda: [path for function, path in asked if function == "parse_here"]
 
 
@@ -44,7 +44,7 @@ def test_each_state_of_a_file_is_read_there_once(tmp_path, first):
 
 def test_a_crash_there_is_an_error_here(tmp_path, monkeypatch):
     path = branchy_model(tmp_path / "m.onnx")
-    inference._tried.cache_clear()
+    inference._skeleton.cache_clear()
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(inference, "__name__", "tests.workers")
     for read in (downset.load, downset.fit):
@@ -62,18 +62,19 @@ def in_message(field, content, hole=0):
 
 
 def test_a_file_that_is_too_large_for_the_parsing_process(tmp_path):
-    """Weights of 600 MB in a file that takes no room on the disk: zeros that nobody wrote."""
+    """600 MB of small integers, which stay in the message, in a file that takes no room on the disk: zeros that nobody
+    wrote."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ClearField("graph")
-    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[LARGE // 4]).SerializeToString()
-    weight += in_message(9, b"", LARGE)
+    weight = TensorProto(name="w", data_type=TensorProto.INT8, dims=[LARGE]).SerializeToString()
+    weight += in_message(5, b"", LARGE)
     content = graph.SerializeToString() + in_message(5, weight, LARGE)
     path = tmp_path / "large.onnx"
     with path.open("wb") as file:
         file.write(model.SerializeToString() + in_message(7, content, LARGE))
         file.truncate(file.tell() + LARGE)
-    inference._tried.cache_clear()
+    inference._skeleton.cache_clear()
     with limits(memory_bytes=LARGE), pytest.raises(LimitReached, match=r"needs more memory than .*memory_bytes"):
         load(path)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from downset.process.file_ranges import FileRange
 from downset.results.fit import ROUNDING
 
 __all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue", "round_alike"]
@@ -33,8 +34,8 @@ class FileValue:
     a state.
 
     `equivalence.parts` uses three more fields, as far as they are known: `shape`, `dtype` (numpy's name), and `scales`:
-    the scales of a quantization as bytes, the zero points and their axis. `stored`: the place of the bytes in another
-    file."""
+    the scales of a quantization as bytes, the zero points and their axis. `stored`: the range of a file that holds
+    the bytes, where they are stored as they are."""
 
     label: str
     form: Hashable = ()
@@ -43,20 +44,25 @@ class FileValue:
     shape: tuple[int, ...] | None = None
     dtype: str = ""
     scales: tuple[tuple[bytes, ...], tuple[int, ...], int] | None = None
-    stored: Hashable = None
+    stored: FileRange | None = None
     default: Callable[[], bytes] | None = None
 
     def same_content(self, other: FileValue) -> bool:
-        """Whether two constants have the same bytes. They are not read if both lie in the same place of one file."""
-        if self.stored is not None and self.stored == other.stored:
-            return True
-        return self.content is not None and other.content is not None and self.content() == other.content()
+        """Whether two constants have the same bytes. Where both are `stored`, neither is held in memory."""
+        if self.content is None or other.content is None:
+            return False
+        return self._same_bytes(other, self.content, other.content)
 
     def same_default(self, other: FileValue) -> bool:
         """Whether two inputs hold the same bytes where the caller does not give them, or have both to be given."""
         if self.default is None or other.default is None:
             return self.default is other.default
-        return (self.stored is not None and self.stored == other.stored) or self.default() == other.default()
+        return self._same_bytes(other, self.default, other.default)
+
+    def _same_bytes(self, other: FileValue, ours: Callable[[], bytes], theirs: Callable[[], bytes]) -> bool:
+        if self.stored is not None and other.stored is not None:
+            return self.stored.same_bytes(other.stored)
+        return ours() == theirs()
 
     def rounds_to(self, other: FileValue) -> bool:
         """Whether two constants of one form are floats that differ by no more than rounding."""

@@ -6,6 +6,8 @@ are those in `WITHOUT_MEANING`. A tensor is its element type, its sizes and its 
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from downset.errors import LoadError
-from downset.formats.onnx.data_files import external_path, stored_value
+from downset.formats.onnx.data_files import stored_range, stored_value
 from downset.formats.onnx.fields import float_bits, set_fields, unknown_fields
+from downset.formats.onnx.skeleton import LEAST_BYTES, left_out
+from downset.process.file_ranges import FileRange
 
 __all__ = ["WITHOUT_MEANING", "OnnxForm"]
 
@@ -66,6 +70,8 @@ _VALUE = {
 """By type of an attribute: the field with its value."""
 _PLACE = ("location", "offset", "length")
 _STRING = 8
+_PACKED = (21, 22, 23, 25, 26)
+"""Types of which several elements share a byte."""
 
 
 class OnnxForm:
@@ -78,7 +84,7 @@ class OnnxForm:
         """Everything that a message states, except for the fields `without` and those without meaning."""
         kind = message.DESCRIPTOR.name
         if kind == "TensorProto" and not without:
-            return ("tensor", message.name, *self.tensor(message), self.content(message))
+            return ("tensor", message.name, *self.tensor(message), self._fingerprint(message))
         skipped = without | {field for holder, field in WITHOUT_MEANING if holder == kind}
         fields = tuple((name, self._plain(message, name, value)) for name, value in set_fields(message, skipped))
         unknown = unknown_fields(message)
@@ -126,6 +132,9 @@ class OnnxForm:
             if len(tensor.string_data) != np.prod(tensor.dims, dtype=object):
                 raise LoadError(f"{self._path}: the tensor {tensor.name!r} has {len(tensor.string_data)} strings")
             return b"".join(len(text).to_bytes(8, "little") + text for text in tensor.string_data)
+        stored = self.stored(tensor)
+        if stored is not None:
+            return stored.read()
         value = stored_value(self._onnx, self._path, tensor)
         if value.dtype == object:
             raise LoadError(f"{self._path}: the tensor {tensor.name!r} is damaged (strings are stored as bytes)")
@@ -134,6 +143,27 @@ class OnnxForm:
                 return float_bits(tensor, "float_data")
             self._in_range(tensor, value)
         return np.ascontiguousarray(value).tobytes()
+
+    def _fingerprint(self, tensor: Any) -> Hashable:
+        """The bytes of a tensor's elements; of many, their number and digest, however they are stored."""
+        stored = self.stored(tensor)
+        if stored is not None and stored.nbytes > LEAST_BYTES:
+            return stored.nbytes, stored.digest()
+        content = self.content(tensor)
+        return (len(content), hashlib.sha256(content).digest()) if len(content) > LEAST_BYTES else content
+
+    def stored(self, tensor: Any) -> FileRange | None:
+        """The range of a file that is exactly the bytes of a tensor's elements; None for every other tensor."""
+        if tensor.data_type == _STRING or (tensor.data_location != tensor.EXTERNAL and left_out(tensor) is None):
+            return None
+        try:
+            element_bytes = np.dtype(self._onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+            stored = stored_range(self._path, tensor)
+        except (KeyError, TypeError, ValueError, LoadError):
+            return None  # a missing file is an error only when its bytes are needed
+        if stored is None or tensor.data_type in _PACKED:
+            return None
+        return stored if stored.nbytes == math.prod(tensor.dims) * element_bytes else None
 
     def _in_range(self, tensor: Any, value: Any) -> None:
         """Raise LoadError where an element does not fit its type: readers cut it in different ways."""
@@ -163,7 +193,7 @@ class OnnxForm:
                 return len(self.graphs(attribute))
             case 4 | 9:
                 tensors = [attribute.t] if attribute.type == 4 else attribute.tensors
-                return tuple((t.data_type, tuple(t.dims), self.content(t)) for t in tensors)
+                return tuple((t.data_type, tuple(t.dims), self._fingerprint(t)) for t in tensors)
             case 11 | 13:
                 return self.stated(getattr(attribute, field))
             case 12 | 14:
@@ -182,17 +212,6 @@ class OnnxForm:
         if len(graphs) != len(typed):
             raise LoadError(f"{self._path}: the attribute {attribute.name!r} holds graphs that its type does not name")
         return typed
-
-    def place(self, tensor: Any) -> Hashable:
-        """The file and the bytes in it that are a tensor outside the model file; None for one inside."""
-        if tensor.data_location != tensor.EXTERNAL:
-            return None
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        try:
-            status = external_path(self._path, entries.get("location", ""), tensor.name).stat()
-        except OSError:
-            return None  # a missing file is an error only when its bytes are needed
-        return status.st_dev, status.st_ino, entries.get("offset", "0"), entries.get("length", "")
 
     def numpy_name(self, number: int) -> str:
         """numpy's name of an element type; "" for one that numpy does not have."""

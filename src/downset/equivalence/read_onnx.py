@@ -36,7 +36,7 @@ def read_onnx(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
     """(the network of the file, the certificate in it or None). Raises LoadError for a damaged file, UnsupportedError
     without the extra `onnx`."""
     onnx = onnx_library()
-    model = read_unfixed(onnx, Path(path))
+    model = read_unfixed(Path(path))
     carried = [entry.value.encode() for entry in model.metadata_props if entry.key == METADATA_KEY]
     try:
         return _OnnxNetworkReader(onnx, Path(path)).network(model), carried[0] if carried else None
@@ -50,7 +50,7 @@ def with_shapes(
     """The network with shapes and element types of the main graph's values, as ONNX infers them with the inputs fixed
     to `shapes`. Raises LoadError where the size of an input stays open."""
     onnx = onnx_library()
-    graph = infer(onnx, Path(path), read_model(onnx, Path(path), shapes or {})).graph
+    graph = infer(onnx, Path(path), read_model(Path(path), shapes or {})).graph
     types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output, *graph.input)}
     main = {value for index in network.bodies[0].nodes for value in network.nodes[index].outputs} | {
         *network.bodies[0].inputs
@@ -215,7 +215,7 @@ class _OnnxNetworkReader:
             lambda: self._form.content(weight),
             shape=tuple(weight.dims),
             dtype=dtype,
-            stored=self._form.place(weight),
+            stored=self._form.stored(weight),
         )
 
     def _sparse(self, sparse: Any) -> FileValue:

@@ -9,8 +9,9 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 from downset.errors import UsageError
 from downset.process.leftovers import owned_prefix, remove_leftovers
@@ -109,10 +110,17 @@ def _streams() -> Iterator[os.stat_result]:
             yield os.fstat(number)
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes, *, source: Path | None = None) -> None:
-    """Replace `path` by `data` in one step. Raises UsageError (unwritable, disk full, or the very file being read)."""
+def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, source: Path | None = None) -> None:
+    """Replace `path` by `data`, bytes or pieces of them, in one step. Raises UsageError (unwritable, disk full, or the
+    very file being read), and what making the pieces raises."""
     check_output(path, source=source)
-    _place(Path(path), lambda beside: _write_pipe(beside, data) if beside.is_fifo() else beside.write_bytes(data))
+    pieces = [data] if isinstance(data, bytes) else data
+
+    def write(beside: Path) -> None:
+        with _opened_pipe(beside) if beside.is_fifo() else beside.open("wb") as file:
+            file.writelines(pieces)
+
+    _place(Path(path), write)
 
 
 def copy_whole(original: Path, path: Path) -> None:
@@ -126,8 +134,8 @@ _UNREAD_S = 10.0
 _LOOK_S = 0.05
 
 
-def _write_pipe(path: Path, data: bytes) -> None:
-    """Write into a named pipe. Raises OSError where it is not opened for reading in time: opening it for writing would
+def _opened_pipe(path: Path) -> IO[bytes]:
+    """A named pipe, opened for writing. Raises OSError where it is not opened for reading in time: opening it would
     otherwise wait forever."""
     until = time.monotonic() + _UNREAD_S
     while True:
@@ -143,8 +151,7 @@ def _write_pipe(path: Path, data: bytes) -> None:
                 ) from None
         time.sleep(_LOOK_S)
     os.set_blocking(number, True)
-    with os.fdopen(number, "wb") as pipe:
-        pipe.write(data)
+    return os.fdopen(number, "wb")
 
 
 def _place(path: Path, write: Callable[[Path], object]) -> None:

@@ -16,6 +16,7 @@ from downset.equivalence.tflite_file import subgraphs_of
 from downset.formats.onnx.bodies import subgraphs
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
+from downset.formats.onnx.skeleton import save
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.runtimes.outputs import with_outputs
 
@@ -65,7 +66,7 @@ def with_output(path: Named, label: str, index: int, folder: Path) -> Path:
 
 def _saved(model: Any, path: Path, folder: Path) -> Path:
     link_weights(path, folder)
-    (folder / path.name).write_bytes(model.SerializeToString())
+    save(model, folder / path.name)
     return folder / path.name
 
 
@@ -76,7 +77,7 @@ def _written(file: Flatbuffer, path: Path) -> Path:
 
 def _forced(first: Path, second: Path, operators: Sequence[tuple[int, int]], folders: Sequence[Path]) -> Iterator[Way]:
     onnx = onnx_library()
-    models = [read_unfixed(onnx, path) for path in (first, second)]
+    models = [read_unfixed(path) for path in (first, second)]
     for pair in operators:
         nodes = [model.graph.node[place] for model, place in zip(models, pair, strict=True)]
         ours, theirs = ([*_choices(node)] for node in nodes)
@@ -86,7 +87,7 @@ def _forced(first: Path, second: Path, operators: Sequence[tuple[int, int]], fol
         for (kind, choice), (_, other) in zip(ours, theirs, strict=False):
             files = []
             for path, place, taken, folder in zip((first, second), pair, (choice, other), folders, strict=True):
-                model = read_unfixed(onnx, path)
+                model = read_unfixed(path)
                 for route, value in taken:
                     _fix(onnx, model.graph, _follow(model.graph.node[place], route), value)
                 files.append(_saved(model, path, folder))

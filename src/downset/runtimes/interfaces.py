@@ -65,7 +65,7 @@ def _of_graph(graph: Graph, tensor: int) -> _Input:
 def _of_onnx(path: str | os.PathLike[str]) -> list[_Input]:
     """The inputs of a file that are tensors without a default value, as it states them."""
     onnx = onnx_library()
-    graph = read_unfixed(onnx, Path(path)).graph
+    graph = read_unfixed(Path(path)).graph
     weights = {weight.name for weight in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))}
     inputs = []
     for value in graph.input:

@@ -22,7 +22,9 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.formats.onnx.bodies import overridable
 from downset.formats.onnx.data_files import link_weights
+from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import forget_shapes, resizes
+from downset.formats.onnx.skeleton import save
 from downset.messages import Setting
 from downset.process.isolation import isolated
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
@@ -131,9 +133,7 @@ def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     """Write a copy into `folder` with these input sizes, in which the only weights listed as inputs are those that a
     caller may override. External weights are linked beside it."""
-    import onnx
-
-    model = onnx.load(str(path), load_external_data=False)
+    model = read_skeleton(path)
     weights = {initializer.name for initializer in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
@@ -150,7 +150,7 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     model.ir_version = max(model.ir_version, 4)
     link_weights(path, folder)
     fixed = folder / path.name
-    fixed.write_bytes(model.SerializeToString())
+    save(model, fixed)
     return fixed
 
 

@@ -7,7 +7,6 @@ those sizes. Where the optimisation with open sizes gives the same nodes and wei
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 from downset.errors import DownsetError
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import link_weights
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.skeleton import digest, save
 from downset.process.isolation import isolated
 
 __all__ = ["keep_open_sizes"]
@@ -26,9 +27,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
     """Replace the file `optimised`, whose sizes are fixed, by one with the open sizes of `path`, if the nodes and
     weights of both are the same. Returns a note that says whether it did; "" where `path` leaves no size open."""
-    import onnx
-
-    original = onnx.load(str(path), load_external_data=False)
+    original = read_skeleton(path)
     open_sizes = {value.name: _shown(value) for value in original.graph.input if not _fixed(value)}
     if not open_sizes:
         return ""
@@ -45,24 +44,22 @@ def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
                 "optimise_here",
                 {"path": str(path), "output": str(candidate)},
             )
-            same = _same_network(onnx, optimised, candidate)
+            same = _same_network(optimised, candidate)
         except DownsetError:
             same = False
         if same:
-            model = onnx.load(str(candidate), load_external_data=False)
+            model = read_skeleton(candidate)
             _restore_interface(model.graph, original.graph)
-            candidate.write_bytes(model.SerializeToString())
-            shutil.copyfile(candidate, optimised)
+            save(model, optimised)
             return f"sizes that the file leaves open stay open; planned and measured for {listed}"
     return f"every candidate but the original has fixed sizes: {listed}; operators that compute sizes are constants"
 
 
-def _same_network(onnx: Any, one: Path, other: Path) -> bool:
+def _same_network(one: Path, other: Path) -> bool:
     """Whether two files have the same nodes and weights, byte for byte, in any order."""
-    ours, theirs = (onnx.load(str(path), load_external_data=False).graph for path in (one, other))
+    ours, theirs = (read_skeleton(path).graph for path in (one, other))
     return all(
-        sorted(item.SerializeToString(deterministic=True) for item in mine)
-        == sorted(item.SerializeToString(deterministic=True) for item in their)
+        sorted(map(digest, mine)) == sorted(map(digest, their))
         for mine, their in (
             (ours.node, theirs.node),
             (ours.initializer, theirs.initializer),

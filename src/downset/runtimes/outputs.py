@@ -21,6 +21,8 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library, optional_library, torch_library
 from downset.formats.onnx.data_files import link_weights
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.skeleton import save
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.formats.torch.read import trusted_program
 from downset.process.isolation import isolated
@@ -61,7 +63,13 @@ def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: b
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
     """Run the file in ONNX Runtime on one thread: with `ordered` in the file's order without optimisation, otherwise
     with its default optimisations."""
-    return worker_outputs("ort_here", path, feeds, inside, options={"ordered": ordered})
+    computed = worker_outputs("ort_here", path, feeds, options={"ordered": ordered})
+    if not inside:
+        return computed
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        opened = with_outputs(Path(path), Path(folder), inside)
+        kept = worker_outputs("ort_here", opened, feeds[:1], inside, options={"ordered": ordered})
+    return Computed(computed.outputs, kept.inside)
 
 
 def in_torch(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
@@ -188,29 +196,22 @@ def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str])
 def ort_here(
     path: str, feeds: str, names: list[list[str]], inside: list[str], ordered: bool, failing: bool = False
 ) -> dict[str, Array]:
-    """`in_ort` inside the worker process."""
+    """`in_ort` inside the worker process: the outputs of all runs, or those named `inside` of the first."""
     library = onnxruntime_library()
     library.set_default_logger_severity(4)
     runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
     session = open_session(library, path, settings)
-    outputs = _each(runs, lambda run: session_outputs(session, run), failing)
-    kept: dict[int, Array] = {}
     if inside:
-        del session
-        with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-            opened = with_outputs(Path(path), Path(folder), inside)
-            values = session_outputs(open_session(library, opened, settings), runs[0], inside)
-        kept = dict(enumerate(values))
-    return _packed(outputs, kept)
+        return _packed([], dict(enumerate(session_outputs(session, runs[0], inside))))
+    return _packed(_each(runs, lambda run: session_outputs(session, run), failing), {})
 
 
 def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     """Write a copy of the file into `folder` in which the tensors of these names are outputs, too; ONNX Runtime infers
     their types."""
-    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
-    model = onnx.load(str(path), load_external_data=False)
+    model = read_skeleton(path)
     for name in names:
         model.graph.output.add().name = name
     link_weights(path, folder)
-    (folder / path.name).write_bytes(model.SerializeToString())
+    save(model, folder / path.name)
     return folder / path.name

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.executor.lane_program import lower
 from downset.formats.onnx.bodies import captures
-from downset.formats.onnx.model_file import onnx_library, read_unfixed
+from downset.formats.onnx.model_file import read_unfixed
 from downset.results.sessions import SessionSettings
 from downset.results.stages import is_steady
 from downset.runtimes import ort
@@ -148,7 +148,7 @@ def time_streams(
         optimised, config = Path(folder) / "optimised.onnx", Path(folder) / "streams.json"
         ort.optimise_as(path, optimised, sequential)
         lanes = max(threads, 2)
-        streams = stream_names(read_unfixed(onnx_library(), optimised).graph.node, lanes)
+        streams = stream_names(read_unfixed(optimised).graph.node, lanes)
         if len(streams) < 2:
             return StreamsTimed(streams)
         config.write_bytes(streams_file(streams))

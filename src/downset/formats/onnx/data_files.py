@@ -11,7 +11,6 @@ import filecmp
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -19,7 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError, UsageError
+from downset.formats.onnx.bodies import tensors_of
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.skeleton import left_out
 from downset.graph.core import Graph
+from downset.process.file_ranges import FileRange, file_state
 from downset.process.whole_files import copy_whole
 from downset.text import brief
 
@@ -30,6 +33,7 @@ __all__ = [
     "external_files",
     "external_path",
     "link_weights",
+    "stored_range",
     "stored_value",
     "weights_beside",
 ]
@@ -39,10 +43,7 @@ Named = str | os.PathLike[str]
 
 def external_files(path: Named) -> list[str]:
     """The files that hold weights of an .onnx file, each once, as it names them: relative to its folder."""
-    import onnx
-
-    model = onnx.load(os.fspath(path), load_external_data=False)
-    entries = (entry for tensor in _tensors_of(model) for entry in tensor.external_data)
+    entries = (entry for tensor in tensors_of(read_skeleton(path)) for entry in tensor.external_data)
     return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
 
@@ -57,17 +58,22 @@ def weights_beside(graph: Graph) -> list[Path]:
 def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
     """The value of a tensor that the model at `path` stores, inside or beside it. ONNX's own function refuses files
     with several hard links, as `link_weights` makes them. Raises LoadError where it is missing or too short."""
+    stored = stored_range(path, tensor)
     try:
-        if tensor.data_location == tensor.EXTERNAL:
-            inline = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
-            inline.raw_data = _bytes_beside(path, tensor)
-            tensor = inline
+        if stored is not None:
+            tensor = type(tensor)(
+                dims=tensor.dims, data_type=tensor.data_type, name=tensor.name, raw_data=stored.read()
+            )
         return np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LoadError(f"{path}: the tensor {tensor.name!r} is damaged ({brief(error, 120)})") from None
 
 
-def _bytes_beside(path: Path, tensor: Any) -> bytes:
+def stored_range(path: Path, tensor: Any) -> FileRange | None:
+    """The bytes of a tensor that the model at `path` stores: in that file, or in one beside it. None where the tensor
+    holds them itself. Raises LoadError where the file beside it is missing or too short."""
+    if tensor.data_location != tensor.EXTERNAL:
+        return left_out(tensor)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     numbers = {key: entries[key] for key in ("offset", "length") if key in entries}
     if not all(number.isascii() and number.isdigit() for number in numbers.values()):  # as ONNX Runtime parses them
@@ -75,15 +81,14 @@ def _bytes_beside(path: Path, tensor: Any) -> bytes:
     location, start = entries.get("location", ""), int(numbers.get("offset", 0))
     file = external_path(path, location, tensor.name)
     try:
-        size = file.stat().st_size
-        length = int(numbers.get("length", max(size - start, 0)))
-        if start + length > size:
-            raise LoadError(f"{path}: the weights {tensor.name!r} end outside {location}, which has {size} bytes")
-        with file.open("rb") as opened:
-            opened.seek(start)
-            return opened.read(length)
+        state = file_state(file.stat())
     except OSError as error:
         raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
+    size = state[1]
+    length = int(numbers.get("length", max(size - start, 0)))
+    if start + length > size:
+        raise LoadError(f"{path}: the weights {tensor.name!r} end outside {location}, which has {size} bytes")
+    return FileRange(str(file), start, length, state)
 
 
 def link_weights(path: Path, folder: Path) -> None:
@@ -125,44 +130,9 @@ def bring_weights(written: Path, *, source: Path, output: Path) -> None:
             copy_whole(external_path(source, location), target)
 
 
-def _tensors_of(model: Any) -> Iterator[Any]:
-    """Every tensor that is stored in a model: in its graph, its functions, and the graphs and functions inside, as an
-    initializer or an attribute."""
-    yield from _of_graph(model.graph)
-    for function in model.functions:
-        yield from _of_attributes(function.attribute_proto)
-        yield from _of_nodes(function.node)
-    for training in model.training_info:
-        yield from _of_graph(training.initialization)
-        yield from _of_graph(training.algorithm)
-
-
-def _of_graph(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _of_nodes(graph.node)
-
-
-def _of_nodes(nodes: Any) -> Iterator[Any]:
-    for node in nodes:
-        yield from _of_attributes(node.attribute)
-
-
-def _of_attributes(attributes: Any) -> Iterator[Any]:
-    for attribute in attributes:
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
-            yield from (sparse.values, sparse.indices)
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            yield from _of_graph(graph)
-
-
 def check_external(path: Path, model: Any) -> None:
     """Raise LoadError, as `external_path` does, if the data of any tensor of the model lie where they may not."""
-    for tensor in _tensors_of(model):
+    for tensor in tensors_of(model):
         for entry in tensor.external_data:
             if entry.key == "location":
                 external_path(path, entry.value, tensor.name)

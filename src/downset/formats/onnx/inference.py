@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import tempfile
 from functools import lru_cache
@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import optional_library
+from downset.formats.onnx.bodies import tensors_of
 from downset.formats.onnx.shapes import settle
+from downset.formats.onnx.skeleton import TOKEN, left_out, skeleton
 from downset.formats.onnx.values import LARGEST_ELEMENTS
+from downset.process.file_ranges import file_state
 from downset.process.isolation import parsed, warm_workers
 from downset.text import brief
 
-__all__ = ["check_model", "infer_types", "try_reading", "warm"]
+__all__ = ["check_model", "infer_types", "read_skeleton", "warm"]
 
 _SLOWEST_DISK = 10_000_000
 """Bytes per second of the slowest expected disk. The time limit is longer by the time it needs to read the file."""
@@ -30,32 +33,49 @@ def warm() -> None:
     warm_workers(__name__)
 
 
-def try_reading(path: Path) -> None:
-    """Let protobuf read the file in a worker, before it reads the file in this process. Raises LimitReached
-    if it takes too long or too much memory, UnsupportedError if it crashes. Other damage raises nothing here: the
-    caller meets it when it reads the file."""
+def read_skeleton(path: str | os.PathLike[str]) -> Any:
+    """The file's ModelProto without the data of large tensors (`skeleton`). A worker reads the file first, once for
+    each state of it. Raises LoadError for a file that is damaged or cannot be read, LimitReached if the worker takes
+    too long or too much memory, UnsupportedError if it crashes."""
+    place = os.path.abspath(path)  # noqa: PTH100  links stay
     try:
-        status = path.stat()
-    except OSError:
-        return
-    _tried(os.fspath(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns)
+        with open(place, "rb") as file:  # noqa: PTH123
+            state = file_state(os.fstat(file.fileno()))
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return _message(_skeleton(place, state))
+    except LoadError as error:
+        raise LoadError(f"{path} is not an ONNX model or is damaged (", error.message, ")") from None
 
 
-@lru_cache(maxsize=256)
-def _tried(path: str, inode: int, nbytes: int, written_ns: int) -> None:
-    """Read the file in a worker, once for each state of it."""
-    del inode, written_ns
-    parsed(__name__, "parse_here", {"path": path}, more_s=nbytes / _SLOWEST_DISK)
+@lru_cache(maxsize=16)
+def _skeleton(path: str, state: tuple[int, int, int]) -> bytes:
+    arguments = {"path": path, "token": TOKEN.hex()}
+    return parsed(__name__, "parse_here", arguments, more_s=state[1] / _SLOWEST_DISK)[0]["skeleton"].tobytes()
 
 
-def parse_here(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The part of `try_reading` that runs in a worker."""
+def parse_here(path: str, token: str) -> dict[str, npt.NDArray[Any]]:
+    """The part of `read_skeleton` that runs in a worker."""
+    data = skeleton(path, bytes.fromhex(token))
+    _message(data)
+    return {"skeleton": np.frombuffer(data, np.uint8)}
+
+
+def _message(data: bytes) -> Any:
+    """The ModelProto in these bytes. Raises LoadError where protobuf refuses them."""
     onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
     from google.protobuf.message import DecodeError
 
-    with contextlib.suppress(DecodeError, ValueError, OSError):
-        onnx.load(path, load_external_data=False)
-    return {}
+    try:
+        return onnx.ModelProto.FromString(data)
+    except (DecodeError, ValueError) as error:
+        raise LoadError(brief(error, 120)) from None
+
+
+_DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_SIZES = (6, 7)
+"""The element types of tensors from which shapes may follow: int32 and int64."""
 
 
 def infer_types(model: Any) -> Any:
@@ -63,12 +83,15 @@ def infer_types(model: Any) -> Any:
     of large weights are removed from `model`. Raises LoadError if ONNX refuses the model, and the errors of
     `parsed`."""
     for weight in model.graph.initializer:  # one of more elements is not a shape: its value is not needed
-        elements = 1
-        for extent in weight.dims:
-            elements *= extent
-        if elements > LARGEST_ELEMENTS:
-            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+        if math.prod(weight.dims) > LARGEST_ELEMENTS or left_out(weight) is not None:
+            for name in _DATA:
                 weight.ClearField(name)
+    for tensor in tensors_of(model):
+        large = left_out(tensor)
+        if large is not None and tensor.data_type in _SIZES:
+            tensor.raw_data = large.read()
+        elif large is not None:
+            tensor.ClearField("raw_data")
     inferred = type(model.graph)()
     inferred.ParseFromString(_asked("infer_here", model).tobytes())
     return inferred

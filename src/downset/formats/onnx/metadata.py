@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from downset.extras import optional_library
+from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
+from downset.formats.onnx.skeleton import save
 
 __all__ = ["fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
 
@@ -26,21 +27,19 @@ Named = str | os.PathLike[str]
 def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> None:
     """Write the file at `path` to `output` with these entries in its metadata, under the prefix `downset.`. Other
     metadata stay, the certificate too."""
-    onnx = onnx_library()
-    model = onnx.load(os.fspath(path), load_external_data=False)
+    model = read_skeleton(path)
     prefixed = {f"{_PREFIX}{key}": value for key, value in entries.items()}
     kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in prefixed]
     del model.metadata_props[:]
     for key, value in [*kept, *prefixed.items()]:
         model.metadata_props.add(key=key, value=value)
-    output.write_bytes(model.SerializeToString())
+    save(model, output)
 
 
 def fitted_metadata(path: Named) -> dict[str, str]:
     """The metadata under the prefix `downset.`, without the prefix; empty for a file that was not fitted. Raises
     LoadError for a file that is not an ONNX model."""
-    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
-    model = read_unfixed(onnx, Path(path))
+    model = read_unfixed(Path(path))
     return {
         entry.key.removeprefix(_PREFIX): entry.value for entry in model.metadata_props if entry.key.startswith(_PREFIX)
     }
@@ -50,7 +49,7 @@ def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool 
     """Write these sizes into the file's inputs, for a network that is valid only for them. Without `batch` a first
     dimension that the file leaves open stays open."""
     onnx = onnx_library()
-    model = onnx.load(str(path), load_external_data=False)
+    model = read_skeleton(path)
     for value in model.graph.input:
         if value.name in shapes:
             dims = value.type.tensor_type.shape.dim
@@ -66,11 +65,10 @@ def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool 
                     dims.add().dim_value = extent
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
-    path.write_bytes(model.SerializeToString())
+    save(model, path)
 
 
 def foreign_operators(path: Named) -> dict[str, int]:
     """The number of nodes of each kind that is not a standard operator, by kind."""
-    onnx = onnx_library()
-    nodes = onnx.load(os.fspath(path), load_external_data=False).graph.node
+    nodes = read_skeleton(path).graph.node
     return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes if node.domain not in _STANDARD))

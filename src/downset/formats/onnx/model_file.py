@@ -14,12 +14,12 @@ from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import check_external, stored_value
-from downset.formats.onnx.inference import infer_types, try_reading, warm
+from downset.formats.onnx.inference import infer_types, read_skeleton, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.formats.open_sizes import sizes_wanted
 from downset.graph.kinds import kind_of
 from downset.messages import Setting
-from downset.text import brief, printable
+from downset.text import printable
 
 __all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "read_unfixed", "resizes"]
 
@@ -37,9 +37,9 @@ def onnx_library() -> Any:
     return optional_library("onnx", what="reading .onnx files", extra="onnx")
 
 
-def read_model(onnx: Any, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+def read_model(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """The file with `shapes` written into its inputs. Raises LoadError for damaged files and inputs that stay open."""
-    model = read_unfixed(onnx, path)
+    model = read_unfixed(path)
     _fix_inputs(path, model, dict(shapes))
     return model
 
@@ -47,8 +47,7 @@ def read_model(onnx: Any, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> 
 def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
     """Raise what `load_onnx` raises about the file and its inputs, without inferring shapes. Also raises LoadError
     where `shapes` contradicts sizes that the file fixes, at which alone ONNX Runtime runs it."""
-    onnx = onnx_library()
-    model = read_unfixed(onnx, Path(path))
+    model = read_unfixed(Path(path))
     for value in model.graph.input:
         dims = value.type.tensor_type.shape.dim
         if resizes(value, (shapes or {}).get(value.name, ())):
@@ -59,17 +58,9 @@ def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, 
     _fix_inputs(Path(path), model, dict(shapes or {}))
 
 
-def read_unfixed(onnx: Any, path: Path) -> Any:
-    """The file as it is. Raises LoadError for a damaged one, and what `try_reading` raises."""
-    from google.protobuf.message import DecodeError
-
-    try_reading(path)
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, ValueError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path} is not an ONNX model or is damaged ({brief(error, 120)})") from None
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+def read_unfixed(path: Path) -> Any:
+    """The skeleton of the file. Raises LoadError for a damaged one, and what `read_skeleton` raises."""
+    model = read_skeleton(path)
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
     damaged = next(_no_texts(model), None)
@@ -135,7 +126,7 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
 def batch_shapes(path: str | os.PathLike[str], batch: int) -> dict[str, tuple[int, ...]]:
     """The shape of each input whose first axis alone is open, with `batch` as that axis. Raises LoadError for a damaged
     file."""
-    graph = read_unfixed(onnx_library(), Path(path)).graph
+    graph = read_unfixed(Path(path)).graph
     weights = {initializer.name for initializer in graph.initializer}
     shapes = {}
     for value in graph.input:

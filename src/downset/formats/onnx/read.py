@@ -62,7 +62,7 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     path = Path(path)
     onnx = onnx_library()
     try:
-        inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
+        inferred = infer(onnx, path, read_model(path, shapes or {}))
         return _OnnxGraphReader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
@@ -73,7 +73,7 @@ def without_defaults(graph: Graph) -> Graph:
     for constants. Any other graph is returned as it is."""
     if graph.source.format != "onnx":
         return graph
-    names = overridable(read_unfixed(onnx_library(), Path(graph.source.path)))
+    names = overridable(read_unfixed(Path(graph.source.path)))
     kept = {index: value for index, value in graph.constants.items() if graph.tensors[index].name not in names}
     return replace(graph, constants=kept) if names else graph
 

@@ -16,6 +16,8 @@ from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
 from downset.formats.onnx.bodies import overridable, subgraphs
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.skeleton import streamed
 from downset.graph.core import ABSENT, Graph, Op
 from downset.process.whole_files import write_whole
 
@@ -36,7 +38,7 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
     if graph.source.format != "onnx":
         raise UnsupportedError(f"{graph.name} was not read from an .onnx file: it cannot be written as one")
     onnx = optional_library("onnx", what="writing .onnx files", extra="onnx")
-    model = onnx.load(graph.source.path, load_external_data=False)
+    model = read_skeleton(graph.source.path)
     nodes = list(model.graph.node)
     positions = [graph.source.op_index[operator] for operator in steps]
     rewritten = graph.source.rewritten
@@ -59,10 +61,9 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
         _import_domains(onnx, model)
         _certify(model, graph, names)
     try:
-        data = model.SerializeToString()
-    except Exception as error:  # protobuf's error, whose class differs by version
-        raise UnsupportedError(f"{graph.name}: the rewritten file cannot be written ({str(error)[:100]})") from None
-    write_whole(path, data, source=Path(graph.source.path))
+        write_whole(path, streamed(model), source=Path(graph.source.path))
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{graph.name}: the rewritten file cannot be written (", error.message, ")") from None
 
 
 def _certify(model: Any, graph: Graph, names: Mapping[int, str]) -> None:

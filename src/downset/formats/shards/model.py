@@ -35,10 +35,9 @@ def opsets_of(graph: Graph) -> dict[str, int]:
     """The version of each domain's operators in the graph's file; opset 17 if that is not an .onnx file."""
     if graph.source.format != "onnx":
         return {"": 17, "com.microsoft": 1}
-    import onnx
+    from downset.formats.onnx.inference import read_skeleton
 
-    model = onnx.load(graph.source.path, load_external_data=False)
-    return {item.domain: item.version for item in model.opset_import}
+    return {item.domain: item.version for item in read_skeleton(graph.source.path).opset_import}
 
 
 def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
