@@ -195,6 +195,7 @@ def test_runs_that_are_expected_are_added_to_the_estimate(monkeypatch, model):
     ds.fit(model, time_limit_s=2.0, progress=doing.append, takes_longer=expected.append)
     (counted,) = [int(number) for text in doing for number in re.findall(r"running (\d+) candidate", text)]
     assert asked[-1] == counted and expected == [7.0] * len(asked)
+    assert any(text.endswith("; measuring takes about 7 s") for text in doing)
 
 
 def test_runs_take_as_long_as_those_of_the_original():

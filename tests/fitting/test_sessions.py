@@ -470,3 +470,27 @@ def test_times_before_and_after_agree_with_their_ratio():
     usual, other = latencies.latencies(seconds)
     assert other.median_s == 2.0 and usual.median_s == usual.usual_s == usual.run_s == 1.0 and usual.ratio == 1.0
     assert other.ratio == pytest.approx(1.01) and other.usual_s == 1.0 and other.run_s == pytest.approx(1.01)
+
+
+def test_sessions_that_do_not_fit_into_memory_together_are_timed_in_groups(tmp_path, monkeypatch):
+    """Each is compared with the first of its own group, and no group asks for more than a worker may take."""
+    path, asked = tmp_path / "m.onnx", []
+    inside = onnx.load(str(branchy_model(tmp_path / "inside.onnx")))
+    onnx.save(inside, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    held = path.stat().st_size + (tmp_path / "w.bin").stat().st_size
+    assert (tmp_path / "w.bin").stat().st_size > 0
+    sessions = [(path, DEFAULT.with_region(number)) for number in range(1, 7)]
+
+    def seconds(group, **options):
+        asked.append((group, options["budget_s"]))
+        return np.array([[settings.region_bytes or 0 for _, settings in group]] * 7, float) * len(asked)
+
+    monkeypatch.setattr(ort, "session_seconds", seconds)
+    for together, groups in ((6, 1), (3, 3), (2, 5), (1, 5)):
+        asked.clear()
+        monkeypatch.setattr(ort, "worker_bytes", lambda count=together: 2 * held * count)
+        found = ort.time_sessions(sessions, budget_s=2.0)
+        assert [latency.ratio for latency in found] == [1, 2, 3, 4, 5, 6]
+        assert len(asked) == groups and sum(budget for _, budget in asked) == pytest.approx(2.0)
+        assert all(group[0] == sessions[0] and len(group) <= max(together, 2) for group, _ in asked)
+    assert [latency.ratio for latency in ort.time_sessions(sessions[:1])] == [1]

@@ -17,7 +17,7 @@ from downset.messages import Message
 from downset.results.sessions import Latency, SessionTaken
 from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
-from downset.text import counted, format_bytes
+from downset.text import counted, format_bytes, format_seconds
 
 __all__ = [
     "Narrowed",
@@ -90,8 +90,10 @@ def measure(job: Job, candidates: Sequence[Candidate], *, original: Candidate | 
 def measure_all(job: Job, original: Original, others: Sequence[Candidate]) -> list[Candidate]:
     """The candidates, the original first as it was measured before. All are measured, or none."""
     if original.file.measured is not None:
-        job.listener.takes_longer(estimate_runs(job, original.measured_in_s, len(others)))
-        job.listener.progress(f"running {counted(len(others), 'candidate')} in {job.target.name}")
+        runs_s = estimate_runs(job, original.measured_in_s, len(others))
+        job.listener.takes_longer(runs_s)
+        running = f"running {counted(len(others), 'candidate')} in {job.target.name}"
+        job.listener.progress(f"{running}; measuring takes about {format_seconds(runs_s)}")
     measured = measure(job, others, original=original.file)
     if any(item.measured is None for item in measured):
         return [replace(original.file, measured=None, settings=None), *measured]

@@ -33,6 +33,7 @@ __all__ = [
     "external_files",
     "external_path",
     "link_weights",
+    "stored_bytes",
     "stored_range",
     "stored_value",
     "weights_beside",
@@ -53,6 +54,12 @@ def weights_beside(graph: Graph) -> list[Path]:
     if source.format != "onnx":
         return []
     return [Path(source.path).parent / name for name in external_files(source.path)]
+
+
+def stored_bytes(path: Named) -> int:
+    """The bytes of an .onnx file and of the files that hold its weights."""
+    files = [Path(path), *(external_path(Path(path), location) for location in external_files(path))]
+    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
