@@ -31,11 +31,10 @@ def ship(job: Job, chosen: Candidate, result: Fit) -> Fit:
     program = _program(result, output, session) if session is not None else None
     if WRITERS[job.form].weights_outside:
         bring_weights(chosen.path, source=job.path, output=output)
-    file = chosen.path
     if job.form == ".onnx" and (chosen.name != "original" or (result.session or DEFAULT) != DEFAULT):
-        file = job.scratch / f"shipped{job.form}"
-        write_metadata(chosen.path, file, _metadata(job, chosen, result))
-    copy_whole(file, output)
+        write_metadata(chosen.path, output, _metadata(job, chosen, result))
+    else:
+        copy_whole(chosen.path, output)
     if program is not None and session is not None:
         write_whole(session, program.encode(), source=job.path)
     return replace(result, output_path=str(output), session_path=None if session is None else str(session))

@@ -132,9 +132,10 @@ def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
-    """Write a copy into `folder` with these input sizes, in which the only weights listed as inputs are those that a
-    caller may override. External weights are linked beside it."""
+    """A file with these input sizes, in which the only weights listed as inputs are those that a caller may override:
+    the file itself if it is one, else a copy in `folder`, beside which external weights are linked."""
     model = read_skeleton(path)
+    before = model.SerializeToString()
     weights = {initializer.name for initializer in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
@@ -149,6 +150,8 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
+    if model.SerializeToString() == before:
+        return path
     link_weights(path, folder)
     fixed = folder / path.name
     save(model, fixed)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
-from downset.formats.onnx.skeleton import save
+from downset.formats.onnx.skeleton import save, streamed
+from downset.process.whole_files import write_whole
 
 __all__ = ["fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
 
@@ -25,15 +26,15 @@ Named = str | os.PathLike[str]
 
 
 def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> None:
-    """Write the file at `path` to `output` with these entries in its metadata, under the prefix `downset.`. Other
-    metadata stay, the certificate too."""
+    """Write the file at `path` to `output`, whole or not at all, with these entries in its metadata, under the prefix
+    `downset.`. Other metadata stay, the certificate too."""
     model = read_skeleton(path)
     prefixed = {f"{_PREFIX}{key}": value for key, value in entries.items()}
     kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in prefixed]
     del model.metadata_props[:]
     for key, value in [*kept, *prefixed.items()]:
         model.metadata_props.add(key=key, value=value)
-    save(model, output)
+    write_whole(output, streamed(model))
 
 
 def fitted_metadata(path: Named) -> dict[str, str]:
