@@ -1,4 +1,4 @@
-"""What `downset fit` takes of an .onnx file of large weights in addition to the runs that it measures.
+"""Memory, time, reads and processes of `downset fit` for .onnx files with large weights, without what it measures.
 
     python -m experiments.speed.weights [--quick]
 
@@ -162,8 +162,8 @@ def fitted(path: Path, folder: Path, limit: str) -> dict[str, Any]:
 
 def rows(options: Namespace) -> Iterator[Row]:
     for megabytes, beside, limit in FILES[:1] if options.quick else FILES:
-        with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as folder:
-            path = Path(made) / "branches.onnx"
+        with tempfile.TemporaryDirectory() as source, tempfile.TemporaryDirectory() as folder:
+            path = Path(source) / "branches.onnx"
             size = write_branches(path, megabytes, beside)
             loaded(path)  # warms the disk's cache
             load_s, load_bytes = loaded(path)

@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
+from downset.equivalence import onnx_form
 from downset.equivalence.prove import prove
 from downset.errors import LoadError, UsageError
 from downset.formats.onnx import inference, skeleton
@@ -35,7 +36,8 @@ NANS = np.frombuffer(bytes.fromhex("0100807f 0000c07f 010080ff 00000080"), np.fl
 @pytest.fixture(autouse=True)
 def _every_tensor_is_large(monkeypatch):
     """The reader runs here, since a worker would have its own limit."""
-    monkeypatch.setattr(skeleton, "LEAST_BYTES", 8)
+    for module in (skeleton, onnx_form):
+        monkeypatch.setattr(module, "LEAST_BYTES", 8)
     monkeypatch.setattr(
         inference, "parsed", lambda module, function, arguments, **_: (getattr(inference, function)(**arguments), "")
     )
@@ -292,6 +294,7 @@ LARGE_MB = 60
 _SCRIPT = """
 import gc, resource, sys
 from pathlib import Path
+from downset.equivalence import onnx_form
 from downset.equivalence.prove import prove
 from downset.formats.onnx.metadata import write_metadata
 from downset.formats.onnx.write import export_onnx

@@ -34,9 +34,9 @@ class FileRange:
                     raise LoadError(f"{self.path} has changed since it was read; start again")
                 end = self.start + self.nbytes
                 file.seek(self.start)
-                for at in range(self.start, end, _PIECE):
-                    piece = file.read(min(_PIECE, end - at))
-                    if len(piece) < min(_PIECE, end - at):
+                for place in range(self.start, end, _PIECE):
+                    piece = file.read(min(_PIECE, end - place))
+                    if len(piece) < min(_PIECE, end - place):
                         raise LoadError(f"{self.path} ends before its byte {end}: it has been cut short")
                     yield piece
         except OSError as error:

@@ -133,7 +133,7 @@ def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     """A file with these input sizes, in which the only weights listed as inputs are those that a caller may override:
-    the file itself if it is one, else a copy in `folder`, beside which external weights are linked."""
+    the file itself if it is one, else a copy in `folder`, where external weights are linked."""
     model = read_skeleton(path)
     before = model.SerializeToString()
     weights = {initializer.name for initializer in model.graph.initializer}

@@ -45,7 +45,7 @@ _AS_RAW: Mapping[tuple[int, int], int] = {(4, 1): 4, (4, 14): 8, (10, 11): 8, (1
 are."""
 
 Piece = bytes | FileRange
-Buffer: TypeAlias = "bytes | _Window"
+Buffer: TypeAlias = "bytes | _FileBytes"
 Naming = Callable[[int, int, int], bytes]
 Field = tuple[int, int, int, int]
 """Number; the byte at which the field starts; those at which its value, without tag and length, starts and ends."""
@@ -61,31 +61,31 @@ def skeleton(path: str, token: bytes = TOKEN) -> bytes:
             return token + _NAME.pack(field, start, end - start, *state) + os.fsencode(path)
 
         try:
-            return b"".join(_without_data(_Window(file), 0, state[1], "ModelProto", name))
+            return b"".join(_without_data(_FileBytes(file), 0, state[1], "ModelProto", name))
         except (ValueError, RecursionError):
             file.seek(0)
             return file.read()
 
 
-class _Window:
+class _FileBytes:
     """The bytes of a file, of which only those around the last slice are held."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._start, self._held = file, 0, b""
 
     def __getitem__(self, part: slice) -> bytes:
-        at = part.start - self._start
-        if not 0 <= at <= part.stop - self._start <= len(self._held):
+        place = part.start - self._start
+        if not 0 <= place <= part.stop - self._start <= len(self._held):
             self._file.seek(part.start)
-            self._start, self._held, at = part.start, self._file.read(max(part.stop - part.start, _HELD)), 0
-        return self._held[at : at + part.stop - part.start]
+            self._start, self._held, place = part.start, self._file.read(max(part.stop - part.start, _HELD)), 0
+        return self._held[place : place + part.stop - part.start]
 
 
 def left_out(tensor: Any) -> FileRange | None:
     """The range of a file that holds the data of a tensor of a skeleton; None where they are in the tensor, or in a
     file beside the model."""
-    found = _named(tensor.raw_data) if len(tensor.raw_data) > len(TOKEN) else None
-    return None if found is None else found[1]
+    named = _named(tensor.raw_data) if len(tensor.raw_data) > len(TOKEN) else None
+    return None if named is None else named[1]
 
 
 def _named(data: bytes) -> tuple[int, FileRange] | None:
@@ -104,39 +104,39 @@ def _without_data(data: Buffer, start: int, end: int, kind: str, name: Naming) -
         return _without_large(data, start, end, name)
     held, kept, once = _tensor_holders()[kind], start, set[int]()
     written: list[bytes] = []
-    for number, at, value, stop in _fields(data, start, end):
+    for number, place, value, stop in _fields(data, start, end):
         if number in once:
             raise ValueError("parts of one message")  # which protobuf merges
         if number in held and not held[number].repeated:
             once.add(number)
         if number in held and stop - value > LEAST_BYTES:
             inner = _without_data(data, value, stop, held[number].kind, name)
-            written += [data[kept:at], *_lengthened(number, inner)]
+            written += [data[kept:place], *_lengthened(number, inner)]
             kept = stop
     return [*written, data[kept:end]]
 
 
 def _without_large(data: Buffer, start: int, end: int, name: Naming) -> list[bytes]:
     """The pieces of a tensor. Data stay where they are in several parts, or in a field that other types have."""
-    found = [*_fields(data, start, end)]
-    filled = [field for field in found if field[0] in _DATA]
+    fields = [*_fields(data, start, end)]
+    filled = [field for field in fields if field[0] in _DATA]
     if len(filled) != 1 or filled[0][3] - filled[0][2] <= LEAST_BYTES:
         return [data[start:end]]
-    ((number, at, value, stop),) = filled
-    types = [_varint(data[first:last], 0)[0] for field, _, first, last in found if field == _TYPE]
+    ((number, place, value, stop),) = filled
+    types = [_varint(data[first:last], 0)[0] for field, _, first, last in fields if field == _TYPE]
     element_bytes = 1 if number == _RAW else _AS_RAW.get((number, types[-1] if types else 0), 0)
-    if data[at : at + 1][0] & 7 != _LENGTH or not element_bytes or (stop - value) % element_bytes:
+    if data[place : place + 1][0] & 7 != _LENGTH or not element_bytes or (stop - value) % element_bytes:
         return [data[start:end]]
-    return [data[start:at], *_lengthened(_RAW, [name(number, value, stop)]), data[stop:end]]
+    return [data[start:place], *_lengthened(_RAW, [name(number, value, stop)]), data[stop:end]]
 
 
 def _pieces(message: Any) -> list[Piece]:
     """The serialised message, with the data of its tensors: bytes, and ranges of files."""
     data = message.SerializeToString()
-    names, at = [], data.find(TOKEN)
-    while at >= 0:
-        names.append(at)
-        at = data.find(TOKEN, at + 1)
+    names, place = [], data.find(TOKEN)
+    while place >= 0:
+        names.append(place)
+        place = data.find(TOKEN, place + 1)
     return _with_data(data, 0, len(data), message.DESCRIPTOR.name, names) if names else [data]
 
 
@@ -146,10 +146,10 @@ def _with_data(data: bytes, start: int, end: int, kind: str, names: Sequence[int
         return _with_large(data, start, end)
     held, kept = _tensor_holders()[kind], start
     written: list[Piece] = []
-    for number, at, value, stop in _fields(data, start, end):
+    for number, place, value, stop in _fields(data, start, end):
         if number in held and bisect_left(names, value) < bisect_left(names, stop):
             inner = _with_data(data, value, stop, held[number].kind, names)
-            written += [data[kept:at], *_lengthened(number, inner)]
+            written += [data[kept:place], *_lengthened(number, inner)]
             kept = stop
     return [*written, data[kept:end]]
 
@@ -157,9 +157,9 @@ def _with_data(data: bytes, start: int, end: int, kind: str, names: Sequence[int
 def _with_large(data: bytes, start: int, end: int) -> list[Piece]:
     """The pieces of a tensor, with its data among the other fields, which protobuf writes in ascending order."""
     written: list[Piece] = []
-    found = [(number, data[at:stop], data[value:stop]) for number, at, value, stop in _fields(data, start, end)]
-    named = next((name for number, _, value in found if number == _RAW and (name := _named(value))), None)
-    for number, field, value in found:
+    fields = [(number, data[place:stop], data[value:stop]) for number, place, value, stop in _fields(data, start, end)]
+    named = next((name for number, _, value in fields if number == _RAW and (name := _named(value))), None)
+    for number, field, value in fields:
         if named is not None and number > named[0]:
             written += _lengthened(named[0], [named[1]])
             named = None
@@ -172,8 +172,8 @@ def _nbytes(written: Sequence[Piece]) -> int:
 
 
 def streamed(message: Any) -> Iterator[bytes]:
-    """The serialised message with the data of its tensors, in pieces of at most 1 MiB beside the skeleton. Raises
-    UnsupportedError where it would be larger than protobuf reads, and LoadError where a file with data has changed."""
+    """The serialised message with the data of its tensors; pieces of data have at most 1 MiB. Raises UnsupportedError
+    where it would be larger than protobuf reads, and LoadError where a file with data has changed."""
     try:
         written = _pieces(message)
     except Exception as error:  # protobuf's error, whose class differs by version
@@ -195,10 +195,10 @@ def save(message: Any, path: Path) -> None:
 
 def digest(message: Any) -> bytes:
     """The SHA-256 of a serialised message with the data of its tensors."""
-    made = hashlib.sha256()
+    total = hashlib.sha256()
     for piece in streamed(message):
-        made.update(piece)
-    return made.digest()
+        total.update(piece)
+    return total.digest()
 
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -209,35 +209,35 @@ _HEAD, _HELD = 20, 1 << 16
 
 def _fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
     """The fields of the message at data[start:end]. Raises ValueError where it is not encoded as ONNX's are."""
-    at = start
-    while at < end:
-        head = data[at : min(at + _HEAD, end)]
+    place = start
+    while place < end:
+        head = data[place : min(place + _HEAD, end)]
         tag, after = _varint(head, 0)
-        encoding, value = tag & 7, at + after
+        encoding, value = tag & 7, place + after
         if encoding == _LENGTH:
             nbytes, after = _varint(head, after)
-            value, stop = at + after, at + after + nbytes
+            value, stop = place + after, place + after + nbytes
         elif encoding == _VARINT:
-            stop = at + _varint(head, after)[1]
+            stop = place + _varint(head, after)[1]
         elif encoding in (_FIXED32, _FIXED64):
             stop = value + (4 if encoding == _FIXED32 else 8)
         else:
             raise ValueError("a group")
         if stop > end:
             raise ValueError("a field ends outside its message")
-        yield tag >> 3, at, value, stop
-        at = stop
+        yield tag >> 3, place, value, stop
+        place = stop
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(the number at data[at], the byte after it)."""
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """(the number at data[place], the byte after it)."""
     number = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
+    while place < len(data) and shift < 64:
+        byte = data[place]
         number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        place, shift = place + 1, shift + 7
         if byte < 128:
-            return number, at
+            return number, place
     raise ValueError("a number without an end")
 
 
@@ -267,18 +267,18 @@ def _tensor_holders() -> Mapping[str, Mapping[int, _Held]]:
     """By message: the fields, by number, whose messages hold tensors or are tensors."""
     import onnx
 
-    fields: dict[str, dict[int, _Held]] = {"TensorProto": {}}
+    inside: dict[str, dict[int, _Held]] = {"TensorProto": {}}
     left = [onnx.ModelProto.DESCRIPTOR]
     while left:
         message = left.pop()
-        if message.name not in fields:
+        if message.name not in inside:
             inner = [field for field in message.fields if field.message_type is not None]
-            fields[message.name] = {field.number: _Held(field.message_type.name, field.is_repeated) for field in inner}
+            inside[message.name] = {field.number: _Held(field.message_type.name, field.is_repeated) for field in inner}
             left += [field.message_type for field in inner]
     holding, count = {"TensorProto"}, 0
     while len(holding) > count:
         count = len(holding)
-        holding |= {name for name, inner in fields.items() if any(each.kind in holding for each in inner.values())}
+        holding |= {name for name, inner in inside.items() if any(each.kind in holding for each in inner.values())}
     return {
-        name: {number: each for number, each in inner.items() if each.kind in holding} for name, inner in fields.items()
+        name: {number: each for number, each in inner.items() if each.kind in holding} for name, inner in inside.items()
     }
