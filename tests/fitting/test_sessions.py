@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -20,8 +21,9 @@ from downset.extras import onnxruntime_library
 from downset.fitting.candidates import Candidate, PlannedGraph
 from downset.fitting.choosing import least, without_slower
 from downset.fitting.job import FitOptions, Job
-from downset.fitting.measuring import front_of, growth
+from downset.fitting.measuring import TIMING_S, estimate_runs, front_of, growth
 from downset.formats.onnx.metadata import fitted_metadata, write_metadata
+from downset.process.isolation import Worker
 from downset.results.fit import Rewrite
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from downset.runtimes import latencies, ort
@@ -30,6 +32,10 @@ from downset.runtimes.targets import TARGETS
 from tests.models import branchy_model, constant
 
 ALL = (DEFAULT, *FITTED)
+SESSIONS_OPENED: list[int] = []
+"""The sessions that each call of a worker opened for the fixture `fitted`, and in `CANDIDATES` its candidates."""
+CANDIDATES: list[int] = []
+_SESSIONS = ("measure_here", "time_here", "process_here", "ort_here", "program_here")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +45,34 @@ def fitted(tmp_path_factory):
     (folder / "programs").mkdir()
     path = branchy_model(folder / "m.onnx")
     program = folder / "programs" / "open.py"
-    result = ds.fit(path, output=folder / "f.onnx", session=program, ram_bytes=1 << 30, time_limit_s=2)
+    ask, doing = Worker.ask, []
+
+    def counted(worker, function, arguments, **options):
+        answer = ask(worker, function, arguments, **options)
+        count = len(arguments.get("sessions", "1"))
+        if function == "measure_here":
+            measured = zip(
+                arguments["settings"], (name for name in answer[0] if name.startswith("bytes_")), strict=False
+            )
+            count = sum(1 if settings["name"] == FILE_ORDER.name else 3 for settings, _ in measured)
+        SESSIONS_OPENED.append(count if function in _SESSIONS else 0)
+        return answer
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Worker, "ask", counted)
+        result = ds.fit(
+            path, output=folder / "f.onnx", session=program, ram_bytes=1 << 30, time_limit_s=2, progress=doing.append
+        )
+    CANDIDATES.extend(int(count) for text in doing for count in re.findall(r"running (\d+) candidate", text))
     return folder, result
+
+
+def test_sessions_are_as_many_as_the_estimate_of_their_time_says(fitted):
+    """Within a factor of two: the last of them are narrowed in one to seven sessions, and candidates are told apart
+    only where several are left."""
+    job = SimpleNamespace(target=TARGETS["ort"], options=FitOptions("m"))
+    expected = estimate_runs(job, 4.0, *CANDIDATES) - 2 * TIMING_S
+    assert expected / 2 < sum(SESSIONS_OPENED) < 2 * expected
 
 
 def figures(printed):

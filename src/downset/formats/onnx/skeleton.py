@@ -172,7 +172,7 @@ def _nbytes(written: Sequence[Piece]) -> int:
 
 
 def streamed(message: Any) -> Iterator[bytes]:
-    """The serialised message with the data of its tensors; pieces of data have at most 1 MiB. Raises UnsupportedError
+    """The serialised message with the data of its tensors, piece by piece. Raises UnsupportedError
     where it would be larger than protobuf reads, and LoadError where a file with data has changed."""
     try:
         written = _pieces(message)
