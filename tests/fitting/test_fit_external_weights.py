@@ -1,13 +1,14 @@
 """`fit` of models whose weights lie in files next to them: measured, verified and shipped as any other."""
 
 import filecmp
+import os
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from downset.errors import LoadError, UsageError
+from downset.errors import DownsetError, LoadError, UsageError
 from downset.fitting.fit import fit
 from downset.formats.onnx.data_files import external_files
 from downset.runtimes import ort
@@ -73,6 +74,16 @@ def test_other_weights_of_that_name_are_left_alone(net, tmp_path):
     (folder / "w.bin").write_bytes((tmp_path / "w.bin").read_bytes())
     fit(net[1], output=folder / "f.onnx", time_limit_s=2)
     equal_runs(folder / "f.onnx", net[0])
+
+
+@pytest.mark.parametrize("target", ["ort", "torch"])
+def test_weights_that_are_cut_short_are_one_line_and_no_file(net, tmp_path, target):
+    os.truncate(tmp_path / "w.bin", 40)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DownsetError) as refused:
+        fit(net[1], output=tmp_path / "f.onnx", target=target, time_limit_s=2)
+    assert "\n" not in str(refused.value)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_the_output_never_takes_the_place_of_the_weights(tmp_path):

@@ -61,10 +61,11 @@ def load(
 ) -> Graph:
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
-    `shapes` fixes the shapes of inputs by name. Nothing in a file is executed, except with `trust`: PyTorch then loads
-    .pt2 files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model),
-    UsageError (shapes for a format whose sizes are fixed), UnsupportedError (an extra is missing) or LimitReached (too
-    large for this machine).
+    `shapes` fixes the shapes of inputs by name. Constants of .onnx and .pt2 files are read from the file when they are
+    needed; an .onnx file that has changed since is refused then. Nothing in a file is executed, except with `trust`:
+    PyTorch then loads .pt2 files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes,
+    not a model), UsageError (shapes for a format whose sizes are fixed), UnsupportedError (an extra is missing) or
+    LimitReached (too large for this machine).
     """
     path = Path(path)
     try:
