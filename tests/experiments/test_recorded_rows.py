@@ -104,3 +104,13 @@ def test_exact_plans_are_faster_than_one_device_in_the_testbed():
         if pico is not None:
             cells = (("vgg16", "4", "shared"), ("vgg16", "8", "shared"), ("yolov2_half", "4", "shared"))
             assert (pico > single) == (key in cells)
+
+
+def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
+    rows = load_rows("speed_weights")
+    assert [row["megabytes"] for row in rows] == [60, 210, 1000] and all(row["proven"] for row in rows)
+    assert all(row["shipped"] == "order" for row in rows)
+    assert all(row["resident_bytes"] < 1.5 * row["file_bytes"] for row in rows if row["megabytes"] > 100)
+    assert rows[-1]["all_bytes"] < 4e9 and rows[-1]["limit"] == "2GB"
+    small, large = (row["resident_bytes"] for row in rows[::2])
+    assert large - small < 0.1 * (rows[-1]["file_bytes"] - rows[0]["file_bytes"])

@@ -42,6 +42,19 @@ def test_each_state_of_a_file_is_read_there_once(tmp_path, first):
     assert first() == [str(path)] * 2
 
 
+def test_a_large_message_is_read_there_once_as_well(tmp_path, first, monkeypatch):
+    """It is not kept."""
+    monkeypatch.setattr(
+        inference, "parsed", lambda module, function, arguments, **_: asked.append(function) or ({}, "")
+    )
+    path, asked = branchy_model(tmp_path / "m.onnx"), []
+    models = [inference.read_skeleton(path).SerializeToString() for _ in range(3)]
+    assert models == [path.read_bytes()] * 3
+    assert asked == ["parse_here"] and not first()
+    monkeypatch.setattr(inference, "_MOST_KEPT", 100)
+    assert not inference.parse_here(str(path), "") and path.stat().st_size > 100
+
+
 def test_a_crash_there_is_an_error_here(tmp_path, monkeypatch):
     path = branchy_model(tmp_path / "m.onnx")
     inference._skeleton.cache_clear()

@@ -24,6 +24,8 @@ from downset.text import brief
 
 __all__ = ["check_model", "infer_types", "read_skeleton", "warm"]
 
+_MOST_KEPT = 1 << 20
+"""The most bytes of a skeleton that is kept, and not made again for each step."""
 _SLOWEST_DISK = 10_000_000
 """Bytes per second of the slowest expected disk. The time limit is longer by the time it needs to read the file."""
 
@@ -44,22 +46,25 @@ def read_skeleton(path: str | os.PathLike[str]) -> Any:
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     try:
-        return _message(_skeleton(place, state))
+        kept = _skeleton(place, state)
+        return _message(skeleton(place) if kept is None else kept)
     except LoadError as error:
         raise LoadError(f"{path} is not an ONNX model or is damaged (", error.message, ")") from None
 
 
-@lru_cache(maxsize=16)
-def _skeleton(path: str, state: tuple[int, int, int]) -> bytes:
+@lru_cache(maxsize=64)
+def _skeleton(path: str, state: tuple[int, int, int]) -> bytes | None:
+    """The skeleton that a worker has read; None for one that is too large to be kept, and is read here then."""
     arguments = {"path": path, "token": TOKEN.hex()}
-    return parsed(__name__, "parse_here", arguments, more_s=state[1] / _SLOWEST_DISK)[0]["skeleton"].tobytes()
+    answer, _ = parsed(__name__, "parse_here", arguments, more_s=state[1] / _SLOWEST_DISK)
+    return answer["skeleton"].tobytes() if "skeleton" in answer else None
 
 
 def parse_here(path: str, token: str) -> dict[str, npt.NDArray[Any]]:
     """The part of `read_skeleton` that runs in a worker."""
     data = skeleton(path, bytes.fromhex(token))
     _message(data)
-    return {"skeleton": np.frombuffer(data, np.uint8)}
+    return {"skeleton": np.frombuffer(data, np.uint8)} if len(data) <= _MOST_KEPT else {}
 
 
 def _message(data: bytes) -> Any:
