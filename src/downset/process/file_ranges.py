@@ -13,7 +13,7 @@ from downset.errors import LoadError
 __all__ = ["FileRange", "file_state"]
 
 _PIECE = 1 << 18
-"""Larger pieces take memory from the system anew, page by page: four times the CPU time."""
+"""Larger pieces take memory from the system each time, page by page: up to four times the CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
