@@ -18,6 +18,7 @@ from hypothesis import settings
 from downset.cli import main
 from downset.messages import Message
 from tests.effort import cases
+from tests.forked import keep_server, measure_in_forks
 from tests.needs import forbidden_skip
 
 gc.disable()  # until the tests are collected: what they import stays
@@ -36,6 +37,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 settings.register_profile("downset", deadline=None, max_examples=cases(250))
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=cases(250))
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
+keep_server()
 
 
 def _kept(message, form):
@@ -69,6 +71,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0].replace("/", ".")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    measure_in_forks(item)
 
 
 def pytest_collection_finish():
