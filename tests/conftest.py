@@ -24,6 +24,7 @@ from tests.needs import forbidden_skip
 gc.disable()  # until the tests are collected: what they import stays
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its grammar of IRIs: 1.6 s of CPU a process
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else each process that imports it keeps a database and sends
 if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which("clang++")):
     os.environ.setdefault("CXX", compiler)  # PyTorch's compiler looks for g++ alone
 if not shutil.which("openssl"):  # with which PyTorch's compiler names the headers that it compiles once
