@@ -18,7 +18,7 @@ from hypothesis import settings
 from downset.cli import main
 from downset.messages import Message
 from tests.effort import cases
-from tests.forked import keep_server, measure_in_forks
+from tests.own_processes import choose_processes, keep_server
 from tests.needs import forbidden_skip
 
 gc.disable()  # until the tests are collected: what they import stays
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    measure_in_forks(item)
+    choose_processes(item)
 
 
 def pytest_collection_finish():
