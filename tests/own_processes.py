@@ -19,7 +19,7 @@ PARSERS = (inference, flatbuffer)
 
 
 def keep_server():
-    """The name of the test that runs is no reason for a new server."""
+    """A server stays when pytest names the next test in the environment."""
     environment = isolation._environment
     isolation._environment = lambda: {
         name: text for name, text in environment().items() if name != "PYTEST_CURRENT_TEST"
