@@ -2,7 +2,8 @@
 
 Parsers run in this process, where the product asks a worker; what measures a session runs in a fork of the server of
 workers, where the product starts an interpreter with ONNX Runtime (0.3 s of CPU, seven for one `fit`). Tests marked
-`own_processes` have both as users have them: damaged files, crashes, and memory that processes report.
+`own_processes("parsers")` have the first as users have it (damaged files, crashes), and those marked
+`own_processes("measures")` the second (memory that processes report).
 
 The product starts a new server where the environment has changed, and pytest writes the name of each test there."""
 
@@ -28,10 +29,11 @@ def keep_server():
 
 def choose_processes(item):
     """For the test that begins, and the fixtures that it makes."""
-    own = item.get_closest_marker("own_processes") is not None
+    marker = item.get_closest_marker("own_processes")
+    own = () if marker is None else marker.args
     for module in PARSERS:
-        module.parsed = isolation.parsed if own else _here
-    ort.isolated = isolation.isolated if own else _forked
+        module.parsed = isolation.parsed if "parsers" in own else _here
+    ort.isolated = isolation.isolated if "measures" in own else _forked
 
 
 def _here(module, function, arguments, **_):

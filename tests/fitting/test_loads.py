@@ -83,7 +83,7 @@ print("held_bytes", ctypes.cast(system.malloc, ctypes.c_void_p).value)
 """
 
 
-@pytest.mark.own_processes
+@pytest.mark.own_processes("measures")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process the random bytes of its start")
 def test_each_process_that_runs_the_program_is_a_new_interpreter(tmp_path):
     """In forks of one server the loads would agree, whatever depends on addresses."""
@@ -117,14 +117,14 @@ def check(path, folder, shapes=None, **options):
     return result
 
 
-@pytest.mark.own_processes
+@pytest.mark.own_processes("measures")
 @pytest.mark.parametrize("ram_bytes", [None, 1 << 20], ids=["least", "within"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_runs_of_the_program_hold_no_more_than_was_said(seed, ram_bytes, tmp_path):
     check(random_network(tmp_path / "m.onnx", seed), tmp_path, ram_bytes=ram_bytes)
 
 
-@pytest.mark.own_processes
+@pytest.mark.own_processes("measures")
 @pytest.mark.parametrize(("package", "name", "shapes"), MODELS)
 def test_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
     if package == "zoo":
@@ -135,7 +135,7 @@ def test_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
     check(path, tmp_path, shapes, ram_bytes=1 << 30)
 
 
-@pytest.mark.own_processes
+@pytest.mark.own_processes("measures")
 @pytest.mark.parametrize("settings", [OPTIMISED, FILE_ORDER], ids=lambda settings: settings.name)
 def test_only_settings_that_fix_the_order_fit(settings, tmp_path, monkeypatch):
     """By the others nothing that was measured is a promise, whatever the limit."""

@@ -47,7 +47,7 @@ def figures(printed):
     return {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", printed, re.MULTILINE)}
 
 
-@pytest.mark.own_processes
+@pytest.mark.own_processes("measures")
 def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted, tmp_path):
     folder, result = fitted
     program = folder / "programs" / "open.py"

@@ -19,7 +19,7 @@ from downset.formats.reading import load
 from downset.runtimes.compare import compare_arrays
 from tests.models import branchy_model, installed_model
 
-pytestmark = pytest.mark.own_processes
+pytestmark = pytest.mark.own_processes("parsers")
 
 GRAPH = {
     "name": "g",

@@ -33,7 +33,7 @@ from tests.cluster_toml import cluster_toml
 from tests.fuzz.test_hostile_input import GRAPH
 from tests.models import branchy_model
 
-pytestmark = pytest.mark.own_processes
+pytestmark = pytest.mark.own_processes("parsers")
 
 
 @pytest.fixture
