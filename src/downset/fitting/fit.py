@@ -28,7 +28,7 @@ from downset.text import unheard
 __all__ = ["fit", "fit_model"]
 
 
-def fit(
+def fit(  # noqa: PLR0913 - users know its keywords
     model: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str] | None = None,

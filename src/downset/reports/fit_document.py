@@ -93,30 +93,23 @@ def fit_views(fit: Fit) -> list[ArenaView]:
         range(len(graph.ops)),
         fit.before,
         memory=fit.target,
-        beside=_beside(fit, "original", fit.before.arena_bytes),
         bound_bytes=fit.arena.bound if same else None,
     )
+    before = _with_runtime(fit, "original", before)
     if not fit.ships_plan:
         return [replace(before, heading="as the file is")]
     plan = fit.together
-    after = arena_view(
-        "after",
-        fit.graph,
-        plan.order.steps,
-        plan.arena,
-        memory=fit.memory,
-        beside=_beside(fit, fit.shipped, plan.arena.arena_bytes),
-        bound_bytes=fit.arena.bound,
-    )
-    return [before, after]
+    after = arena_view("after", fit.graph, plan.order.steps, plan.arena, memory=fit.memory, bound_bytes=fit.arena.bound)
+    return [before, _with_runtime(fit, fit.shipped, after)]
 
 
-def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
-    """Scratch and tail of a candidate, as TFLite Micro reports them; 0 if they were not measured."""
+def _with_runtime(fit: Fit, name: str, view: ArenaView) -> ArenaView:
+    """The view of a candidate's arena with the scratch and the tail that TFLite Micro reports, if it was measured."""
     parts = fit.measured.details.get(name, {}) if fit.measured is not None else {}
     if "head_bytes" not in parts:
-        return 0, 0
-    return max(0, parts["head_bytes"] - arena_bytes), parts["tail_bytes"]
+        return view
+    scratch_bytes = max(0, parts["head_bytes"] - view.arena.arena_bytes)
+    return replace(view, scratch_bytes=scratch_bytes, tail_bytes=parts["tail_bytes"])
 
 
 def _subtitle(fit: Fit) -> str:

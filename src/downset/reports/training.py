@@ -15,7 +15,7 @@ from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.document import Column, Document, Picture, Section, Steps, Table, Value, Verdict, columns
 from downset.reports.next_steps import order_next_steps, ranked
 from downset.reports.page.memory_figure import order_figure
-from downset.reports.page.trade_figure import trade_figure
+from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 from downset.reports.plan_documents import UNPLACED, bytes_text, known, order_document
 from downset.results.fit import NextStep, Recomputation, StepNeed
 from downset.text import counted, format_bytes, format_seconds, printable
@@ -197,18 +197,17 @@ def _traded(
         for place, (cost, peak, name) in enumerate(points)
     ]
     table = Table(columns("choice", "cost", "peak, bytes"), rows, "Choices")
-    marked = [place for place, (cost, peak, name) in enumerate(points) if (cost, peak) == chosen and not name]
+    dots = [
+        TradePoint(cost, peak, "original" if name else "chosen" if (cost, peak) == chosen else "other")
+        for cost, peak, name in points
+    ]
     title = "Memory against what runs again: choices that no other beats in both (estimates)."
-    theirs = next((place for place, point in enumerate(points) if point[2]), -1)
     draw = partial(
         trade_figure,
         title,
-        [(cost, float(peak)) for cost, peak, _ in points],
+        dots,
         table,
-        chosen=marked,
-        original=theirs,
-        cost=("cost", "s" if seconds else "count"),
-        held="peak",
+        TradeAxes("cost", "s" if seconds else "count", "peak"),
         original_named="PyTorch's own choice",
         limit_bytes=limit_bytes,
     )

@@ -10,10 +10,9 @@ from downset.reports.memory_map import (
     MOVED,
     arena_chart,
     largest_records,
-    limit_above,
     live_chart,
     moved_steps,
-    scale_bytes,
+    scale_of,
     strip_chart,
 )
 from downset.text import format_bytes, shortened
@@ -29,11 +28,11 @@ def memory_figure(
     styles = kind_styles(views)
     tensors, tensor_rows = _tensor_table(views, drawn)
     operators, operator_rows = _operator_table([view.operators for view in views])
-    tallest = scale_bytes(views, limit_bytes)
+    scale = scale_of(views, limit_bytes)
     charts = []
     for place, view in enumerate(views):
         rows = {record.id: tensor_rows[record.id] for record in view.arena.records}
-        chart = arena_chart(view, styles, tallest_bytes=tallest, limit_bytes=limit_bytes, rows=rows)
+        chart = arena_chart(view, styles, scale, rows=rows)
         charts.append((f"Memory {view.heading}", chart))
         if view.operators:
             moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
@@ -44,13 +43,13 @@ def memory_figure(
     legend = legend_of(styles) if operator_rows else ()
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
-    said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1], drawn)) if part)
+    notes = (note, scale.limit_text, largest_tensors(views[-1], drawn))
     return ChartGroup(
         f"Memory map: each rectangle is a {drawn}, as wide as its lifetime and as high as its bytes.",
         tuple(charts),
         legend,
         tables,
-        said,
+        " ".join(filter(None, notes)),
     )
 
 
