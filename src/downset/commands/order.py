@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.method_names import METHODS
 from downset.commands.options import (
     console,
     parse_shapes,
@@ -39,12 +40,7 @@ __all__ = ["order"]
 
 @click.command()
 @click.argument("graph", type=click.Path())
-@click.option(
-    "--method",
-    default="optimal",
-    show_default=True,
-    help="file, kahn, dfs, greedy, inductor, liu, beam, serenity, optimal or exhaustive.",
-)
+@click.option("--method", default="optimal", show_default=True, help=f"{METHODS['plan_order']}.")
 @click.option(
     "--memory",
     default="live",

@@ -11,6 +11,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.inputs import given_cluster
+from downset.commands.method_names import METHODS
 from downset.commands.options import (
     SECONDS,
     console,
@@ -40,12 +41,7 @@ __all__ = ["split"]
 @click.option(
     "--cluster", "cluster_file", metavar="CLUSTER", help="A TOML file, or the name of a built-in cluster (pico_1mac)."
 )
-@click.option(
-    "--method",
-    default="exact",
-    show_default=True,
-    help="single, blocks, layerwise, early_fused, optimal_fused, coedge, pico, exact or exhaustive.",
-)
+@click.option("--method", default="exact", show_default=True, help=f"{METHODS['plan_pipeline']}.")
 @click.option("--max-latency", type=SECONDS, help="Longest time one frame may take through all stages.")
 @click.option(
     "--comm",
