@@ -223,7 +223,8 @@ def fit(
                 error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
                 error.found = json_of(document)
             raise
-        progress("writing the pictures")
+        if any(pictures.values()) or any(firmware_files):
+            progress("writing pictures and firmware")
         document = fit_document(result)
         _write_pictures(result, document, pictures)
         unmade = _write_firmware(result, *firmware_files)

@@ -89,7 +89,8 @@ def order(
             time_limit_s=seconds,
             work_limit=work_limit,
         )
-        progress("writing the pictures")
+        if any(pictures.values()):
+            progress("writing the pictures")
         document = order_document(loaded, plan)
         if report_path is not None:
             write_page(report_path, document, source=loaded.source.path)

@@ -125,12 +125,16 @@ def split(
     with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=limit_s) as progress:
         plan = plan_pipeline(graph, cluster, method=method, **shared)
         verify(graph, plan)
-        progress("planning by every other method")
-        compared = plan_by_every_method(graph, cluster, plan=plan, **shared) if compare else {}
-        progress("planning for a larger cluster")
-        faster = longest_computing(plan)
-        upgraded = plan_upgraded(graph, cluster, faster=faster, method=method, **shared) if wants_more else {}
-        progress("writing shards and pictures")
+        compared, upgraded = {}, {}
+        if compare:
+            progress("planning by every other method")
+            compared = plan_by_every_method(graph, cluster, plan=plan, **shared)
+        if wants_more:
+            progress("planning for larger clusters")
+            faster = longest_computing(plan)
+            upgraded = plan_upgraded(graph, cluster, faster=faster, method=method, **shared)
+        if output is not None or options["export_dir"] is not None or any(pictures.values()):
+            progress("writing the files")
         if options["export_dir"] is not None:  # before the plan is written: not every plan can be exported
             from downset.formats.shards.write import export_shards
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from downset.clusters.model import Cluster
-from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts
 from downset.pipelines.prices import PricedChain, rows_of
 from downset.pipelines.strips import strips_of
 from downset.results.pipelines import Strip, Transfer
@@ -106,7 +106,7 @@ def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer
     return total if cluster.network.kind == "shared" else max(busy)
 
 
-def stages_of(problem: PricedChain, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
+def stages_of(problem: PricedChain, cluster: Cluster, drafts: StageDrafts, *, comm: str) -> tuple[TimedStage, ...]:
     """The stages with their MACs, bytes and seconds."""
     stages: list[TimedStage] = []
     for draft in drafts:

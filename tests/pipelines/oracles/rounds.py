@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from downset.budget import Budget
-from downset.pipelines.device_order import Canonical, canonical
+from downset.pipelines.device_order import CanonicalDevices, canonical
 from downset.pipelines.prices import SegmentPrices, quantities
 from downset.pipelines.problem import SplitProblem
 
@@ -47,7 +47,7 @@ class _PipelineSearch:
     def __init__(
         self,
         problem: SplitProblem,
-        devices: Canonical,
+        devices: CanonicalDevices,
         handover: list[int],
         overlap: bool,
         shared: bool,
