@@ -26,8 +26,8 @@ from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
 from downset.reports.document import Picture
-from downset.reports.fit import gain_line
 from downset.reports.fit_document import fit_document
+from downset.reports.fit_sentences import gain_line
 from downset.reports.next_steps import next_steps
 from downset.reports.text import report
 from downset.runtimes import ort, tflm

@@ -23,15 +23,14 @@ from downset.reports.next_steps import (
     without_small,
 )
 from downset.reports.pipeline_documents import served_document
-from downset.reports.pipelines import one_device_line
-from downset.reports.serving import SLOWER
+from downset.reports.pipeline_sentences import SLOWER, one_device_line, period_claim, space_line
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results.fit import Figure, Measured, NextStep, RamVerdict
 from downset.results.plans import Arena, Evidence
 from downset.results.serving import DeviceUse, Served
 from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
 from downset.results.task_times import plan_seconds
-from downset.text import parse_seconds
+from downset.text import format_seconds, parse_seconds
 from tests.command import typed
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
@@ -307,15 +306,15 @@ def test_a_plan_of_one_device_says_how_it_is_known_that_no_split_is_faster(plann
     slow = Cluster((Device("d0", 1e9), Device("d1", 1e9)), Network("links", 1e3, overlap=True))
     proven = ds.plan_pipeline(graph, slow, time_limit_s=5)
     assert proven.evidence.proven and [stage.devices for stage in proven.stages] == [(0,)]
-    line = one_device_line(proven)
-    assert "no split of the searched kind over several devices is faster than d0 alone" in line
-    assert f"proven among {proven.space}; a plan of any other kind takes {proven.floor_s:.6g} s or more" in line
+    assert "no split of the searched kind over several devices is faster than d0 alone" in one_device_line(proven)
+    floor = format_seconds(proven.floor_s)
+    others = f"a plan of any other kind takes {floor} or more"
+    assert space_line(proven).startswith(f"proven among: {proven.space}; {others}")
     open_ = replace(proven, evidence=replace(proven.evidence, proven=False, bound=proven.period_s / 2))
-    line = one_device_line(open_)
-    assert "exact found no split over several devices that is faster than d0 alone" in line
-    assert f"not proven; every plan takes {proven.period_s / 2:.6g} s or more" in line
+    assert "exact found no split over several devices that is faster than d0 alone" in one_device_line(open_)
+    assert period_claim(open_).startswith(f"bound {format_seconds(proven.period_s / 2)}, gap 100.0% among")
     none = replace(open_, evidence=replace(open_.evidence, bound=0.0))
-    assert "not proven; no bound is known" in one_device_line(none)
+    assert period_claim(none).startswith("no bound is known")
     assert one_device_line(ds.plan_pipeline(graph, slow, method="single")) is None
     alone = Cluster((Device("d0", 1e9),), Network("links", 1e3))
     assert one_device_line(ds.plan_pipeline(graph, alone, time_limit_s=5)) is None

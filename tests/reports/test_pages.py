@@ -336,7 +336,7 @@ def test_what_training_steps_tell_is_a_page():
     markup = ds.report(again).page()
     for said in (
         "200 → 90 B",
-        "asked for 100 B",
+        "peak that was asked for",
         "PyTorch&#39;s own choice",
         "peak_bytes=60: 30 B less, for 3 ms more",
         "peak_bytes=200: 2 ms less",
@@ -363,7 +363,10 @@ def test_an_order_of_a_bare_problem_has_the_curve_of_its_live_bytes():
     said = ds.report(problem, order)
     needs = profile(problem, order.steps)
     step = needs.index(max(needs))
-    assert f"peak at step {step}: operator {order.steps[step]}, {max(needs)} B live" in said
+    assert (
+        f"Peak {max(needs)} B\n" in said
+        and f"the peak is at step {step}, operator {order.steps[step]}\n" in f"{said}\n"
+    )
     page = said._repr_html_()
     assert "Live bytes" in page and all(f"operator {index}" in page for index in range(4))
     with pytest.raises(ds.InvalidPlan, match="4 operators; this order, of 1 steps"):

@@ -165,7 +165,7 @@ def fit(
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
     from downset.process.limits import RUNNING_S
-    from downset.reports.fit_document import fit_document
+    from downset.reports.fit_document import fit_document, further_notes
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
     from downset.runtimes.targets import targets_of
@@ -238,7 +238,7 @@ def fit(
         model_file = (result.output_path, result.shipped)
         written = [] if quiet else written_lines(pictures, model_file, program, *firmware)
         print_document(console(), worded(document), written=written)
-    for note in result.notes:
+    for note in further_notes(result):
         _print_note(talk, note)
     if unmade is not None:
         raise unmade

@@ -105,7 +105,7 @@ def split(
     from downset.pipelines.replan import plan_by_every_method, plan_upgraded
     from downset.reports.json_form import json_of
     from downset.reports.pipeline_documents import split_document
-    from downset.reports.pipelines import longest_computing
+    from downset.reports.pipeline_sentences import longest_computing
     from downset.reports.terminal import print_document
     from downset.reports.timeline import planned_timeline
 

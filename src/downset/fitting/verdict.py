@@ -17,10 +17,8 @@ from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem
 from downset.messages import Message, Setting, joined
-from downset.reports.fit import peak_lines
-from downset.reports.naming import kind_name
 from downset.reports.next_steps import listed, next_steps, remedy_lines
-from downset.reports.peak import PeakCause, peak_cause
+from downset.reports.peak import PeakCause, peak_cause, peak_lines, peak_words
 from downset.results.fit import Fit, NextStep, RamVerdict
 from downset.results.plans import Arena
 from downset.runtimes.targets import TARGETS
@@ -81,7 +79,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     if state == "not known":
         said += within_in_some_loads(result, ram_bytes)
     cause = peak_cause(result.graph, result.shipped_steps, result.shipped_memory)
-    message = joined("; ", [*said, *_at_peak(result, cause)])
+    message = joined("; ", [*said, *peak_words(cause)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
@@ -90,7 +88,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     result = replace(result, ram=verdict, output_path=None)
     steps = next_steps(result)
     message = Message(message, "; ", listed(steps))
-    lines = [*said, *peak_lines(result, cause), *remedy_lines(steps)]
+    lines = [*said, *peak_lines(cause, most=3), *remedy_lines(steps)]
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result, cause)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result, lines=lines)
@@ -203,16 +201,6 @@ def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool
     ]
 
 
-def _at_peak(result: Fit, cause: PeakCause | None) -> list[str]:
-    """Lines about the operator at the peak and the largest tensors that are live there."""
-    if cause is None:
-        return []
-    op = result.graph.ops[cause.operator]
-    largest = ", ".join(f"{shortened(name, 60)} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
-    name = shortened(op.name, 60)
-    return [f"the peak is at step {cause.step}, {kind_name(result.graph, op)} {name!r}, where {largest} live"]
-
-
 def _parts(result: Fit, cause: PeakCause | None) -> dict[str, int | str]:
     """The measured parts of the file that would be shipped, and the step and operator of its peak."""
     parts: dict[str, int | str] = {}
@@ -220,7 +208,7 @@ def _parts(result: Fit, cause: PeakCause | None) -> dict[str, int | str]:
         taken = result.measured.details.get(result.shipped, {})
         parts |= {part: taken[part] for part in ("head_bytes", "tail_bytes") if part in taken}
     if cause is not None:
-        parts |= {"peak_step": cause.step, "peak_operator": result.graph.ops[cause.operator].name}
+        parts |= {"peak_step": cause.step, "peak_operator": cause.operator}
     return parts
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from downset.reports.document import JSON_ONLY, ChartGroup, Column, Table, columns, named
-from downset.reports.fit import ratio_text
+from downset.reports.fit_sentences import ratio_text
 from downset.results.fit import Fit, FrontRow, Measured
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import format_bytes

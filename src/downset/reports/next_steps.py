@@ -15,7 +15,7 @@ from downset.memory.models import MemoryModel, memory_model
 from downset.memory.overlaps import KERNELS
 from downset.memory.records import Record
 from downset.messages import Call, Message, Part, Setting, joined
-from downset.reports.fit import stopped_by
+from downset.reports.fit_sentences import stopped_by
 from downset.reports.more_search import larger_limit, search_setting
 from downset.results.fit import Fit, NextStep
 from downset.results.plans import Arena, Evidence, Order, SharedObjects

@@ -10,7 +10,7 @@ from statistics import median
 from downset.messages import Call, Message, Part, Setting, joined
 from downset.reports.more_search import search_setting, time_setting
 from downset.reports.next_steps import ranked
-from downset.reports.serving import busiest_use, slower_than_planned
+from downset.reports.pipeline_sentences import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results.fit import NextStep
 from downset.results.pipelines import Pipeline, PipelineSchedule, Resource
@@ -169,8 +169,8 @@ def pipeline_next_steps(
             NextStep(
                 Message(
                     f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
-                    f"{format_seconds(busy_s)} of every period of {format_seconds(period)}. This plan would then gain "
-                    f"at most {format_seconds(period - left_s)} (analytic); another plan may gain more: ",
+                    f"{format_seconds(busy_s)} of every period. This plan would then gain at most "
+                    f"{format_seconds(period - left_s)} (analytic); another plan may gain more: ",
                     Call("pipelines.replan.plan_upgraded"),
                     " looks for it.",
                 ),
