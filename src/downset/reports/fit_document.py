@@ -227,7 +227,7 @@ def _bytes_table(fit: Fit) -> Table:
 
 
 def _sessions(fit: Fit) -> list[Part]:
-    """Tables of the gains of file and settings, and of the other candidates: a terminal lists them, a page draws all."""
+    """Tables of the gains of file and settings, and of the other candidates, which a page draws."""
     measured = fit.measured
     if measured is None:
         return []
