@@ -221,9 +221,9 @@ def _check_shape(name: str, method: Method, contract: Contract, options: Mapping
     """Raise UsageError unless the planner can be called with the contract's arguments and these options."""
     if method.signature is None:
         return
-    given = {option: None for option in (*contract.settings, *options) if method.takes(option)}
+    options_taken = {option: None for option in (*contract.settings, *options) if method.takes(option)}
     try:
-        method.signature.bind(*contract.problem, **given)
+        method.signature.bind(*contract.problem, **options_taken)
     except TypeError as error:
         raise UsageError(
             f"method {name!r} cannot be called as planners of {contract.plans} are, with "

@@ -79,8 +79,8 @@ def order(
     check_pictures(pictures, others={}, source=graph)
     seconds = search_s(time_limit, work_limit)
     with reading(console(stderr=True), "stdin" if graph == "-" else graph, limit_s=seconds) as progress:
-        given = parse_shapes(shapes)
-        loaded = load_stdin(shapes=given) if graph == "-" else load(graph, shapes=given, trust=trust)
+        sizes = parse_shapes(shapes)
+        loaded = load_stdin(shapes=sizes) if graph == "-" else load(graph, shapes=sizes, trust=trust)
         progress(f"ordering {counted(len(loaded.ops), 'operator')}")
         plan = plan_order(
             loaded,

@@ -117,8 +117,8 @@ def split(
     with reading(talk, model, limit_s=options["time_limit"]):
         graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
-    asked = ("comm", "topology", "source", "sink", "window")
-    shared = {name: options[name] for name in asked}
+    names = ("comm", "topology", "source", "sink", "window")
+    shared = {name: options[name] for name in names}
     limit_s, work = search_s(options["time_limit"], options["work_limit"]), options["work_limit"]
     shared |= {"max_latency_s": options["max_latency"], "time_limit_s": limit_s, "work_limit": work}
     wants_more = options["what_if"] or options["report_path"] is not None

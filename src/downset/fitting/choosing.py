@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from downset.errors import InvalidPlan, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job, Notes
-from downset.fitting.measuring import Narrowed, held, in_use, narrowing, processes_of, tell_apart, time, with_noise
+from downset.fitting.measuring import (
+    Narrowed,
+    held_bytes,
+    in_use,
+    narrowing,
+    processes_of,
+    tell_apart,
+    time,
+    with_noise,
+)
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
@@ -188,7 +197,7 @@ def least(
         groups.setdefault((item.settings.name, apart), []).append(item)
     least_held = [_least_held(group, narrowed) for group in groups.values()]
     if ram_bytes is not None:
-        within = [item for item in least_held if held(item) <= ram_bytes]
+        within = [item for item in least_held if held_bytes(item) <= ram_bytes]
         least_held = within or [min(least_held, key=Candidate.cost)]
     best = processes_of(job, sessions, least_held)
     grown = [item.process_bytes for item in best if item.process_bytes is not None]

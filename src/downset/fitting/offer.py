@@ -85,8 +85,8 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     A runtime that fuses operators may hold less than the plan: strips then have to need less than that."""
     if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
         return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True
-    held = result.arena.after if result.measured is None else result.measured.after
-    return 0, min(result.arena.after, held), False
+    taken_bytes = result.arena.after if result.measured is None else result.measured.after
+    return 0, min(result.arena.after, taken_bytes), False
 
 
 def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call: Call, how: Part) -> NextStep | None:

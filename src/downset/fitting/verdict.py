@@ -70,16 +70,16 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         meant = f" if KB were meant: {ram_bytes} are bytes."
         ways.append(NextStep(Message("Write ", Setting("ram_bytes", 1024 * ram_bytes), meant), 0, suffices=True))
     if beyond and needed <= ram_bytes:
-        said = _why_not_known(result, ram_bytes, needed)
+        lines = _why_not_known(result, ram_bytes, needed)
     elif searched is not None and in_strips:
-        said = _why_not_in_strips(result, searched, ram_bytes, needed, least)
+        lines = _why_not_in_strips(result, searched, ram_bytes, needed, least)
         ways += remedies(searched, needed, ram_bytes)
     else:
-        said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
+        lines = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     if state == "not known":
-        said += within_in_some_loads(result, ram_bytes)
+        lines += within_in_some_loads(result, ram_bytes)
     cause = peak_cause(result.graph, result.shipped_steps, result.shipped_memory)
-    message = joined("; ", [*said, *peak_words(cause)])
+    message = joined("; ", [*lines, *peak_words(cause)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
@@ -88,7 +88,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     result = replace(result, ram=verdict, output_path=None)
     steps = next_steps(result)
     message = Message(message, "; ", listed(steps))
-    lines = [*said, *peak_lines(cause, most=3), *remedy_lines(steps)]
+    lines = [*lines, *peak_lines(cause, most=3), *remedy_lines(steps)]
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result, cause)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result, lines=lines)

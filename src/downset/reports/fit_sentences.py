@@ -138,8 +138,8 @@ def gain_line(result: Fit) -> str:
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
     text = f"Arena {saved:.1%} smaller ({result.shipped})"
     if result.session is not None and result.measured is not None and not _measures_the_same(result):
-        held = 1 - result.measured.after / result.measured.before
-        return f"ONNX Runtime's arena holds {held:.1%} less ({result.shipped}; by file and settings, measured)."
+        less = 1 - result.measured.after / result.measured.before
+        return f"ONNX Runtime's arena holds {less:.1%} less ({result.shipped}; by file and settings, measured)."
     if _measures_the_same(result):
         return f"{text} as planned, but the runtime takes as much for it as for the original."
     return f"{text}."

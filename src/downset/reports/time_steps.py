@@ -131,11 +131,11 @@ def _time_beside(other: StageCandidate, chosen: StageCandidate) -> str:
     rounds = len(differences)
     for word, many in (("slower", sum(d > 0 for d in differences)), ("faster", sum(d < 0 for d in differences))):
         if rounds and many >= _TELLING_ROUNDS * rounds:
-            said = f"it was {word} in {many} of {rounds} rounds (measured)"
+            rounds_text = f"it was {word} in {many} of {rounds} rounds (measured)"
             if is_steady(other.seconds) and is_steady(chosen.seconds):
                 typical = format_seconds(abs(median(differences)))
-                return f"{said}, by {typical} in the median"
-            return f"{said}; by how much is not known, because repeated times vary too much"
+                return f"{rounds_text}, by {typical} in the median"
+            return f"{rounds_text}; by how much is not known, because repeated times vary too much"
     return "whether it is slower is not known: neither was faster in four fifths of the rounds (measured)"
 
 

@@ -91,7 +91,7 @@ def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[s
     id by its name."""
     names = list(dict.fromkeys(record.id for view in views for record in view.arena.records))
     ids = {name: f"t{place}" for place, name in enumerate(names)}
-    held: list[dict[str, tuple[str, str, int]]] = [
+    places_of: list[dict[str, tuple[str, str, int]]] = [
         {
             record.id: (format_bytes(offset), f"{record.start}-{record.stop}", record.nbytes)
             for record, offset in zip(view.arena.records, view.arena.offsets, strict=True)
@@ -102,9 +102,9 @@ def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[s
     rows = []
     for name in names:
         facts = next((view.tensors[name] for view in views if name in view.tensors), None)
-        nbytes = next(item[name][2] for item in held if name in item)
+        nbytes = next(item[name][2] for item in places_of if name in item)
         described = (facts.shape, facts.kind) if facts is not None else ("", "")
-        places = [item.get(name, ("", "", 0))[:2] for item in held]
+        places = [item.get(name, ("", "", 0))[:2] for item in places_of]
         rows.append(
             (name, *(described if has_tensors else ()), format_bytes(nbytes), *(part for two in places for part in two))
         )

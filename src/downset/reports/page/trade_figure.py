@@ -30,7 +30,7 @@ class TradeAxes:
 
     cost: str
     unit: Unit
-    held: str
+    nbytes_label: str
 
 
 _STYLES = {"chosen": "c6", "other": "c5", "original": "c8"}
@@ -52,7 +52,7 @@ def trade_figure(
     if unit == "s":  # a browser draws no dots in units that are much larger than the picture
         points, unit = [replace(point, cost=1e6 * point.cost) for point in points], "µs"
     x_axis = _around([point.cost for point in points], axes.cost, unit)
-    y_axis = _around([point.nbytes for point in points], axes.held, "bytes")
+    y_axis = _around([point.nbytes for point in points], axes.nbytes_label, "bytes")
     places = [(point.cost, point.nbytes) for point in points]
     colours = [_STYLES[point.role] for point in points]
     size = _dot_px(places, x_axis, y_axis)
