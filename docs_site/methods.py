@@ -103,7 +103,7 @@ def purpose(method: Method) -> str:
 
 def names_module() -> str:
     """The module that gives the help of commands the names of methods, without importing the planners."""
-    made = [
+    lines = [
         '"""The methods of public functions, for the help of commands; python -m docs_site.tables makes this file."""',
         "",
         '__all__ = ["METHODS"]',
@@ -111,10 +111,10 @@ def names_module() -> str:
         "METHODS = {",
     ]
     for family in FAMILIES:
-        names = [f'"{line}"' for line in wrap(", ".join(family.methods), 100, drop_whitespace=False)]
+        names = [f'"{part}"' for part in wrap(", ".join(family.methods), 100, drop_whitespace=False)]
         value = names[0] if len(names) == 1 else "\n        ".join(["(", *names]) + "\n    )"
-        made.append(f'    "{family.function}": {value},')
-    return "\n".join([*made, "}", ""])
+        lines.append(f'    "{family.function}": {value},')
+    return "\n".join([*lines, "}", ""])
 
 
 def table_text(text: str) -> str:

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.pipelines.replan import plan_upgraded, upgrades
+from downset.reports.fit_steps import fit_next_steps, without_small
 from downset.reports.json_form import json_of
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,
-    next_steps,
     objects_next_steps,
     order_next_steps,
     ranked,
     remedy_lines,
-    without_small,
 )
 from downset.reports.pipeline_documents import served_document
 from downset.reports.pipeline_sentences import SLOWER, one_device_line, period_claim, space_line
@@ -110,11 +109,11 @@ def original_shipped(tmp_path_factory):
 
 def test_no_more_search_is_offered_where_a_plan_has_the_bytes_of_the_bound(original_shipped):
     """The runtime may take less memory in all for a file without that plan."""
-    assert not any("Search longer" in step.text for step in next_steps(original_shipped))
+    assert not any("Search longer" in step.text for step in fit_next_steps(original_shipped))
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
     open_yet = replace(original_shipped, arena=figure)
-    assert not any("Search longer" in step.text for step in next_steps(open_yet)), "no limit ended the search"
-    (step,) = (step for step in next_steps(_stopped(open_yet, "time")) if "Search longer" in step.text)
+    assert not any("Search longer" in step.text for step in fit_next_steps(open_yet)), "no limit ended the search"
+    (step,) = (step for step in fit_next_steps(_stopped(open_yet, "time")) if "Search longer" in step.text)
     assert step.gained_bytes == 11 and "(time_limit_s=60)" in step.text
 
 
@@ -136,7 +135,7 @@ def _stopped(fitted, limit, **limits):
 def test_a_longer_search_is_longer_than_the_one_that_was_ended(original_shipped, limit, given, proposed):
     """Each proposed limit is one that the command takes, and is above the limit that ended the search."""
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
-    steps = next_steps(_stopped(replace(original_shipped, arena=figure), limit, **given))
+    steps = fit_next_steps(_stopped(replace(original_shipped, arena=figure), limit, **given))
     told = [typed(step.text) for step in steps if "Search longer" in step.text]
     assert [text.split("(")[1].split(")")[0] for text in told] == ([] if proposed is None else [proposed])
     if limit == "time" and proposed is not None:
@@ -170,7 +169,7 @@ def test_faster_settings_are_offered_only_where_they_keep_the_limit_at_every_loa
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     ram = None if limit is None else RamVerdict(state, limit, 200, 100)
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER, ram=ram)
-    told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
+    told = [step.text for step in fit_next_steps(fitted) if "Where time counts more" in step.text]
     assert bool(told) == offered
     assert all(("other loads may hold more" in text) == (settings == DEFAULT) for text in told)
 
@@ -184,7 +183,7 @@ def test_faster_settings_are_offered_only_where_the_named_ratio_leaves_out_what_
     faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER)
-    told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
+    told = [step.text for step in fit_next_steps(fitted) if "Where time counts more" in step.text]
     assert len(told) == offered and all("(slower=1.01)" in text for text in told)
 
 

@@ -10,7 +10,7 @@ import pytest
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
-from downset.reports.next_steps import next_steps
+from downset.reports.fit_steps import fit_next_steps
 from downset.reports.page.render import render
 from downset.reports.pipeline_documents import served_document, simulation_document, split_document
 from downset.reports.pipeline_sentences import SLOWER, device_loads
@@ -242,7 +242,7 @@ def test_halving_a_tensor_leaves_the_peak_that_is_told(tmp_path):
     from dataclasses import replace
 
     fitted = ds.fit(branchy_model(tmp_path / "net.onnx"), target="torch", rewrite="off", time_limit_s=1)
-    told = [step for step in next_steps(fitted) if step.text.startswith("Halve tensor ")]
+    told = [step for step in fit_next_steps(fitted) if step.text.startswith("Halve tensor ")]
     assert told
     for step in told:
         name = step.text.removeprefix("Halve tensor ").split(" (")[0]

@@ -27,7 +27,7 @@ from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
 from downset.memory.kernel_needs import kernel_needs
 from downset.messages import Message, Setting
-from downset.results.fit import Comparison
+from downset.results.comparisons import Comparison
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 

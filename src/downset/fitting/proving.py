@@ -13,7 +13,8 @@ from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
 from downset.messages import Message, joined
 from downset.reports.comparisons import difference
-from downset.results.fit import Comparison, Fit, LoadsHeld, Proof
+from downset.results.comparisons import Comparison, Proof
+from downset.results.fit import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared

@@ -17,7 +17,8 @@ from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem
 from downset.messages import Message, Setting, joined
-from downset.reports.next_steps import listed, next_steps, remedy_lines
+from downset.reports.fit_steps import fit_next_steps
+from downset.reports.next_steps import listed, remedy_lines
 from downset.reports.peak import PeakCause, peak_cause, peak_lines, peak_words
 from downset.results.fit import Fit, NextStep, RamVerdict
 from downset.results.plans import Arena
@@ -86,7 +87,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     in_order = _least_in_order(result, searched, least) if searched is not None and in_strips else None
     verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order)
     result = replace(result, ram=verdict, output_path=None)
-    steps = next_steps(result)
+    steps = fit_next_steps(result)
     message = Message(message, "; ", listed(steps))
     lines = [*lines, *peak_lines(cause, most=3), *remedy_lines(steps)]
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result, cause)}

@@ -23,7 +23,8 @@ from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import Split, StageDraft, StageDrafts
 from downset.pipelines.judging import timed_plan
 from downset.pipelines.memory import MemoryCount, PlanMemory
-from downset.pipelines.prices import PricedChain, price
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import price
 from downset.pipelines.strips import equal_rows, tiles
 from downset.text import format_bytes, printable
 

@@ -45,7 +45,7 @@ _Banned = frozenset[tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ExactRequest:
-    """What `exact` is called with. `several_blocks`: by rounds, stages may be several fused blocks. `forbidden`:
+    """The arguments of `exact`. `several_blocks`: by rounds, stages may be several fused blocks. `forbidden`:
     (start, stop, device) that no stage may be."""
 
     problem: PricedChain

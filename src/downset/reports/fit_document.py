@@ -42,11 +42,11 @@ from downset.reports.fit_sentences import (
     ratio_text,
     stopped_by,
 )
+from downset.reports.fit_steps import fit_next_steps
 from downset.reports.fit_tables import FRONT, SESSIONS, candidates_picture, front_picture, latency_data, settings_text
 from downset.reports.gaps import bound_text, gap_of, gap_text
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
-from downset.reports.next_steps import next_steps
 from downset.reports.peak import peak_cause, peak_table, peak_values
 from downset.results.fit import Fit, RamVerdict
 from downset.results.sessions import Latency
@@ -72,7 +72,7 @@ def fit_document(fit: Fit) -> Document:
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
         Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
         Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
-        Section("What could be done next", (Steps(tuple(next_steps(fit))),)),
+        Section("What could be done next", (Steps(tuple(fit_next_steps(fit))),)),
         Section("Off-chip traffic", (_traffic(fit),)),
         Section("How to run it", _run(fit)),
     )

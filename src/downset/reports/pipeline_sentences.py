@@ -128,7 +128,7 @@ def rate_text(period_s: float) -> str:
 
 
 def period_claim(plan: Pipeline) -> str:
-    """What is known of the plan's period, by which method and which model of time."""
+    """The proof or the bound of the plan's period, with its method and its model of time."""
     evidence = plan.evidence
     bound = bound_text(format_seconds(evidence.bound), gap_of(evidence.value, evidence.bound))
     claim = "proven least" if evidence.proven else bound if evidence.bound > 0 else "no bound is known"

@@ -139,8 +139,8 @@ _PEERS = (
 
 
 def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
-    """Of which other runtimes it is not known whether they are faster than ours ("downset"). The verdict names those
-    that are."""
+    """A line on the runtimes of which it is not known whether they are faster than ours ("downset"). The verdict names
+    those that are."""
     not_known = peer_times(seconds).not_known
     if not not_known:
         return []

@@ -13,8 +13,8 @@ from typing import Any
 
 from downset.budget import Budget
 from downset.pipelines.device_order import CanonicalDevices, canonical
-from downset.pipelines.prices import SegmentPrices, quantities
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.segment_prices import SegmentPrices, quantities
 
 __all__ = ["least_rounds"]
 
