@@ -46,7 +46,7 @@ _STARTING_S = 2.0
     metavar="NAME=1,3,224,224",
     help="Fix an input's shape; repeatable. The batch of the plan fixes an open first axis.",
 )
-@time_limit_option("Time for reading and running.", given=False)
+@time_limit_option("Time for reading and running.", as_argument=False)
 @worker_memory_option
 @trust_option
 @json_option("run")

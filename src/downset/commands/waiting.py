@@ -22,7 +22,7 @@ _BAR = 12
 
 
 class Waiting:
-    """Takes what a user who waits is told. This one tells nothing."""
+    """Shows a user who waits what is being done. This one shows nothing."""
 
     def __call__(self, doing: str) -> None:
         """Change the text."""

@@ -99,8 +99,8 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
 
 
 def choose(job: Job, candidates: Candidates) -> FileChoice:
-    """The best file that computes the same, which is proven or run. It is not known to be too slow, also where it is
-    timed once more."""
+    """The best file that computes the same, by proof or by runs, and is not known to be too slow after a second
+    timing."""
     too_slow: set[str] = set()
     while True:
         attempt = replace(job, notes=Notes())

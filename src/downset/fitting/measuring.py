@@ -49,9 +49,9 @@ Narrowed = Callable[[Candidate], Candidate]
 
 
 def estimate_runs(job: Job, original_s: float, others: int) -> float:
-    """The seconds, about, that runs in the runtime take in all, from those in which the original was measured: its own,
-    those of `others` candidates and of the written program, those that compare outputs, and the rounds that compare
-    times, whose last one may end late."""
+    """About how many seconds all runs in the runtime take, estimated from those in which the original was measured: its
+    own, those of `others` candidates and of the written program, those that compare outputs, and the rounds that
+    compare times, whose last one may end late."""
     sessions = job.target.sessions
     each_s = original_s if sessions is None else original_s * len(sessions.fitted) / 2
     rounds_s = _timing_s(job) + (0.0 if sessions is None else TIMING_S + original_s)

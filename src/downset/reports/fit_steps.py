@@ -30,9 +30,9 @@ def fit_next_steps(fit: Fit) -> list[NextStep]:
     tensors at the peak, another form of the file, other settings, or segments in strips. Where bytes are missing, none
     that gain next to nothing."""
     steps = fit.shipped_steps
-    lacking = None  # bytes, if they are known
+    missing_bytes = None  # bytes, if they are known
     if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
-        lacking = max(fit.ram.needed_bytes - fit.ram.limit_bytes, 0) or None
+        missing_bytes = max(fit.ram.needed_bytes - fit.ram.limit_bytes, 0) or None
     sure = [
         *smaller_tensors(fit.graph, steps, fit.shipped_memory, original=fit.original),
         *_quantised(fit),
@@ -40,29 +40,29 @@ def fit_next_steps(fit: Fit) -> list[NextStep]:
         *_strips(fit),
         *([] if fit.in_strips is None else [fit.in_strips]),
     ]
-    if lacking is not None:
-        sure = [replace(step, suffices=(step.gained_bytes or 0) >= lacking) for step in sure]
+    if missing_bytes is not None:
+        sure = [replace(step, suffices=(step.gained_bytes or 0) >= missing_bytes) for step in sure]
     steps_by_gain = ranked(
         [
             *(fit.ram.remedies if fit.ram is not None else ()),
             *sure,
-            *_further_search(fit, lacking),
+            *_further_search(fit, missing_bytes),
             *_other_sessions(fit),
         ]
     )
-    if lacking is not None:
-        steps_by_gain = without_small(steps_by_gain, lacking)
+    if missing_bytes is not None:
+        steps_by_gain = without_small(steps_by_gain, missing_bytes)
     return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file
 
 
-def _further_search(fit: Fit, lacking: int | None) -> list[NextStep]:
+def _further_search(fit: Fit, missing_bytes: int | None) -> list[NextStep]:
     """The step to more search after a fit. Where a plan in strips keeps a limit there is none: it was chosen because
     it costs least."""
     within = fit.ram is not None and fit.ram.state == "fits" and any(one.kind == "row-wise" for one in fit.rewrites)
     setting = None
     if not within and not _searched_out(fit):
         setting = larger_limit(stopped_by(fit), fit.time_limit_s, fit.work_limit or 0)
-    return more_search(fit.arena.after, fit.arena.bound, setting, lacking=lacking)
+    return more_search(fit.arena.after, fit.arena.bound, setting, missing_bytes=missing_bytes)
 
 
 def _searched_out(fit: Fit) -> bool:
@@ -71,16 +71,18 @@ def _searched_out(fit: Fit) -> bool:
     return fit.arena.proven or fit.together.arena.arena_bytes <= fit.arena.bound
 
 
-def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
+def without_small(steps: Sequence[NextStep], missing_bytes: int) -> list[NextStep]:
     """The steps without those that gain less than a hundredth of the bytes that are missing. Where only more memory is
     left, a line says so."""
     kept = [
         step
         for step in steps
-        if step.suffices or step.gained_bytes is None or step.gained_bytes >= _LEAST_SHARE * lacking
+        if step.suffices or step.gained_bytes is None or step.gained_bytes >= _LEAST_SHARE * missing_bytes
     ]
     if len(kept) < len(steps) and all(step.suffices and not step.gained_bytes for step in kept):
-        text = f"Nothing else that was computed gains {_LEAST_SHARE:.0%} of the {format_bytes(lacking)} B missing."
+        text = (
+            f"Nothing else that was computed gains {_LEAST_SHARE:.0%} of the {format_bytes(missing_bytes)} B missing."
+        )
         kept.append(NextStep(text))
     return kept
 

@@ -155,14 +155,18 @@ def _how(setting: Part) -> tuple[Part, ...]:
 
 
 def more_search(
-    value: int, bound: int, setting: Part | None, *, what: str = "arena", lacking: int | None = None
+    value: int, bound: int, setting: Part | None, *, what: str = "arena", missing_bytes: int | None = None
 ) -> list[NextStep]:
-    """The step to more search by a setting; none without one or a gap. `lacking`: bytes that are missing; they are told
-    in place of the bound."""
+    """The step to more search by a setting; none without one or a gap. `missing_bytes`: stated in
+    place of the bound."""
     gap = value - bound
     if setting is None or gap <= 0:
         return []
-    beside = f"the bound is {format_bytes(bound)} B" if lacking is None else f"{format_bytes(lacking)} B are missing"
+    beside = (
+        f"the bound is {format_bytes(bound)} B"
+        if missing_bytes is None
+        else f"{format_bytes(missing_bytes)} B are missing"
+    )
     most = f", at most {format_bytes(gap)} B may still be saved; {beside}" if bound > 0 else ""  # 0: no bound is known
     return [NextStep(Message(*_how(setting), f": the {what} is not proven least{most}."), gap)]
 

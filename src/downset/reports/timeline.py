@@ -95,7 +95,7 @@ def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
 
 def measured_timeline(plan: Pipeline, ran: Iterable[RanTask], period_s: float | None) -> Timeline:
     """The tasks that devices ran by the plan, over a few measured periods in the middle of the record. A task ends when
-    the driver is told of it."""
+    the driver hears of it."""
     note = "(measured; a task ends when the driver hears of it)"
     return _middle("measured", plan, ran, period_s or plan.period_s, note)
 
