@@ -99,8 +99,7 @@ def _limit_time(ctx: Any, param: Any, value: float) -> float:
 def time_limit_option(
     help_text: str, *, default: str = f"{DEFAULT_SECONDS:g}s", as_argument: bool = True
 ) -> Callable[[_Command], _Command]:
-    """`--time-limit`, which limits the processes that parse and run models. `as_argument`: the command gets it as an argument
-    too."""
+    """`--time-limit`, which limits the processes that parse and run models. `as_argument`: the command gets it, too."""
     return click.option(
         "--time-limit",
         type=SECONDS,
