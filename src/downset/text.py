@@ -252,5 +252,5 @@ def _abridged_field(value: Any) -> str:
     return _ABRIDGING.repr(value)
 
 
-def unheard(*told: object) -> None:
+def unheard(*arguments: object) -> None:
     """Ignore reports of progress: the default receiver."""

@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_told_in_lines_and_says_what_was_written(run, wake_
     lines = err.splitlines()
     assert (status, out) == (3, "")
     assert lines[0].startswith(f"downset: error: {wake_word} does not fit into 1,024 B: ")
-    places = [number for number, line in enumerate(lines) if re.match(r"peak at step \d+ of \d+: ", line)]
+    places = [number for number, line in enumerate(lines) if re.match(r"the peak is at step \d+ of \d+, ", line)]
     assert len(places) == 1 and re.match(r" +[\d,]+ B  \S", lines[places[0] + 1])
     helps = lines.index("to make it fit:")
     needed = re.fullmatch(r"  1\. Give it ([\d,]+) B of RAM \(--ram (\d+)\)\.", lines[helps + 1])

@@ -22,7 +22,7 @@ from downset.pipelines import buffers
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.judging import judged
+from downset.pipelines.judging import timed_plan
 from downset.pipelines.memory import MemoryCount
 from downset.pipelines.network import split_problem
 from downset.pipelines.plan import plan_pipeline
@@ -121,7 +121,7 @@ def counted(graph, cluster, *, leader, window):
     rows = problem.segment(0, 1).rows
     tiles = tuple(Tile(k, rows * k // 4, rows * (k + 1) // 4) for k in range(4))
     draft = (StageDraft(leader, (Split(0, 1, tiles, halo=leader < 0),)),)
-    found = judged(problem, cluster, draft, accounting)
+    found = timed_plan(problem, cluster, draft, accounting)
     return MemoryCount(problem, graph, cluster, accounting).counted(found)
 
 
@@ -137,7 +137,7 @@ def test_one_convolution_over_four_workers(pointwise, tmp_path):
     assert [held.device for held in led.broken(four_workers(600_000))] == [0]
     # Frame behind frame a worker receives the next one while it works, which takes a second buffer.
     quick = counted(graph, four_workers(overlap=True), leader=-1, window=None)
-    assert quick.judged.period_s < direct.judged.period_s
+    assert quick.timed.period_s < direct.timed.period_s
     assert [held.total_bytes for held in quick.memory[:4]] == [803_072] * 4
     assert 803_072 == 3 * strip + weights > 600_000
     home = cluster_file(tmp_path, [*((f"w{k}", 600_000) for k in range(4)), ("s", whole), ("t", whole)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.method_names import METHODS
 from downset.commands.options import BYTES, SECONDS, console, search_s, work_limit_option
 from downset.commands.pictures import (
     check_pictures,
@@ -53,7 +54,12 @@ __all__ = ["arena"]
     show_default=True,
     help="Offsets in one arena, or shared objects that records use one after another.",
 )
-@click.option("--method", default="best", show_default=True, help="best, exact, greedy_by_size, strip_packing, …")
+@click.option(
+    "--method",
+    default="best",
+    show_default=True,
+    help=f"For offsets: {METHODS['plan_arena']}. For objects: {METHODS['plan_shared']}.",
+)
 @click.option(
     "--ties",
     type=click.Choice(["tflite", "paper"]),

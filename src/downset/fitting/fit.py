@@ -28,7 +28,7 @@ from downset.text import unheard
 __all__ = ["fit", "fit_model"]
 
 
-def fit(
+def fit(  # noqa: PLR0913 - users know its keywords
     model: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str] | None = None,
@@ -74,9 +74,9 @@ def fit(
     known to take more than this many times as long as the original in ONNX Runtime: the lower end of the confidence
     interval is above. `on_chip`: sizes in bytes for which off-chip traffic is simulated. `session`: where to write a
     program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it.
-    `progress` is told each step; `notice`, before the searches, that the runtime does not run `model` and that the
-    verdict about `ram_bytes` will therefore not be "fits"; `takes_longer`, how many seconds runs in the runtime
-    will take in addition to `time_limit_s`, estimated from a run of the original.
+    `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
+    that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
+    runtime will take in addition to `time_limit_s`, estimated from a run of the original.
 
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.

@@ -13,7 +13,6 @@ from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
-from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
 from downset.results.fit import Fit, NextStep
 from downset.text import format_bytes
@@ -86,8 +85,8 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     A runtime that fuses operators may hold less than the plan: strips then have to need less than that."""
     if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
         return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True
-    held = result.arena.after if result.measured is None else result.measured.after
-    return 0, min(result.arena.after, held), False
+    taken_bytes = result.arena.after if result.measured is None else result.measured.after
+    return 0, min(result.arena.after, taken_bytes), False
 
 
 def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call: Call, how: Part) -> NextStep | None:
@@ -102,34 +101,17 @@ def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call
             taken = search.needed_bytes(best) + beside
             if taken < needed * (1 if whole else 1 - _LEAST_SHARE):
                 what = "more" if _in_strips(result) else "segments"
-                return _step(
-                    search, best, taken, needed, f"Compute {what} in strips of rows", call, how, measured=whole
+                percent = max(math.ceil(100 * best.price.extra_macs / max(macs(search.graph), 1)), 0)
+                work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
+                tensors, uncounted = "tensors take ", "; what more operators take is not counted"
+                if whole:
+                    tensors = uncounted = ""
+                text = Message(
+                    f"Compute {what} in strips of rows, with {work} (",
+                    call.adding(Setting("max_recompute", percent / 100)),
+                    f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
+                    how,
+                    f"{uncounted}).",
                 )
+                return NextStep(text, needed - taken)
     return None
-
-
-def _step(
-    search: StripSearch,
-    plan: PartialPlan,
-    taken: int,
-    needed: int,
-    what: str,
-    call: Call,
-    how: Part,
-    *,
-    measured: bool,
-) -> NextStep:
-    percent = max(math.ceil(100 * plan.price.extra_macs / max(macs(search.graph), 1)), 0)
-    work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
-    tensors = "" if measured else "tensors take "
-    uncounted = "" if measured else "; what more operators take is not counted"
-    return NextStep(
-        Message(
-            f"{what}, with {work} (",
-            call.adding(Setting("max_recompute", percent / 100)),
-            f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
-            how,
-            f"{uncounted}).",
-        ),
-        needed - taken,
-    )

@@ -13,7 +13,8 @@ from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
 from downset.messages import Message, joined
 from downset.reports.comparisons import difference
-from downset.results.fit import Comparison, Fit, LoadsHeld, Proof
+from downset.results.comparisons import Comparison, Proof
+from downset.results.fit import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
@@ -133,12 +134,13 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
         job.notes.add(Message("the program that opens the file did not run: ", error.message))
         return result
     most_in_use = max(in_use for in_use, _ in printed)
-    held = [measured.after, *(nbytes for _, nbytes in printed)]
-    loads = LoadsHeld(PROCESSES, min(held), max(held), chosen.settings.follows_file and max(held) == measured.after)
+    held_bytes = [measured.after, *(nbytes for _, nbytes in printed)]
+    most = max(held_bytes)
+    loads = LoadsHeld(PROCESSES, min(held_bytes), most, chosen.settings.follows_file and most == measured.after)
     rows = tuple(
-        replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held))
+        replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held_bytes))
         if (row.file, row.settings) == (chosen.name, chosen.settings)
         else row
         for row in measured.rows
     )
-    return replace(result, measured=replace(measured, after=max(held), rows=rows, loads=loads))
+    return replace(result, measured=replace(measured, after=max(held_bytes), rows=rows, loads=loads))

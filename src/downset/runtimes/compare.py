@@ -22,7 +22,7 @@ from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.methods import check_choice
-from downset.results.fit import Comparison, Proof
+from downset.results.comparisons import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds

@@ -198,9 +198,9 @@ def measure_sessions(
     arrays, _ = isolated(_WORKER, "measure_here", arguments)
     measured = []
     for index in range(len(arrays) // 2):
-        peak, persistent, live, held = (int(value) for value in arrays[f"bytes_{index}"])
+        peak, persistent, live, held_bytes = (int(value) for value in arrays[f"bytes_{index}"])
         executed = tuple(str(name) for name in arrays[f"executed_{index}"])
-        measured.append(PeakMeasurement(peak, persistent, live, held, executed))
+        measured.append(PeakMeasurement(peak, persistent, live, held_bytes, executed))
     return measured
 
 
@@ -237,7 +237,7 @@ def program_bytes(program: Named, processes: int) -> list[tuple[int, int]]:
     nodes, are the same. Raises UnsupportedError where it fails, LimitReached where it takes too long."""
     arguments = {"path": os.fspath(program)}
     printed = (isolated(_WORKER, "program_here", arguments, fresh=True)[0]["bytes"] for _ in range(processes))
-    return [(int(in_use), int(held)) for in_use, held in printed]
+    return [(int(in_use), int(held_bytes)) for in_use, held_bytes in printed]
 
 
 def time_sessions(

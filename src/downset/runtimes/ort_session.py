@@ -130,8 +130,8 @@ def measure_here(
         session_settings = _settings(fields)
         nbytes, executed = _most(library, path, shapes, seed, session_settings)
         measured |= {f"bytes_{index}": np.asarray(nbytes, np.int64), f"executed_{index}": np.asarray(executed, np.str_)}
-        _, persistent, _, held = nbytes
-        if first_that_fits and held <= (session_settings.region_bytes or 0) + persistent:
+        _, persistent, _, held_bytes = nbytes
+        if first_that_fits and held_bytes <= (session_settings.region_bytes or 0) + persistent:
             break
     return measured
 
@@ -164,9 +164,9 @@ def _measure(
     peak = max(figure["mem_in_use_peak"] for figure in figures)
     live = max(figure["mem_bytes_in_use"] for figure in figures) - persistent
     # Only kernels report what is held, and loading may have had more in use.
-    held = max(peak, *(figure["mem_arena_held"] for figure in figures))
+    held_bytes = max(peak, *(figure["mem_arena_held"] for figure in figures))
     names = [event["name"].removesuffix("_kernel_time") for event in kernels[-(len(kernels) // _RUNS) :]]
-    return [peak, persistent, live, held], names
+    return [peak, persistent, live, held_bytes], names
 
 
 def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
