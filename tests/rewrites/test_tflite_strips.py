@@ -135,3 +135,31 @@ def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
         price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed, even=even)
         live = profile(order_problem(written, memory), range(len(written.ops)))
         assert price.peak_bytes == max(live[segment.first : segment.first + made]), memory
+
+
+@given(data=st.data())
+@settings(max_examples=cases(20))
+def test_padded_average_pools_are_priced_as_they_are_written(tmp_path_factory, data):
+    """The file cannot pad for them, as they divide by the positions that are not padding: rows of SAME are cut off."""
+    net = StripNet(data.draw(st.integers(0, 99)), dtype="int8")
+    size = data.draw(st.integers(4, 9)), data.draw(st.integers(1, 5))
+    x = net.start(*size, data.draw(st.integers(1, 3)))
+    window = {"strideH": 1, "strideW": 1, "padding": 0, "fusedActivationFunction": 0}
+    for _ in range(data.draw(st.integers(1, 3))):
+        kernel = {"filterHeight": data.draw(st.integers(2, 4)), "filterWidth": data.draw(st.integers(2, 3))}
+        name = data.draw(st.sampled_from(["AVERAGE_POOL_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"]))
+        x = net.add_op(name, (x,), net.shape(x), "Pool2DOptions", like=x, **window, **kernel)
+    graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", [x]))
+    form = writable_rows(graph, row_form(graph, halos_required=False))
+    segment = find_segment(graph, 0, len(graph.ops))
+    recomputed = frozenset(data.draw(st.sets(st.sampled_from(list(segment.operators)))))
+    strips = data.draw(st.integers(2, 4))
+    try:
+        by_rows = in_strips(graph, [InStrips(0, len(graph.ops), strips, recomputed)], form=form)
+        written = tflite_form(by_rows, in_place="nothing")
+    except UnsupportedError:
+        reject()
+    for memory in ("tflm", *(f"tflm-{kernels}" for kernels in KERNELS)):
+        price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed)
+        assert price.extra_operators == len(written.ops) - len(graph.ops)
+        assert price.peak_bytes == max(profile(order_problem(written, memory), range(len(written.ops)))), memory

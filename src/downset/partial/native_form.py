@@ -41,7 +41,12 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
     return native.compiled.StripNetwork(
         rows,
         [
-            [*_numbers(graph, form, index), *_apart(op, outputs, model), persistent.operator_bytes[index]]
+            [
+                *_numbers(graph, form, index),
+                *_apart(op, outputs, model),
+                persistent.operator_bytes[index],
+                op.kind == "AveragePool",
+            ]
             for index, op in enumerate(graph.ops)
         ],
         [_overwritten(graph, form, index, model) for index in range(len(graph.ops))],
