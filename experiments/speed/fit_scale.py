@@ -4,7 +4,8 @@
 
 A diamond is Relu, Sigmoid and their Add; diamonds stand in a row, on tensors of 8 x 8 x 4 values, as an .onnx file for
 ONNX Runtime and as a .tflite file for TFLite Micro. CPU seconds of the command and the processes that it waited for, as
-the system reports them; modules are found compiled (`start.as_installed`). The exponent is the slope of log CPU seconds over log operators, from 500 operators on.
+the system reports them; modules are found compiled (`start.as_installed`). The exponent is the slope of log CPU seconds
+over log operators, from 500 operators on.
 """
 
 from __future__ import annotations
