@@ -203,6 +203,15 @@ def test_plans_of_too_many_operators_are_offered_without_a_figure_and_not_placed
     assert "may need less (downset.fit" in step.text
 
 
+def test_what_a_search_did_not_find_is_told_from_what_is_not_there(plain, tmp_path):
+    path, _ = plain
+    unfound = "not computed in strips: the search ended before it found any that lower the peak"
+    assert unfound in fit(path, time_limit_s=math.inf, work_limit=0, max_recompute=0.0).notes
+    net = Net(6, dtype="int8")
+    flat = net.save(tmp_path / "flat.tflite", [net.conv(net.start(1, 1, 8), 4, 1)])
+    assert "not computed in strips: that lowers no peak" in fit(flat, time_limit_s=2, max_recompute=0.0).notes
+
+
 def test_the_command_of_an_offer_repeats_every_option():
     options = FitOptions(
         "m'n.tflite",

@@ -136,11 +136,14 @@ def _planned_rewritten(job: Job, planned: Planned) -> PlannedGraph | None:
 def _in_strips(job: Job, planned: Planned) -> list[Candidate]:
     """The files that compute segments in strips, where that lowers the peak."""
     try:
-        files = least_in_strips(job, search_in_strips(job, planned))
+        searches = search_in_strips(job, planned)
+        files = least_in_strips(job, searches)
     except UnsupportedError as error:
         job.notes.add(Message("not computed in strips: ", error.message))
         return []
     if not files:
-        job.notes.add("not computed in strips: that lowers no peak")
+        ended = any(search.may_be_lower for search in searches)
+        why = "the search ended before it found any that lower the peak" if ended else "that lowers no peak"
+        job.notes.add(f"not computed in strips: {why}")
     note_arithmetic(job, planned.best.graph, files)
     return files
