@@ -112,7 +112,13 @@ def _check_forms(by_rows):
         }
         for form in forms
     ]
-    assert not copies[0]
+    cuts = {key: value for key, value in copies[3].items() if key[1] == "lies_at"}
+    assert not copies[0] and copies[1] == cuts
+    assert all(len(value) == 1 for (_, name), value in copies[2].items() if name == "in_place")
+    source = forms[3].source
+    for at, op in enumerate(forms[3].ops):
+        if op.kind == "Concat" and source.op_index[at] < 0 and source.tensor_index[op.outputs[0]] >= 0:
+            assert copies[3][at, "in_place"] == tuple(range(len(op.inputs)))
     assert all(fewer.items() <= more.items() for fewer, more in pairwise(copies))
     plain = [[replace(op, attrs={k: op.attrs[k] for k in op.attrs if k not in COPIES}) for op in f.ops] for f in forms]
     assert all(ops == plain[0] for ops in plain)
