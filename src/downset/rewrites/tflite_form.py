@@ -128,13 +128,13 @@ def _all_in_place(graph: Graph, cut_off: Collection[int]) -> Graph:
 
 def _with_copies(graph: Graph, in_place: InPlace) -> Graph:
     """The graph of `_all_in_place` in which only these copies are made in place."""
-    made = IN_PLACE[: IN_PLACE.index(in_place) + 1]
-    ops = tuple(_with_copy(op, op.attrs[_FROM] in made) if _FROM in op.attrs else op for op in graph.ops)
+    choices = IN_PLACE[: IN_PLACE.index(in_place) + 1]
+    ops = tuple(_with_copy(op, op.attrs[_FROM] in choices) if _FROM in op.attrs else op for op in graph.ops)
     return replace(graph, ops=ops)
 
 
-def _with_copy(op: Op, made: bool) -> Op:
-    dropped = {_FROM} if made else {_FROM, *_COPIES}
+def _with_copy(op: Op, in_place: bool) -> Op:
+    dropped = {_FROM} if in_place else {_FROM, *_COPIES}
     return replace(op, attrs={name: value for name, value in op.attrs.items() if name not in dropped})
 
 
