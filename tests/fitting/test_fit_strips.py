@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.fitting import offer, placing
 from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions, Job
@@ -190,6 +191,25 @@ def test_what_was_not_searched_for_is_offered_without_a_figure(plain):
     assert "may need less (downset.fit" in offer.text
     assert "time_limit_s=math.inf, work_limit=0, max_recompute=0.0)" in offer.text
     assert typed(offer.text).count("--work-limit 0 --max-recompute 0%)") == 1
+
+
+def test_plans_of_too_many_operators_are_offered_without_a_figure_and_not_placed(plain, monkeypatch):
+    path, _ = plain
+    placed = []
+    monkeypatch.setattr(offer, "_OPERATORS", 1)
+    monkeypatch.setattr(placing.OrderPlacing, "look_at", lambda *arguments: placed.append(arguments))
+    step = fit(path, time_limit_s=5).in_strips
+    assert step is not None and step.gained_bytes is None and not placed
+    assert "may need less (downset.fit" in step.text
+
+
+def test_what_a_search_did_not_find_is_told_from_what_is_not_there(plain, tmp_path):
+    path, _ = plain
+    unfound = "not computed in strips: the search ended before it found any that lower the peak"
+    assert unfound in fit(path, time_limit_s=math.inf, work_limit=0, max_recompute=0.0).notes
+    net = Net(6, dtype="int8")
+    flat = net.save(tmp_path / "flat.tflite", [net.conv(net.start(1, 1, 8), 4, 1)])
+    assert "not computed in strips: that lowers no peak" in fit(flat, time_limit_s=2, max_recompute=0.0).notes
 
 
 def test_the_command_of_an_offer_repeats_every_option():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from downset.errors import InvalidPlan, UnsupportedError
+from downset.errors import InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job, Notes
 from downset.fitting.measuring import (
@@ -130,6 +130,9 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> File
                 raise
             job.notes.add(Message("not rewritten: ", error.message))
             left = [item for item in left if not item.rewrites]
+        except LimitReached as error:
+            job.notes.add(Message(f"not the {chosen.name} file, whose outputs were not compared: ", error.message))
+            left = [item for item in left if item.name == original.name]
     lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
     if not chosen.rewrites and lost < chosen.arena_bytes:
         job.notes.add(

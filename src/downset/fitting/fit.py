@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from downset.fitting.candidates import Original
 from downset.fitting.choosing import choose, within_limit
-from downset.fitting.job import FitOptions, Listener, RewriteName, check_options
+from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
@@ -21,6 +22,7 @@ from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
 from downset.memory.overlaps import KernelsName
+from downset.process.limits import limits
 from downset.results.fit import Fit
 from downset.runtimes.targets import TargetName
 from downset.text import unheard
@@ -110,14 +112,20 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
     target = check_options(options)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         job = start(options, target, Path(scratch), listener)
-        original = measure_original(job, read(job))
-        with listener.searching():
-            planned = plan(job, original.graph)
-            others = list_candidates(job, original, planned)
-            candidates = within_limit(job, planned, measure_all(job, original, others))
-            choice = choose(job, candidates)
-            listener.progress("writing the result")
-            result = summarise(job, original, planned, candidates, choice)
-            result = complete(job, planned, candidates, choice, result)
-            result = with_traffic(job, planned, check_ram(result, options.ram_bytes, candidates.strips))
-            return ship(job, choice.file, result)
+        original = read(job)
+        with limits(operators=len(original.graph.ops)):
+            original = measure_original(job, original)
+            with listener.searching():
+                return _fitted(job, original)
+
+
+def _fitted(job: Job, original: Original) -> Fit:
+    planned = plan(job, original.graph)
+    others = list_candidates(job, original, planned)
+    candidates = within_limit(job, planned, measure_all(job, original, others))
+    choice = choose(job, candidates)
+    job.listener.progress("writing the result")
+    result = summarise(job, original, planned, candidates, choice)
+    result = complete(job, planned, candidates, choice, result)
+    result = with_traffic(job, planned, check_ram(result, job.options.ram_bytes, candidates.strips))
+    return ship(job, choice.file, result)

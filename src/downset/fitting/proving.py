@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.equivalence.prove import prove
-from downset.errors import DownsetError, InvalidPlan, UnsupportedError
+from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import taken_of
@@ -31,8 +31,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     the target's runtime is tried first, since LiteRT's optimised integer kernels round by a channel's place among all.
 
     For ONNX Runtime, where there is no proof against the original, it is against the optimised form of the original,
-    which is compared with the original by runs only. Raises InvalidPlan where the files differ by more than rounding,
-    where offsets are wrong, and where there is neither a proof nor an output that depends on the input.
+    which is compared with the original by runs only. Raises LimitReached where runs take too long and there is no proof
+    against the original. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong, and
+    where there is neither a proof nor an output that depends on the input.
     """
     original = candidates[0]
     if chosen.name == original.name:
@@ -42,7 +43,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
             comparison = _outputs_of(job, original, chosen, name, proof)
-        except UnsupportedError as error:
+        except (UnsupportedError, LimitReached) as error:
+            if isinstance(error, LimitReached) and (not proof.proven or proof.optimised):
+                raise
             reasons.append(Message(f"{name}: ", error.message))
             continue
         if not job.options.shapes:
@@ -102,7 +105,7 @@ def note_differences(job: Job, original: Candidate, chosen: Candidate, outputs: 
         return
     try:
         comparison = _outputs_of(job, original, chosen, "litert")
-    except UnsupportedError:
+    except (UnsupportedError, LimitReached):
         return
     if not comparison.equal and comparison.max_abs_error is not None:
         job.notes.add(

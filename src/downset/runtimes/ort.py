@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +24,7 @@ from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.messages import Setting
 from downset.process.isolation import isolated
+from downset.process.limits import limits, worker_s
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies
@@ -90,9 +90,10 @@ def optimise_offline(
     copied to another device. Raises UnsupportedError where ONNX Runtime refuses the file, or the file with these sizes.
     """
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
+        fixed, nodes = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
         try:
-            isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)})
+            with limits(operators=nodes):
+                isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)})
         except UnsupportedError as error:
             if shapes and _loads(path, Path(folder) / "as_it_is.onnx"):
                 sizes = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
@@ -122,15 +123,15 @@ def _loads(path: Named, output: Path) -> bool:
 def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
     """Write the file as a session with these settings optimises it for this processor, weights included. Raises
     UnsupportedError where ONNX Runtime refuses the file."""
-    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
+    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": _plain_settings(settings)}
     isolated(_WORKER, "optimise_here", arguments)
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
 
 
-def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
+def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> tuple[Path, int]:
     """Write a copy into `folder` with these input sizes, in which the only weights listed as inputs are those that a
-    caller may override. External weights are linked beside it."""
+    caller may override. External weights are linked beside it. Returns its path and the number of its nodes."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -151,7 +152,7 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     link_weights(path, folder)
     fixed = folder / path.name
     fixed.write_bytes(model.SerializeToString())
-    return fixed
+    return fixed, len(model.graph.node)
 
 
 def run(
@@ -170,7 +171,7 @@ def run_on(
     """Outputs on the inputs `feeds`, by name; optimised (EXTENDED), on one thread. `shapes` replaces the file's input
     shapes."""
     with tempfile.TemporaryDirectory(prefix="downset-") as folder, saved([feeds]) as where:
-        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
+        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes)[0] if shapes else path
         arrays, _ = isolated(_WORKER, "run_on_here", {"path": os.fspath(fixed), **where})
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
@@ -193,7 +194,7 @@ def measure_sessions(
 ) -> list[PeakMeasurement]:
     """`measure_peak` with each of these settings, in one process. With `first_that_fits` the first settings whose arena
     needs no more than its first region are the last that are measured."""
-    options = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
+    options = {"settings": list(map(_plain_settings, settings)), "first_that_fits": first_that_fits}
     arguments = _arguments(path, shapes, seed) | options
     arrays, _ = isolated(_WORKER, "measure_here", arguments)
     measured = []
@@ -263,7 +264,7 @@ def session_seconds(
     """Seconds of a run, by round and session. All rounds run in one process, and each session runs once in each.
     `rounds`: the least and the most rounds; between these, rounds go on until `budget_s` is spent."""
     arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
-    timeout_s = max(_TIMING_S, 4 * budget_s)
+    timeout_s = worker_s(max(_TIMING_S, 4 * budget_s))
     seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s)[0]["seconds"]
     return seconds
 
@@ -282,8 +283,14 @@ def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:
 
 
 def _plain(sessions: Sequence[tuple[Named, SessionSettings]], shapes: Shapes | None, seed: int) -> dict[str, Any]:
-    listed = [(os.fspath(path), msgspec.to_builtins(settings)) for path, settings in sessions]
+    listed = [(os.fspath(path), _plain_settings(settings)) for path, settings in sessions]
     return {"sessions": listed, "shapes": _fixed(shapes), "seed": seed}
+
+
+def _plain_settings(settings: SessionSettings) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(settings)
 
 
 def _fixed(shapes: Shapes | None) -> dict[str, list[int]]:
