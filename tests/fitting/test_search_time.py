@@ -16,7 +16,7 @@ from downset.fitting.job import SearchTime
 from downset.formats.reading import load
 from downset.process.isolation import Worker
 from downset.process.limits import OPERATOR_S, RUNNING_S, worker_s
-from downset.results.fit import Proof
+from downset.results.comparisons import Proof
 from downset.runtimes.compare import compare
 from downset.runtimes.ort import optimise_offline
 from tests.fitting.test_fit_rewrite import tflite_model
