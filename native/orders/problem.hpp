@@ -98,11 +98,21 @@ public:
         return {live + allocated - reused + it.extra, live + allocated - freed};
     }
 
+    // Whether all that must run before v is in the set.
+    bool opened(BitsView set, int v) const { return sets_.subset(before_[v], set); }
+    // Whether whoever else may allocate, free or take over what v does is among the known.
+    bool determined(int v, BitsView known) const {
+        const Operator& it = operators_[v];
+        for (auto term = it.first_shared; term < it.end; ++term)
+            if (!sets_.subset(terms_[term].others, known)) return false;
+        return true;
+    }
+
     // After v completed `set`: the ready set with v gone and what it opened.
     void open(BitsView set, BitsSpan ready, int v) const {
         ready.remove(v);
         for (int w : successors[v])
-            if (sets_.subset(before_[w], set)) ready.add(w);
+            if (opened(set, w)) ready.add(w);
     }
     DynamicBits start_ready() const {
         DynamicBits ready = no_bits(words);
