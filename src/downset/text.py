@@ -176,7 +176,8 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopened_s: float = _UNOPENED_S) -> bytes:
     """The bytes of a file or a pipe. Raises LoadError for a device, for more than `most_bytes`, and for a pipe that is
     not opened for writing within `unopened_s` seconds; OSError where it cannot be read."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+    name = os.fspath(path)  # `open` would take a number for an open file, and close it
+    with open(name, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
         status = os.fstat(file.fileno())
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             raise LoadError(f"{path} is a device; give a file")

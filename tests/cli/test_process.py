@@ -256,3 +256,19 @@ def test_an_error_of_our_own_is_one_line_a_report_and_exit_70(run, monkeypatch, 
 
     monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
     assert "no report could be written" in run("inspect", "m.onnx")[2]
+
+
+@pytest.mark.parametrize("error", [OSError(39, "Directory not empty"), BrokenPipeError(32, "Broken pipe")])
+def test_streams_that_are_a_caller_s_own_stay_as_they_are(run, monkeypatch, tmp_path, error):
+    """Somebody who calls `main` in a process of his own reads from the streams that he put in place."""
+
+    def broken(**_):
+        raise error
+
+    monkeypatch.setattr(group.downset, "main", broken)
+    with (tmp_path / "printed").open("w+") as mine:
+        monkeypatch.setattr(sys, "stdout", mine)
+        run("inspect", "m.onnx")
+        mine.write("still here")
+        mine.seek(0)
+        assert mine.read() == "still here"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.serving import deployment
 from downset.distributed.serving.planning import Planning, slowed
-from downset.errors import DownsetError, UsageError
+from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.replan import replan
@@ -68,3 +71,35 @@ def test_a_slow_device_is_slow_in_all_that_it_computes():
         Device("d1", 5e4, bytes_per_s=5e8),
         THREE.devices[2],
     )
+
+
+def test_no_shard_is_written_after_the_end(graph, tmp_path, monkeypatch):
+    """`serve` removes the folder then; a plan ahead of a loss may still be on its way, on another thread."""
+    writing, may_write = threading.Event(), threading.Event()
+    write = deployment.write_whole
+
+    def slow_write(path, data):
+        writing.set()
+        assert may_write.wait(60.0)
+        write(path, data)
+
+    monkeypatch.setattr(deployment, "write_whole", slow_write)
+    shards, ends = deployment.Shards(graph, tmp_path), []
+
+    def work():
+        with pytest.raises(UnsupportedError, match="the pipeline has ended"):
+            for method in ("single", "exact", "pico"):
+                shards.deployment(plan_pipeline(graph, THREE, method=method))
+        ends.append("work")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert writing.wait(60.0)
+    closer = threading.Thread(target=lambda: (shards.close(), ends.append(len(list(tmp_path.iterdir())))))
+    closer.start()
+    closer.join(0.1)
+    assert closer.is_alive() and not list(tmp_path.iterdir())
+    may_write.set()
+    closer.join(60.0)
+    worker.join(60.0)
+    assert ends.pop(ends.index("work")) == "work" and ends == [len(list(tmp_path.iterdir()))]

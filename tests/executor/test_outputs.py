@@ -25,7 +25,7 @@ def test_a_dash_is_stdout_for_records_and_the_table_goes_to_stderr(run, records,
     monkeypatch.chdir(tmp_path)
     status, out, err = run("arena", records, "-o", "-")
     assert status == 0
-    assert "lower bound" in err
+    assert "proven least" in err
     placed = tmp_path / "placed.csv"
     placed.write_text(out)
     assert [record.offset is not None for record in read_records(placed)] == [True] * 3

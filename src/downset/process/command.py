@@ -69,9 +69,7 @@ class _Unfailing:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Drop the buffered text: writing it would fail again when Python ends, and change the exit code."""
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        _abandon(self._stream, 2)
 
 
 @contextlib.contextmanager
@@ -95,8 +93,17 @@ def settled_streams() -> Iterator[None]:
 
 def abandon_stdout() -> None:
     """Drop the buffered text of stdout: at exit Python would try to write it, and print another error."""
+    _abandon(sys.stdout, 1)
+
+
+def _abandon(stream: Any, number: int) -> None:
+    """Drop the buffered text of a standard stream: writing it would fail again when Python ends, and change the exit
+    code. A stream that a caller of this process put in its place is the caller's own, and stays as it is."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if stream.fileno() == number:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, number)
+            os.close(null)
 
 
 @contextlib.contextmanager

@@ -48,7 +48,13 @@ class Shards:
         self._made: dict[tuple[int, tuple[int, ...], FrameTile], Computation] = {}
         self._opsets = opsets_of(graph)
         self._lock = threading.Lock()
+        self._closed = False
         folder.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """Make no more shards: when this returns, nothing is written into the folder any more."""
+        with self._lock:
+            self._closed = True
 
     def data(self, shard: str) -> bytes:
         """The content of a shard: an ONNX model."""
@@ -94,6 +100,8 @@ class Shards:
         key = (axis, ops, tile)
         with self._lock:
             if key not in self._made:
+                if self._closed:  # a plan ahead of a loss, while the pipeline ends
+                    raise UnsupportedError("the pipeline has ended")
                 self._made[key] = self._make(axis, ops, tile)
             return self._made[key]
 

@@ -224,6 +224,7 @@ def serve(  # noqa: PLR0913 - users know its keywords
     verify(graph, plan)
     with ExitStack() as stack:
         shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
+        stack.callback(shards.close)
         shards.deployment(plan)  # what cannot be exported is reported before anything is started
         stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
