@@ -15,10 +15,11 @@ namespace downset {
 
 // A branch of the downset X is the chain of operators that starts with one that is ready and of which each waits for
 // the one before it alone. It ends where the next operator waits for others as well, or where there is none. What the
-// branch allocates, takes over and frees is fixed from X on, if whoever else touches these storages is in X, in the
-// branch or the operator where it ends. Fixed branches with the same end merge into one chain of segments, as chains of
-// fixed operators do (decompose.hpp): of their first segments, only the one that comes first in that chain need be
-// tried, all its operators in a row. So weight gradients, which nothing reads, are not tried in all their orders.
+// branch allocates, takes over and frees is fixed from X on, if every other operator that touches these storages is in
+// X, in the branch or the operator where it ends. Fixed branches with the same end merge into one chain of segments, as
+// chains of fixed operators do (decompose.hpp): of their first segments, only the one that comes first in that chain
+// need be tried, all its operators in a row. So weight gradients, which nothing reads, are not tried in all their
+// orders.
 class Branches {
 public:
     // `count` operators from `first` of `operators`, in a row.
@@ -56,7 +57,7 @@ private:
     static constexpr std::int64_t kFirstLooks = 256, kLooksAFind = 16;
     static constexpr int kLongest = 32;  // operators of a branch; a longer one is taken for open
     struct End {
-        int at;  // the operator where the branches end; -1: none
+        int join;  // the operator where the branches end; -1: none
         int branches;
         Segment segment;  // that comes first of all
         Move move;
@@ -95,7 +96,7 @@ private:
         }
         const Segment& segment = chain_.front();
         const Move move{{live + segment.hill, live + segment.drop}, first, segment.tail - first + 1};
-        const auto same = std::find_if(ends_.begin(), ends_.end(), [&](const End& other) { return other.at == end; });
+        const auto same = std::find_if(ends_.begin(), ends_.end(), [&](const End& other) { return other.join == end; });
         if (same == ends_.end()) {
             ends_.push_back({end, 1, segment, move});
         } else {

@@ -100,11 +100,12 @@ public:
 
     // Whether all that must run before v is in the set.
     bool opened(BitsView set, int v) const { return sets_.subset(before_[v], set); }
-    // Whether whoever else may allocate, free or take over what v does is among the known.
-    bool determined(int v, BitsView known) const {
+    // Whether every other operator that may allocate or free what v does, or is to end before v takes it over, is in
+    // the set.
+    bool determined(int v, BitsView set) const {
         const Operator& it = operators_[v];
         for (auto term = it.first_shared; term < it.end; ++term)
-            if (!sets_.subset(terms_[term].others, known)) return false;
+            if (!sets_.subset(terms_[term].others, set)) return false;
         return true;
     }
 

@@ -70,7 +70,7 @@ def _dag(random: Random, before: list[set[int]], entries: list[int], size: int) 
 
 
 def step_problem(random: Random, layers: int = 4) -> OrderProblem:
-    """A chain of layers and one back, as a training step has it; each layer has branches beside the way back, which
+    """A chain of layers and one back, as a training step has it; each layer has branches next to the way back, which
     nothing reads in the end, or which a later operator joins. Storages are of every kind."""
     before: list[set[int]] = [set()]
     for _ in range(layers - 1):

@@ -68,7 +68,7 @@ def test_the_search_alone_finds_the_least_peak_of_problems_not_taken_apart(rando
 
 
 def kept_branches(count):
-    """A chain up and back, and beside each step back a branch of two operators that keeps more than it frees."""
+    """A chain up and back, and next to each step back a branch of two operators that keeps more than it frees."""
     before = [(), *((v,) for v in range(count - 1))]
     way_back = count - 1
     for layer in reversed(range(count)):

@@ -90,9 +90,9 @@ class OrderSearches:
 
     def _segments(self, steps: Sequence[int]) -> Sequence[int]:
         """The order of segments that gave this order of operators, or the best that is known."""
-        known = self._segments_of.get(tuple(steps))
-        if known is not None:
-            return known
+        segments = self._segments_of.get(tuple(steps))
+        if segments is not None:
+            return segments
         orders = [range(len(self._members)), *self._segments_of.values()]
         return min(orders, key=lambda order: self._module.order_peak(self._forward, order))
 
