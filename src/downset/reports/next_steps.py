@@ -115,7 +115,7 @@ def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[Ne
     """Steps after a placement of records: more search, or smaller records at the step of the most live bytes."""
     evidence = arena.evidence
     steps = _more_placing(evidence, capacity_bytes)
-    return ranked([*steps, *_smaller_records(arena.records, arena.arena_bytes)])
+    return ranked([*steps, *(_smaller_records(arena.records, arena.arena_bytes) if evidence.proven else ())])
 
 
 def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
