@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import wrap
 
 from downset.arenas import planners as arenas
 from downset.methods import Contract, Method
@@ -14,7 +15,7 @@ from downset.orders import planners as orders
 from downset.pipelines import planners as pipelines
 from downset.stages import planners as stages
 
-__all__ = ["FAMILIES", "Family", "methods_page", "table_text"]
+__all__ = ["FAMILIES", "Family", "methods_page", "names_module", "purpose", "table_text"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def methods_page() -> str:
         told: list[str] = []
         for name, method in family.methods.items():
             own = own_options(method, family.contract)
-            first = _paragraph(sys.modules[method.plan.__module__].__doc__)
-            cells = (f"`{name}`", table_text(first), ", ".join(f"`{one}`" for one in own), "yes" * method.proves)
+            first = purpose(method)
+            cells = (f"`{name}`", first, ", ".join(f"`{one}`" for one in own), "yes" * method.proves)
             parts.append(f"| {' | '.join(cells)} |")
             if own:
                 told += [f"`{name}`", f":   {' '.join((inspect.getdoc(method.plan) or first).split())}", ""]
@@ -94,9 +95,26 @@ def _shown_type(annotation: object) -> object:
     return _Words(annotation) if isinstance(annotation, str) else annotation
 
 
-def _paragraph(text: str | None) -> str:
-    """The first paragraph on one line."""
-    return " ".join((text or "").partition("\n\n")[0].split())
+def purpose(method: Method) -> str:
+    """What a method does: the first paragraph of its module's docstring, for the cell of a table."""
+    text = sys.modules[method.plan.__module__].__doc__ or ""
+    return table_text(" ".join(text.partition("\n\n")[0].split()))
+
+
+def names_module() -> str:
+    """The module that gives the help of commands the names of methods, without importing the planners."""
+    lines = [
+        '"""The methods of public functions, for the help of commands; python -m docs_site.tables makes this file."""',
+        "",
+        '__all__ = ["METHODS"]',
+        "",
+        "METHODS = {",
+    ]
+    for family in FAMILIES:
+        names = [f'"{part}"' for part in wrap(", ".join(family.methods), 100, drop_whitespace=False)]
+        value = names[0] if len(names) == 1 else "\n        ".join(["(", *names]) + "\n    )"
+        lines.append(f'    "{family.function}": {value},')
+    return "\n".join([*lines, "}", ""])
 
 
 def table_text(text: str) -> str:

@@ -4,6 +4,7 @@ Threads of OpenMP sleep while they wait: on a shared machine those that spin wai
 The fixtures are the command line in this process, as several tests call it.
 """
 
+import fcntl
 import gc
 import os
 import re
@@ -19,10 +20,12 @@ from downset.cli import main
 from downset.messages import Message
 from tests.effort import cases
 from tests.needs import forbidden_skip
+from tests.own_processes import choose_processes, keep_server
 
 gc.disable()  # until the tests are collected: what they import stays
 sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its grammar of IRIs: 1.6 s of CPU a process
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else each process that imports it keeps a database and sends
 if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which("clang++")):
     os.environ.setdefault("CXX", compiler)  # PyTorch's compiler looks for g++ alone
 if not shutil.which("openssl"):  # with which PyTorch's compiler names the headers that it compiles once
@@ -36,6 +39,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 settings.register_profile("downset", deadline=None, max_examples=cases(250))
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=cases(250))
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
+keep_server()
 
 
 def _kept(message, form):
@@ -69,6 +73,39 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0].replace("/", ".")))
+
+
+OPEN = {}
+"""By number: the file that was open there when the first test began, and a copy of its descriptor."""
+
+
+def _file(number):
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    choose_processes(item)
+    if not OPEN:
+        for number in range(3, 64):  # the standard streams are what pytest captures
+            if (file := _file(number)) is not None:
+                OPEN[number] = file, fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 64)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item):
+    """A test that closes a file of pytest or of its workers would make all that follow fail: it fails, they do not."""
+    try:
+        return (yield)
+    finally:
+        lost = [number for number, (file, _) in OPEN.items() if _file(number) != file]
+        for number in lost:
+            os.dup2(OPEN[number][1], number, inheritable=False)
+        assert not lost, f"{item.nodeid} closed or replaced files that it had not opened: {lost}"
 
 
 def pytest_collection_finish():

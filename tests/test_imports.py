@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import downset
+from tests.fitting.test_fit_rewrite import tflite_model
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -298,11 +299,19 @@ ONLY_COMMANDS = {"commands.examples", "commands.group"}
         (["--version"], {*HEAVY, "click", "rich", "subprocess", "tempfile", "importlib.metadata"}),
         (["--help"], {*HEAVY, "msgspec", "subprocess"}),
         (["order", "g.json"], {*HEAVY, "subprocess", "downset.formats.onnx.read"}),
-        (["inspect", "m.onnx"], {*HEAVY - {"numpy", "onnx"}, "downset.formats.tflite.read", "downset.formats.torch"}),
+        (
+            ["inspect", "m.onnx"],
+            {*HEAVY - {"numpy", "onnx"}, "msgspec", "downset.formats.tflite.read", "downset.formats.torch"},
+        ),
+        (
+            ["fit", "m.tflite", "--time-limit", "0.1s"],
+            {"onnx", "onnxruntime", "torch", "tflite_micro", "downset.formats.torch", "downset.pipelines"},
+        ),
     ],
 )
 def test_a_short_command_imports_only_what_it_uses(tmp_path, arguments, absent):
     branchy_model(tmp_path / "m.onnx")
+    tflite_model(tmp_path / "m.tflite")
     (tmp_path / "g.json").write_text(json.dumps(GRAPH))
     subprocess.run(
         [sys.executable, "-P", "-c", IMPORTED, *arguments],

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import shlex
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def parameters(function):
         return set()
 
 
+@cache
 def named(kind):
     """(file, name) of each `kind("name", …)` in the library, which names a parameter or a function."""
     return sorted(

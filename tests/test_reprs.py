@@ -11,7 +11,8 @@ from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
 from downset.reports.document import Document, Verdict
 from downset.reports.text import Report
-from downset.results.fit import Comparison, Figure, Measured
+from downset.results.comparisons import Comparison
+from downset.results.fit import Figure, Measured
 from downset.results.pipelines import (
     Block,
     Buffer,

@@ -1,4 +1,5 @@
-"""The tables of README and docs, from the recorded rows in experiments/results and from jobs that run under a profile.
+"""The tables of README and docs, from the recorded rows in experiments/results, from the registries of methods and from
+jobs that run under a profile; and the module with the names of methods for the help of commands.
 
     python -m docs_site.tables [--check]
 
@@ -16,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from docs_site.methods import names_module
 from docs_site.tables import jobs, memory, orders, pipelines, stages, training
 
 __all__ = ["PAGES", "TABLES", "stale", "with_tables"]
@@ -31,6 +33,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     **stages.TABLES,
     **training.TABLES,
 }
+NAMES = ROOT / "src" / "downset" / "commands" / "method_names.py"
 MARKED = re.compile(r"^<!-- table: (.*?) -->\n(?:\n(?:\|.*\n)+)?", re.MULTILINE)
 QUOTED = re.compile(r"^<!-- quotes: (.*?) -->$", re.MULTILINE | re.DOTALL)
 
@@ -50,8 +53,8 @@ def digests(quoted: str) -> str:
 
 def stale() -> dict[Path, str]:
     """The pages that differ from what their rows make, and what they should be."""
-    pages = {path: path.read_text() for path in PAGES}
-    return {path: current for path, text in pages.items() if (current := with_tables(text)) != text}
+    current = {path: with_tables(path.read_text()) for path in PAGES} | {NAMES: names_module()}
+    return {path: text for path, text in current.items() if not path.exists() or text != path.read_text()}
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def main() -> None:
         names = [str(path.relative_to(ROOT)) for path in pages]
         raise SystemExit(f"stale: {', '.join(names)}: run python -m docs_site.tables" if names else 0)
     for path, text in pages.items():
-        changed = {*QUOTED.findall(text)} - {*QUOTED.findall(path.read_text())}
+        changed = {*QUOTED.findall(text)} - {*QUOTED.findall(path.read_text() if path.exists() else "")}
         path.write_text(text)
         print(
             "written:", path.relative_to(ROOT), *("its sentences quote rows that changed: read them" for _ in changed)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from docs_site.methods import purpose
 from docs_site.tables.lines import lines
+from downset.arenas.planners import ARENAS, SHARED
 from downset.orders.planners import ORDERS
 from experiments.rows import Row, load_rows
 
@@ -91,6 +93,14 @@ def whole_steps() -> list[str]:
     )
 
 
+def methods_of_arenas() -> list[str]:
+    rows = [
+        [f"`{name}`", purpose(method), *("yes" if name in family else "" for family in (ARENAS, SHARED))]
+        for name, method in {**ARENAS, **SHARED, **ARENAS}.items()
+    ]
+    return lines(["method", "what it does", "offsets", "objects"], rows)
+
+
 def peers_of_arenas() -> list[str]:
     rows = [row for row in load_rows("speed_arena") if row["part"] == "peers" and row["records"].endswith(".1048576")]
     body = []
@@ -131,6 +141,7 @@ def cells_unlike_the_papers() -> list[str]:
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "orders": orders,
     "whole steps": whole_steps,
+    "methods of arenas": methods_of_arenas,
     "peers of arenas": peers_of_arenas,
     "commands of arenas": commands_of_arenas,
     "cells unlike the paper's": cells_unlike_the_papers,

@@ -21,7 +21,7 @@ from functools import partial
 from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.drafts import Drafted
+from downset.pipelines.drafts import StageDrafts
 from downset.pipelines.judging import judged
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
@@ -87,7 +87,7 @@ def link_rows(problems: dict[str, PricedChain], *, quick: bool) -> Iterator[Row]
                 }
 
 
-def priced(problem: PricedChain, cluster: Cluster, stages: Drafted) -> float:
+def priced(problem: PricedChain, cluster: Cluster, stages: StageDrafts) -> float:
     """The period of stages that were planned for another cluster."""
     plan = judged(problem, cluster, stages, Accounting())
     assert plan is not None

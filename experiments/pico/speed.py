@@ -30,7 +30,7 @@ from downset.pipelines.network import block_units, pipeline_units, split_problem
 from downset.pipelines.planners import exact as plan_exact
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import SplitProblem, chain_problem
-from downset.pipelines.set_search import PlanRequest, search_by_loads
+from downset.pipelines.set_search import ExactRequest, search_by_loads
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.pico.setups import network
 from experiments.rows import Row
@@ -88,7 +88,7 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
     cluster = Cluster(devices(members), network)
     begin = time.process_time()
     chain = PricedChain(problem)
-    least = search_by_loads(PlanRequest(chain, cluster, Accounting()), Budget(60.0).start())
+    least = search_by_loads(ExactRequest(chain, cluster, Accounting()), Budget(60.0).start())
     assert least.finished
     searched = time.process_time()
     result = plan_exact(chain, cluster, clock=Budget().start())

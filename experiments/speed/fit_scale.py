@@ -4,7 +4,8 @@
 
 A diamond is Relu, Sigmoid and their Add; diamonds stand in a row, on tensors of 8 x 8 x 4 values, as an .onnx file for
 ONNX Runtime and as a .tflite file for TFLite Micro. CPU seconds of the command and the processes that it waited for, as
-the system reports them. The exponent is the slope of log CPU seconds over log operators, from 500 operators on.
+the system reports them; modules are found compiled (`start.as_installed`). The exponent is the slope of log CPU seconds
+over log operators, from 500 operators on.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import tempfile
 import time
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+from experiments.speed.start import as_installed
 from experiments.speed.trees import print_growth
 
 OPERATORS = (250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
@@ -66,13 +68,16 @@ def write_tflite(operators: int, path: Path) -> None:
 FORMATS: dict[str, Callable[[int, Path], None]] = {".onnx": write_onnx, ".tflite": write_tflite}
 
 
-def row_of(form: str, operators: int, time_limit: str) -> Row:
+def row_of(form: str, operators: int, time_limit: str, environment: Mapping[str, str]) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / f"diamonds{form}"
         FORMATS[form](operators, model)
         begin = time.perf_counter()
         command = [sys.executable, "-P", "-m", "downset", "fit", str(model), "--time-limit", time_limit, "--json", "-q"]
-        with (Path(folder) / "out.json").open("wb") as out, subprocess.Popen(command, stdout=out) as process:
+        with (
+            (Path(folder) / "out.json").open("wb") as out,
+            subprocess.Popen(command, stdout=out, env=environment) as process,
+        ):
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         row: Row = {"format": form, "operators": operators, "time_limit": time_limit}
@@ -87,9 +92,12 @@ def row_of(form: str, operators: int, time_limit: str) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    for form in FORMATS:
-        for operators in (250, 500) if options.quick else options.operators:
-            yield row_of(form, operators, options.time_limit)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = as_installed(Path(folder))
+        for form in FORMATS:
+            row_of(form, 3, options.time_limit, environment)  # compiles modules
+            for operators in (250, 500) if options.quick else options.operators:
+                yield row_of(form, operators, options.time_limit, environment)
 
 
 def exponents(rows: Sequence[Row]) -> None:

@@ -4,7 +4,8 @@
 
 User and system time of the command and of all processes that it starts, in seconds: medians over rounds, in each of
 which everything runs once. `one process`: the same command without the process that watches and without workers;
-a dash where it measures, which it does in workers. `python`: `python -c pass`. `peer`: `onnx.load` of the same file in
+a dash where it measures, which it does in workers. Modules are found compiled, as `pip install` leaves them, whatever
+the environment says of that. `python`: `python -c pass`. `peer`: `onnx.load` of the same file in
 a new interpreter, or Vela (`pip install ethos-u-vela` into an environment of its own), which compiles the same file
 for Ethos-U55 and runs nothing. The model of `fit` comes from ../shared/models; its row is left out without it.
 `watcher_mb`: memory that the watching process shares with no other, while a command reads.
@@ -44,10 +45,17 @@ LOAD = "import onnx, sys; onnx.load(sys.argv[1])"
 MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "vww_96_int8.tflite"
 
 
-def cpu_s(command: Sequence[str]) -> float:
+def as_installed(folder: Path) -> dict[str, str]:
+    """The environment without Python's variables, in which modules that were imported once are found compiled, in this
+    folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(folder)}
+
+
+def cpu_s(command: Sequence[str], environment: Mapping[str, str]) -> float:
     """CPU seconds of a command and of the processes that it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -111,12 +119,12 @@ def jobs(folder: Path, vela: str | None) -> Iterator[tuple[str, list[str], str, 
         yield "fit, 333 KB .tflite", arguments, "Vela" if vela else "", compiled
 
 
-def medians(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, float]:
-    """By name: the median CPU seconds. Every second round runs in reverse; one before them warms the disk's cache."""
+def medians(commands: Mapping[str, Sequence[str]], rounds: int, environment: Mapping[str, str]) -> dict[str, float]:
+    """By name: the median CPU seconds. Every second round runs in reverse; one before them compiles modules."""
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(-1, rounds):
         for name in list(commands)[:: 1 if number % 2 else -1]:
-            seconds = cpu_s(commands[name])
+            seconds = cpu_s(commands[name], environment)
             if number >= 0:
                 taken[name].append(seconds)
     return {name: round(statistics.median(seconds), 3) for name, seconds in taken.items()}
@@ -125,14 +133,14 @@ def medians(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, flo
 def rows(options: Namespace) -> Iterator[Row]:
     rounds = 3 if options.quick else options.rounds
     with tempfile.TemporaryDirectory() as folder:
-        watcher = watcher_mb(Path(folder))
+        watcher, environment = watcher_mb(Path(folder)), as_installed(Path(folder) / "compiled")
         for name, arguments, peer, peers in jobs(Path(folder), options.vela):
             commands = {"ships": [sys.executable, "-P", "-c", SHIPS, *arguments]}
             if arguments[0] != "fit":
                 program = ALONE if arguments[0] == "inspect" else UNWATCHED
                 commands["alone"] = [sys.executable, "-P", "-c", program, *arguments]
             commands |= {"python": [sys.executable, "-c", "pass"]} | ({"peer": peers} if peers else {})
-            cpu = medians(commands, rounds)
+            cpu = medians(commands, rounds, environment)
             yield {
                 "command": name,
                 "rounds": rounds,

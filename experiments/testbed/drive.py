@@ -64,7 +64,7 @@ def main() -> None:
                     model_probes(graph),
                     effort=Effort(**orders["effort"]),
                     what=path.stem,
-                    told=_say,
+                    progress=_say,
                     ready=bed.throttle,
                 )
                 profile = replace(measured, kind=orders["medium"])

@@ -21,6 +21,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,7 @@ namespace downset {
 class CapacitySearch : public SectionState {
 public:
     explicit CapacitySearch(const ArenaProblem& problem)
-        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0), marks_(count_) {}
+        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0) {}
 
     // Looks for a placement within `capacity`. kImpossible is a proof.
     Outcome run(Size capacity, double seconds, std::int64_t node_limit) {
@@ -85,18 +86,14 @@ private:
         int record;
         Size low;
     };
-    struct Mark {  // of a record at rest: kept, because few records move from node to node
-        Size rest = -1;
-        std::uint64_t mark = 0;
-    };
-    std::vector<Mark> marks_;
+    std::uint64_t marks_sum_ = 0;              // of all that is not placed, where it could rest
     std::vector<std::vector<Bound>> nogoods_;  // not all of these can be at or above the offsets named
     bool weighted_ = false, windows_ = true;
     int order_ = 0;
     std::int64_t slice_ = 0, total_nodes_ = 0, asked_ = 0, learnt_ = 0;
 
     CapacitySearch(const ArenaProblem& problem, const Window& window, const CapacitySearch& outer)
-        : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0), marks_(count_),
+        : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0),
           weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
         capacity_ = outer.capacity_;
         deadline_ = outer.deadline_;
@@ -120,10 +117,13 @@ private:
 
     struct Part {
         std::vector<int> records;
-        int begin, end;  // sections
+        int begin, end;                  // sections
+        std::uint64_t marks_beside = 0;  // of what is not placed outside it
     };
     Outcome from_start() {
         if (!reset() || !propagate(0)) return Outcome::kImpossible;
+        marks_sum_ = 0;
+        for (int i = 0; i < count_; ++i) marks_sum_ += mark(i, rest_[i]);
         std::vector<int> free, borders;
         for (int i = 0; i < count_; ++i)
             if (pinned_[i] < 0) free.push_back(i);
@@ -133,7 +133,7 @@ private:
     }
     Outcome solve_parts(const std::vector<int>& records, int begin, const std::vector<int>& borders) {
         for (int end : borders) {
-            Part part{{}, begin, end};
+            Part part{{}, begin, end, 0};
             begin = end;
             for (int i : records)
                 if (!placed_[i] && first_section(i) < end && part.begin < last_section(i)) part.records.push_back(i);
@@ -146,7 +146,9 @@ private:
 
     // A part by itself, in the order at hand: by the longest life, the largest area, or the fullest section first.
     Outcome solve(Part& part) {
-        const std::uint64_t state = signature(part.records, 0);
+        part.marks_beside = marks_sum_;
+        for (int i : part.records) part.marks_beside -= mark(i, rest_[i]);
+        const std::uint64_t state = signature(part, 0);
         if (slot(state) == state) return Outcome::kImpossible;
         struct Keyed {
             std::array<double, 3> key;
@@ -172,25 +174,31 @@ private:
         return outcome;
     }
 
+    using Candidate = std::tuple<Size, int, int>;  // lowest offset, place in the order at hand, record
+
     Outcome descend(const Part& part, Size last) {
         const std::int64_t entered = nodes_, learnt = learnt_;
         // A record that would leave room for a whole other one below it is not next: that one could sink there.
         Size ceiling = std::numeric_limits<Size>::max();
-        for (int i : part.records)
-            if (!placed_[i]) ceiling = std::min(ceiling, rest_[i] + size_[i]);
+        std::vector<Candidate> candidates;
+        for (int place = 0; place < static_cast<int>(part.records.size()); ++place) {
+            const int i = part.records[place];
+            if (placed_[i]) continue;
+            ceiling = std::min(ceiling, rest_[i] + size_[i]);
+            if (low_[i] >= last && low_[i] < ceiling) candidates.emplace_back(low_[i], place, i);
+        }
         if (ceiling == std::numeric_limits<Size>::max()) return Outcome::kSolved;
-        std::vector<std::pair<Size, int>> candidates;
-        for (int i : part.records)
-            if (!placed_[i] && low_[i] >= last && low_[i] < ceiling) candidates.emplace_back(low_[i], i);
-        std::stable_sort(candidates.begin(), candidates.end(),
-                         [](const auto& one, const auto& other) { return one.first < other.first; });
+        std::erase_if(candidates, [&](const Candidate& one) { return std::get<0>(one) >= ceiling; });
+        std::sort(candidates.begin(), candidates.end());
         const std::size_t changes = trail_.size(), depth = stack_.size();
-        for (auto [offset, record] : candidates) {
+        const std::uint64_t marks_sum = marks_sum_;
+        for (auto [offset, place, record] : candidates) {
             if (nodes_ % 8 == 0 && deadline_.passed()) timed_out_ = true;
             if (++nodes_ > slice_ || timed_out_) return Outcome::kLimit;
             const Outcome outcome = after(part, record, offset);
             if (outcome != Outcome::kImpossible) return outcome;
             undo(depth, changes);
+            marks_sum_ = marks_sum;
             if (learnt_ != learnt && refuted()) return Outcome::kImpossible;
         }
         const std::int64_t below = nodes_ - entered;
@@ -199,14 +207,20 @@ private:
     }
     // What comes of placing this record next.
     Outcome after(const Part& part, int record, Size offset) {
+        const std::size_t changes = trail_.size();
+        marks_sum_ -= mark(record, rest_[record]);
         put(record);
+        for (std::size_t change = changes; change < trail_.size(); ++change) {
+            const auto& [list, other, before] = trail_[change];
+            marks_sum_ += mark(other, rest_[other]) - mark(other, before);
+        }
         if (!cuts_.empty()) {
             if (!propagate_from(record) || refuted()) return Outcome::kImpossible;
             std::vector<int> borders = cuts_;
             borders.push_back(part.end);
             return solve_parts(part.records, part.begin, borders);
         }
-        const std::uint64_t state = signature(part.records, offset);
+        const std::uint64_t state = signature(part, offset);
         if (slot(state) == state || !propagate_from(record) || refuted()) return Outcome::kImpossible;
         const Outcome outcome = descend(part, offset);
         if (outcome == Outcome::kImpossible) slot(state) = state;
@@ -214,16 +228,11 @@ private:
     }
 
     // What the rest of the search depends on. Two states are taken for one if 64 bits agree.
-    std::uint64_t signature(const std::vector<int>& records, Size last) {
-        std::uint64_t all = mixed(static_cast<std::uint64_t>(last) + 1);
-        for (int i : records)
-            if (!placed_[i]) {
-                if (marks_[i].rest != rest_[i])
-                    marks_[i] = {rest_[i], mixed(mixed(static_cast<std::uint64_t>(i) + 1) +
-                                                 static_cast<std::uint64_t>(rest_[i]))};
-                all += marks_[i].mark;
-            }
-        return all | 1;
+    std::uint64_t signature(const Part& part, Size last) const {
+        return (mixed(static_cast<std::uint64_t>(last) + 1) + marks_sum_ - part.marks_beside) | 1;
+    }
+    static std::uint64_t mark(int record, Size rest) {
+        return mixed(mixed(static_cast<std::uint64_t>(record) + 1) + static_cast<std::uint64_t>(rest));
     }
     std::uint64_t& slot(std::uint64_t state) { return failures_[state >> (64 - table_bits_)]; }
 

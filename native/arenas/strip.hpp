@@ -7,90 +7,81 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <queue>
 #include <utility>
 #include <vector>
 
+#include "arenas/ranks.hpp"
 #include "arenas/records.hpp"
 
 namespace downset {
 
+using RankedLife = std::pair<std::int32_t, std::int32_t>;  // of ranks of steps, half-open
+
 // The longest unplaced record, the earliest among equals, that starts in [from, until) and stops by `until`.
 class LongestFitting {
 public:
-    LongestFitting(const Pieces& lifetimes, const std::vector<char>& waiting) : lifetimes_(lifetimes) {
-        for (std::size_t i = 0; i < lifetimes.size(); ++i)
-            if (waiting[i]) by_start_.push_back(static_cast<int>(i));
-        std::sort(by_start_.begin(), by_start_.end(),
-                  [&](int a, int b) { return std::pair(lifetimes[a].first, a) < std::pair(lifetimes[b].first, b); });
-        while (leaves_ < by_start_.size()) leaves_ *= 2;
-        longest_.assign(2 * leaves_, 0);
-        earliest_.assign(2 * leaves_, 0);
-        first_stop_.assign(2 * leaves_, std::numeric_limits<std::int64_t>::max());
-        for (std::size_t i = 0; i < by_start_.size(); ++i) {
-            longest_[leaves_ + i] = length(by_start_[i]);
-            earliest_[leaves_ + i] = by_start_[i];
-            first_stop_[leaves_ + i] = lifetimes[by_start_[i]].second;
-        }
-        for (std::size_t node = leaves_ - 1; node > 0; --node) pull(node);
+    // `ranked`: the lifetimes in ranks of steps, of which there are `ranks`.
+    LongestFitting(const Pieces& lifetimes, const std::vector<RankedLife>& ranked, std::int32_t ranks,
+                   const std::vector<char>& waiting)
+        : first_leaf_(ranks + 1, 0) {
+        for (std::size_t i = 0; i < ranked.size(); ++i) first_leaf_[ranked[i].first + 1] += waiting[i];
+        for (std::int32_t rank = 0; rank < ranks; ++rank) first_leaf_[rank + 1] += first_leaf_[rank];
+        while (leaves_ < first_leaf_.back()) leaves_ *= 2;
+        nodes_.resize(2 * leaves_);
+        for (auto& leaf : first_leaf_) leaf += leaves_;
+        auto next = first_leaf_;
+        for (std::size_t i = 0; i < ranked.size(); ++i)
+            if (waiting[i])
+                nodes_[next[ranked[i].first]++] = {lifetimes[i].second - lifetimes[i].first, ranked[i].second,
+                                                   static_cast<int>(i)};
+        for (std::size_t node = leaves_ - 1; node > 0; --node) nodes_[node] = joined(node);
     }
 
-    int take(std::int64_t from, std::int64_t until) {
-        const auto before = [&](std::int64_t step) {
-            return static_cast<std::size_t>(
-                std::lower_bound(by_start_.begin(), by_start_.end(), step,
-                                 [&](int record, std::int64_t value) { return lifetimes_[record].first < value; }) -
-                by_start_.begin());
-        };
-        best_ = -1;
-        at_ = 0;
-        search(1, 0, leaves_, before(from), before(until), until);
-        if (best_ < 0) return -1;
-        std::size_t node = leaves_ + at_;
-        longest_[node] = 0;
-        first_stop_[node] = std::numeric_limits<std::int64_t>::max();
-        while (node /= 2) pull(node);
-        return best_;
+    int take(std::int32_t from, std::int32_t until) {
+        best_ = Node{};
+        // The nodes that cover the range, from the leaves up: what a stretch holds lies close together.
+        for (auto low = first_leaf_[from], high = first_leaf_[until]; low < high; low /= 2, high /= 2) {
+            if (low & 1) search(low++, until);
+            if (high & 1) search(--high, until);
+        }
+        if (best_.longest == 0) return -1;
+        nodes_[at_] = Node{};
+        for (std::size_t node = at_ / 2; node > 0; node /= 2) nodes_[node] = joined(node);
+        return best_.earliest;
     }
 
 private:
-    const Pieces& lifetimes_;
-    std::vector<int> by_start_;
+    struct Node {
+        std::int64_t longest = 0;
+        std::int32_t first_stop = std::numeric_limits<std::int32_t>::max();
+        int earliest = -1;  // among the longest
+    };
+    std::vector<std::size_t> first_leaf_;  // by rank: of what starts then or later
+    std::vector<Node> nodes_;              // a tree: node n is the parent of 2n and 2n + 1
     std::size_t leaves_ = 1, at_ = 0;
-    std::vector<std::int64_t> longest_, first_stop_;
-    std::vector<int> earliest_;  // among the longest
-    int best_ = -1;
+    Node best_;
 
-    std::int64_t length(int record) const { return lifetimes_[record].second - lifetimes_[record].first; }
-    void pull(std::size_t node) {
-        const auto left = longest_[2 * node], right = longest_[2 * node + 1];
-        longest_[node] = std::max(left, right);
-        earliest_[node] = left == right  ? std::min(earliest_[2 * node], earliest_[2 * node + 1])
-                          : left > right ? earliest_[2 * node]
-                                         : earliest_[2 * node + 1];
-        first_stop_[node] = std::min(first_stop_[2 * node], first_stop_[2 * node + 1]);
+    static bool better(const Node& one, const Node& other) {
+        return one.longest > other.longest || (one.longest == other.longest && one.earliest < other.earliest);
+    }
+    Node joined(std::size_t node) const {
+        const Node &left = nodes_[2 * node], &right = nodes_[2 * node + 1];
+        const Node& longer = better(right, left) ? right : left;
+        return {longer.longest, std::min(left.first_stop, right.first_stop), longer.earliest};
     }
     // Branches that hold nothing longer, or as long and earlier, or nothing that stops in time, are not entered.
-    void search(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to,
-                std::int64_t until) {
-        if (high <= from || to <= low || first_stop_[node] > until || longest_[node] == 0) return;
-        if (best_ >= 0 &&
-            (longest_[node] < length(best_) || (longest_[node] == length(best_) && earliest_[node] > best_)))
-            return;
+    void search(std::size_t node, std::int32_t until) {
+        const Node& it = nodes_[node];
+        if (it.longest == 0 || it.first_stop > until || !better(it, best_)) return;
         if (node >= leaves_) {
-            const int record = by_start_[low];
-            if (best_ < 0 || length(record) > length(best_) || record < best_) {
-                best_ = record;
-                at_ = low;
-            }
+            best_ = it;
+            at_ = node;
             return;
         }
-        const auto middle = (low + high) / 2;
-        const bool right_first = longest_[2 * node] < longest_[2 * node + 1];
-        if (right_first) search(2 * node + 1, middle, high, from, to, until);
-        search(2 * node, low, middle, from, to, until);
-        if (!right_first) search(2 * node + 1, middle, high, from, to, until);
+        const bool right_first = nodes_[2 * node].longest < nodes_[2 * node + 1].longest;
+        search(2 * node + right_first, until);
+        search(2 * node + !right_first, until);
     }
 };
 
@@ -104,40 +95,42 @@ inline std::vector<Offset> fill_strip(const Records& records) {
     std::vector<char> waiting(count, 0);
     std::vector<int> pins;
     std::size_t left = 0;
-    auto begin = std::numeric_limits<std::int64_t>::max(), end = std::numeric_limits<std::int64_t>::min();
+    const Ranks rank(active);
+    std::vector<RankedLife> ranked;
+    std::int32_t begin = rank.count(), end = 0;
     for (std::size_t i = 0; i < count; ++i) {
+        ranked.emplace_back(rank(lifetimes[i].first), rank(lifetimes[i].second));
         if (pinned[i] >= 0) {
             pins.push_back(static_cast<int>(i));
             continue;
         }
         waiting[i] = 1;
         ++left;
-        begin = std::min(begin, lifetimes[i].first);
-        end = std::max(end, lifetimes[i].second);
+        begin = std::min(begin, ranked[i].first);
+        end = std::max(end, ranked[i].second);
     }
     std::sort(pins.begin(), pins.end(),
               [&offset_of = pinned](int a, int b) { return std::pair(offset_of[a], a) < std::pair(offset_of[b], b); });
-    LongestFitting fitting(lifetimes, waiting);
+    LongestFitting fitting(lifetimes, ranked, rank.count(), waiting);
 
-    struct Segment {
-        std::int64_t stop;
-        Offset level;
-    };
-    std::map<std::int64_t, Segment> segments;  // by where they begin
-    using Entry = std::pair<Offset, std::int64_t>;
+    // Segments cover [begin, end). By the rank where one begins: where it stops (-1: none begins there), its level.
+    std::vector<std::int32_t> stop_of(rank.count(), -1), before(rank.count() + 1, -1);  // what stops at a rank
+    std::vector<Offset> level_of(rank.count(), 0);
+    using Entry = std::pair<Offset, std::int32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-    const auto set = [&](std::int64_t start, std::int64_t stop, Offset level) {
+    const auto set = [&](std::int32_t start, std::int32_t stop, Offset level) {
         if (start >= stop) return;
-        segments[start] = {stop, level};
+        stop_of[start] = stop;
+        level_of[start] = level;
+        before[stop] = start;
         queue.emplace(level, start);
     };
     if (left) set(begin, end, 0);
     while (left) {
         const auto [level, start] = queue.top();
         queue.pop();
-        auto here = segments.find(start);
-        if (here == segments.end() || here->second.level != level) continue;
-        const auto stop = here->second.stop;
+        const auto stop = stop_of[start];
+        if (stop < 0 || level_of[start] != level) continue;
         const int record = fitting.take(start, stop);
         if (record >= 0) {
             const auto [first, last] = lifetimes[record];
@@ -151,25 +144,24 @@ inline std::vector<Offset> fill_strip(const Records& records) {
             }
             offsets[record] = offset;
             --left;
-            set(start, first, level);
-            set(first, last, offset + nbytes[record]);
-            set(last, stop, level);
+            const auto [from, until] = ranked[record];
+            set(start, from, level);
+            set(from, until, offset + nbytes[record]);
+            set(until, stop, level);
             continue;
         }
         // Nothing fits: lift the segment to its lower neighbour and join it with what is as high then.
-        const auto before = here == segments.begin() ? segments.end() : std::prev(here);
-        const auto after = std::next(here);
         Offset reached = std::numeric_limits<Offset>::max();
-        if (before != segments.end()) reached = std::min(reached, before->second.level);
-        if (after != segments.end()) reached = std::min(reached, after->second.level);
+        if (start > begin) reached = std::min(reached, level_of[before[start]]);
+        if (stop < end) reached = std::min(reached, level_of[stop]);
         auto joined_start = start, joined_stop = stop;
-        if (after != segments.end() && after->second.level == reached) {
-            joined_stop = after->second.stop;
-            segments.erase(after);
+        if (stop < end && level_of[stop] == reached) {
+            joined_stop = stop_of[stop];
+            stop_of[stop] = -1;
         }
-        if (before != segments.end() && before->second.level == reached) {
-            joined_start = before->first;
-            segments.erase(here);
+        if (start > begin && level_of[before[start]] == reached) {
+            joined_start = before[start];
+            stop_of[start] = -1;
         }
         set(joined_start, joined_stop, reached);
     }

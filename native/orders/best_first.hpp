@@ -12,6 +12,7 @@
 #include "bits.hpp"
 #include "check.hpp"
 #include "deadline.hpp"
+#include "orders/branches.hpp"
 #include "orders/look_ahead.hpp"
 #include "orders/problem.hpp"
 #include "orders/state_table.hpp"
@@ -25,9 +26,9 @@ class BestFirst {
 public:
     BestFirst(OrderProblem problem, std::int64_t byte_limit)
         : problem_(std::move(problem)), byte_limit_(byte_limit), table_(problem_.words), look_ahead_(problem_),
-          narrow_(problem_.narrow()), bound_(std::max(problem_.floor, problem_.start_live)),
+          branches_(problem_), narrow_(problem_.narrow()), bound_(std::max(problem_.floor, problem_.start_live)),
           set_(no_bits(problem_.words)), ready_(set_) {
-        reach(no_bits(problem_.words), problem_.start_ready(), -1,
+        reach(no_bits(problem_.words), problem_.start_ready(), false,
               {bound_, problem_.start_live, -1, 0, 0, 0, false, 0});
     }
     BestFirst(const BestFirst&) = delete;
@@ -77,6 +78,7 @@ private:
     std::int64_t byte_limit_, expanded_ = 0;
     StateTable table_;
     LookAhead look_ahead_;
+    Branches branches_;
     std::vector<bool> narrow_;
     Bytes bound_, incumbent_ = std::numeric_limits<Bytes>::max();
     std::int32_t passed_ = 0;  // a downset of this size that every order passes was reached at least cost
@@ -102,15 +104,16 @@ private:
         std::make_heap(open_.begin(), open_.end(), std::greater<>());
     }
 
-    // `its_ready`: of `downset`, or, unless `opening` is -1, of `downset` without that operator.
-    bool reach(BitsView downset, BitsView its_ready, int opening, State reached) {
+    // `its_ready`: of `downset`, or, if it is `opening`, of `downset` without the operators that ran since its parent.
+    bool reach(BitsView downset, BitsView its_ready, bool opening, State reached) {
         auto [index, fresh] = table_.find(downset, reached.hash);
         auto& state = table_.at(index);
         reached.peak = std::max(reached.peak, bound_);
         if (!fresh && (state.peak <= reached.peak || state.closed)) return false;
         if (fresh) {
             table_.ready(index).assign(its_ready);
-            if (opening >= 0) problem_.open(downset, table_.ready(index), opening);
+            for (auto run = reached.first_run; opening && run < reached.first_run + reached.ran; ++run)
+                problem_.open(downset, table_.ready(index), table_.runs[run]);
         }
         state = reached;
         push({reached.peak, -reached.size, index});
@@ -149,20 +152,27 @@ private:
             for (int v : look_ahead_.find(set_, ready_, live, peak)) run(v, problem_.step(set_, live, v).left);
         const auto ran = static_cast<std::int32_t>(table_.runs.size()) - first_run;
         if (ran > 0) {
-            if (!reach(set_, ready_, -1, {peak, live, index, first_run, ran, size, false, hash}))
+            if (!reach(set_, ready_, false, {peak, live, index, first_run, ran, size, false, hash}))
                 table_.runs.resize(first_run);
             return;
         }
-        for (const auto& [v, next] : moves_) {
-            if (next.transient >= incumbent) continue;
-            set_.add(v);
-            const auto run = static_cast<std::int32_t>(table_.runs.size());
-            table_.runs.push_back(v);
-            if (!reach(set_, ready_, v, {next.transient, next.left, index, run, 1, size + 1, false, hash ^ mixed(v)}))
-                table_.runs.pop_back();
-            set_.remove(v);
+        branches_.find(set_, live, moves_);
+        for (const auto& [step, first, count] : branches_.moves) {
+            if (step.transient >= incumbent) continue;
+            const auto begin = branches_.operators.begin() + first, end = begin + count;
+            Word its_hash = hash;
+            for (auto v = begin; v != end; ++v) {
+                set_.add(*v);
+                its_hash ^= mixed(*v);
+            }
+            table_.runs.insert(table_.runs.end(), begin, end);
+            if (!reach(set_, ready_, true,
+                       {step.transient, step.left, index, first_run_of(count), count, size + count, false, its_hash}))
+                table_.runs.resize(table_.runs.size() - count);
+            for (auto v = begin; v != end; ++v) set_.remove(*v);
         }
     }
+    std::int32_t first_run_of(std::int32_t last) const { return static_cast<std::int32_t>(table_.runs.size()) - last; }
 
     Ints way(std::int32_t index) const {
         Ints steps;

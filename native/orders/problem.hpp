@@ -98,11 +98,22 @@ public:
         return {live + allocated - reused + it.extra, live + allocated - freed};
     }
 
+    // Whether all that must run before v is in the set.
+    bool opened(BitsView set, int v) const { return sets_.subset(before_[v], set); }
+    // Whether every other operator that may allocate or free what v does, or is to end before v takes it over, is in
+    // the set.
+    bool determined(int v, BitsView set) const {
+        const Operator& it = operators_[v];
+        for (auto term = it.first_shared; term < it.end; ++term)
+            if (!sets_.subset(terms_[term].others, set)) return false;
+        return true;
+    }
+
     // After v completed `set`: the ready set with v gone and what it opened.
     void open(BitsView set, BitsSpan ready, int v) const {
         ready.remove(v);
         for (int w : successors[v])
-            if (sets_.subset(before_[w], set)) ready.add(w);
+            if (opened(set, w)) ready.add(w);
     }
     DynamicBits start_ready() const {
         DynamicBits ready = no_bits(words);

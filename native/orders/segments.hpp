@@ -31,6 +31,25 @@ inline bool joins(const Segment& one, const Segment& other) {
 
 using Chain = std::vector<Segment>;
 
+// What leaves less runs first, by rising hills; then the rest, by falling hill above what it leaves.
+inline auto rank(const Segment& segment) {
+    const bool falls = segment.drop < 0;
+    return std::tuple(!falls, falls ? segment.hill : segment.drop - segment.hill);
+}
+
+// Adds a segment at the end of a chain; `link` is told of the operators that now run one right after the other.
+template <class Link>
+void append(Chain& chain, Segment segment, Link link) {
+    while (!chain.empty() && joins(chain.back(), segment)) {
+        const Segment& before = chain.back();
+        link(before.tail, segment.head);
+        segment = {std::max(before.hill, before.drop + segment.hill), before.drop + segment.drop, before.head,
+                   segment.tail, true};
+        chain.pop_back();
+    }
+    chain.push_back(segment);
+}
+
 // Links of operators that run one right after the other, and what chains do with them.
 class Links {
 public:
@@ -46,23 +65,11 @@ public:
         for (std::size_t place = 1; place < operators.size(); ++place) next_[operators[place - 1]] = operators[place];
         return {hill, drop, operators.front(), operators.back(), true};
     }
-    void append(Chain& chain, Segment segment) {
-        while (!chain.empty() && joins(chain.back(), segment)) {
-            const Segment& before = chain.back();
-            next_[before.tail] = segment.head;
-            segment = {std::max(before.hill, before.drop + segment.hill), before.drop + segment.drop, before.head,
-                       segment.tail, true};
-            chain.pop_back();
-        }
-        chain.push_back(segment);
+    void append(Chain& chain, const Segment& segment) {
+        downset::append(chain, segment, [&](int tail, int head) { next_[tail] = head; });
     }
-    // Two chains of fixed segments side by side: what leaves less runs first, by rising hills; then the rest, by
-    // falling hill above what it leaves.
+    // Two chains of fixed segments side by side.
     Chain merged(const Chain& one, const Chain& other) {
-        const auto rank = [](const Segment& segment) {
-            const bool falls = segment.drop < 0;
-            return std::tuple(!falls, falls ? segment.hill : segment.drop - segment.hill);
-        };
         Chain sorted, chain;
         sorted.reserve(one.size() + other.size());
         std::merge(one.begin(), one.end(), other.begin(), other.end(), std::back_inserter(sorted),

@@ -32,6 +32,7 @@ struct StripOp {
     bool same_columns;
     bool apart;                             // what it makes of a graph output is never made in place
     std::int64_t persistent_bytes;          // what the runtime keeps for each copy of it
+    bool cut_off;                           // where a strip's pads are not SAME's, rows of SAME are cut off: no Pad
     std::vector<std::int64_t> overwritten;  // positions of inputs that it may make its result in
     StripWalk walk{};
 };
@@ -57,14 +58,16 @@ struct StripNetwork {
         require(alignment >= 1, "alignment: ", alignment, " is not at least 1");
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             const auto& n = numbers[i];
-            require_size("numbers of an operator", n.size(), 14);
+            require_size("numbers of an operator", n.size(), 15);
             require(n[0] >= 0 && n[0] <= 4, "numbers of an operator: ", n[0], " is not a way to make rows");
             const auto reads = static_cast<std::int64_t>(form.ops[i].inputs.size());
             require(n[1] >= 1 && n[2] >= 1, "numbers of an operator: a window without a stride or a reach");
             require(n[7] >= -1 && n[7] < reads, "numbers of an operator: input ", n[7], " does not exist");
             require_indices("overwritten inputs", overwritten[i], form.ops[i].inputs.size());
             ops.push_back({static_cast<StripOp::Given>(n[0]), n[1], n[2], n[3], n[4], n[5], n[6] != 0, n[7], n[8], n[9],
-                           n[10], n[11] != 0, n[12] != 0, n[13], overwritten[i], walk(walks[i], ops.size())});
+                           n[10], n[11] != 0, n[12] != 0, n[13], n[14] != 0, overwritten[i],
+                           walk(walks[i], ops.size())});
+            require(!ops.back().cut_off || form.ops[i].outputs.size() == 1, "cut off: an operator with other results");
         }
     }
 

@@ -139,7 +139,6 @@ private:
         std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
         run(operator_index, read, std::move(reads), writes);
-        runs_.back().macs = op.macs_per_row * given.size();
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
             const auto exact = given.start == result_rows.start && given.stop == result_rows.stop
@@ -162,19 +161,26 @@ private:
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
         bool padded = false;
+        auto made_rows = pieces_[writes[0]].rows.size();
+        auto made = writes;
         const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
         if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none))
             sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
         if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
-            const auto rows = read_rows + sides.top + sides.bottom;
-            pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
-            runs_.push_back({{reads[0]}, {static_cast<std::int64_t>(pieces_.size()) - 1}, {}, -1, 0});
-            reads[0] = static_cast<std::int64_t>(pieces_.size()) - 1;
-            padded = true;
+            if (op.cut_off) {
+                made_rows = (read_rows + op.stride - 1) / op.stride;
+                sides = same_sides(op, read_rows);
+                made = {unnamed_piece(network_.row_bits[network_.form.ops[operator_index].outputs[0]] * made_rows)};
+            } else {
+                const auto whole = unnamed_piece(op.padded_row_bits * (read_rows + sides.top + sides.bottom));
+                runs_.push_back({{reads[0]}, {whole}, {}, -1, 0});
+                reads[0] = whole;
+                padded = true;
+            }
         }
-        const auto lag = lags_.of(op, operator_index, read_rows, pieces_[writes[0]].rows.size(), sides, padded);
+        const auto lag = lags_.of(op, operator_index, read_rows, made_rows, sides, padded);
         const auto lagged = lag < 0 ? -1 : reads[0];
-        runs_.push_back({std::move(reads), writes, std::move(over), lagged, lag});
+        runs_.push_back({std::move(reads), made, std::move(over), lagged, lag});
         runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
                                                [&](auto taken) {
                                                    const auto& now = runs_.back().reads;
@@ -184,6 +190,13 @@ private:
         runs_.back().computes = true;
         runs_.back().persistent_bytes = op.persistent_bytes;
         runs_.back().apart = op.apart;
+        runs_.back().macs = network_.form.ops[operator_index].macs_per_row * made_rows;
+        if (made != writes) runs_.push_back({made, writes, {}, -1, 0});
+    }
+
+    std::int64_t unnamed_piece(std::int64_t bits) {
+        pieces_.push_back({-1, {}, network_.aligned_bytes(bits)});
+        return static_cast<std::int64_t>(pieces_.size()) - 1;
     }
 
     // Rows of padding above and below.
@@ -199,11 +212,16 @@ private:
         return {read.start - first, std::max<std::int64_t>(std::min(last, rows + op.end) - read.stop, 0)};
     }
 
-    // Whether the pads are neither SAME's nor none.
-    static bool pads(const StripOp& op, Sides sides, std::int64_t size) {
+    static Sides same_sides(const StripOp& op, std::int64_t size) {
         const auto total =
             std::max<std::int64_t>(((size + op.stride - 1) / op.stride - 1) * op.stride + op.reach - size, 0);
-        const bool same = op.same_columns && sides.top == total / 2 && sides.bottom == total - total / 2;
+        return {total / 2, total - total / 2};
+    }
+
+    // Whether the pads are neither SAME's nor none.
+    static bool pads(const StripOp& op, Sides sides, std::int64_t size) {
+        const auto as_same = same_sides(op, size);
+        const bool same = op.same_columns && sides.top == as_same.top && sides.bottom == as_same.bottom;
         const bool none = sides.top == 0 && sides.bottom == 0 && op.left == 0 && op.right == 0;
         return !same && !none;
     }

@@ -97,8 +97,12 @@ public:
         if (rest_speed_[0] > sets_.speed[sets_.all] * kLoose || rest_medium_[0] > medium_limit()) return {};
         for (int cut = 0; cut < cuts; ++cut) {
             double least_used = kNever;
-            for (const auto& behind : reached[cut])
-                for (int label : behind) least_used = std::min(least_used, sets_.speed[labels_[label].used]);
+            heads_reached_.clear();
+            for (int head = 0; head < heads_; ++head) {
+                if (!reached[cut][head].empty()) heads_reached_.push_back(head);
+                for (int label : reached[cut][head])
+                    least_used = std::min(least_used, sets_.speed[labels_[label].used]);
+            }
             if (least_used == kNever) continue;
             for (int stop = cut + 1; stop <= cuts; ++stop) {
                 const double ceiling = (sets_.speed[sets_.all] - least_used - rest_speed_[stop]) * kLoose;
@@ -144,6 +148,7 @@ private:
     std::vector<double> speeds_;
     std::vector<double> rest_speed_, rest_medium_;  // by cut: what the units behind it need at least
     std::vector<Label> labels_;
+    std::vector<int> heads_reached_;  // of the cut that is extended: those with labels
     std::vector<Found> found_;
     std::vector<StageOffer> offers_;
 
@@ -197,7 +202,7 @@ private:
             const int leaders = problem_.network.uniform ? 0 : static_cast<int>(sets_.members[set].size());
             for (int leader = 0; leader < leaders; ++leader) {
                 const int device = sets_.members[set][leader];
-                for (int head = 0; head < heads_; ++head)
+                for (int head : heads_reached_)
                     if (cut == 0 || head != device)
                         extend_by(cut, head,
                                   {cut, stop, set, 0, leader, price_.full(device),

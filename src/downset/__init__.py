@@ -10,7 +10,7 @@ from importlib import import_module
 _HOME = {
     "Arena": "results.plans",
     "Cluster": "clusters.model",
-    "Comparison": "results.fit",
+    "Comparison": "results.comparisons",
     "DeviceUse": "results.serving",
     "Disturbance": "distributed.simulator",
     "DownsetError": "errors",

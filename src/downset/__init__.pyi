@@ -52,7 +52,7 @@ from downset.reports.inspection import inspect as inspect
 from downset.reports.memory_map import memory_map as memory_map
 from downset.reports.text import Report as Report
 from downset.reports.text import report as report
-from downset.results.fit import Comparison as Comparison
+from downset.results.comparisons import Comparison as Comparison
 from downset.results.fit import Fit as Fit
 from downset.results.fit import Inspection as Inspection
 from downset.results.fit import Recomputation as Recomputation

@@ -54,9 +54,9 @@ def masks(listed: Lists) -> tuple[int, ...]:
     return tuple(sets)
 
 
-def lists(given: Masks) -> tuple[tuple[int, ...], ...]:
+def lists(sets: Masks) -> tuple[tuple[int, ...], ...]:
     """Masks as ascending lists."""
-    return tuple(tuple(bits(mask)) for mask in given)
+    return tuple(tuple(bits(mask)) for mask in sets)
 
 
 def successor_lists(predecessors: Lists) -> tuple[tuple[int, ...], ...]:

@@ -59,7 +59,7 @@ class Method:
 
     `proves`: its search covers the whole documented space, so that its bounds and its answer "no plan" hold for that
     space. Under memory limits, planning of pipelines then tries further plans before it reports that there is none.
-    Of a callable that does not declare it, a bound or a proof is not taken over (only that of pipelines is).
+    downset trusts no bound and no proof of a callable that does not declare it, except those of pipelines.
     `chain`: the chain of units of a graph that a planner of pipelines gets: its pieces, one unit for each block, or
     pieces that pass tensors on over several stages (relays).
 
@@ -221,9 +221,9 @@ def _check_shape(name: str, method: Method, contract: Contract, options: Mapping
     """Raise UsageError unless the planner can be called with the contract's arguments and these options."""
     if method.signature is None:
         return
-    given = {option: None for option in (*contract.settings, *options) if method.takes(option)}
+    options_taken = {option: None for option in (*contract.settings, *options) if method.takes(option)}
     try:
-        method.signature.bind(*contract.problem, **given)
+        method.signature.bind(*contract.problem, **options_taken)
     except TypeError as error:
         raise UsageError(
             f"method {name!r} cannot be called as planners of {contract.plans} are, with "

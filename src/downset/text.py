@@ -18,6 +18,7 @@ from typing import Any
 from downset.errors import LoadError, UsageError
 
 __all__ = [
+    "PLAIN",
     "abridged",
     "brief",
     "counted",
@@ -38,6 +39,9 @@ __all__ = [
     "unheard",
     "wrapped",
 ]
+
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types of values that are the same in every form of a document, and hold no others."""
 
 _MOST = 1 << 62
 """The most bytes of a size; larger ones would overflow sums."""
@@ -218,6 +222,8 @@ def read_stdin(*, most_bytes: int = 1 << 30) -> bytes:
 
 def escaped(text: str) -> str:
     """The JSON text with control characters in its strings escaped, so that a terminal can show it."""
+    if text.replace("\n", "").isprintable():
+        return text
     return "\n".join(
         line
         if line.isprintable()
@@ -252,5 +258,5 @@ def _abridged_field(value: Any) -> str:
     return _ABRIDGING.repr(value)
 
 
-def unheard(*told: object) -> None:
+def unheard(*arguments: object) -> None:
     """Ignore reports of progress: the default receiver."""

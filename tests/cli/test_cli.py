@@ -216,7 +216,7 @@ def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path, run)
     assert "note:" not in err and " B live" not in err
     said = (
         r"\nthe least found takes [\d,]{7} B, [\d,]{7} B above the limit(; in strips .*)?\n"
-        r"(.*\n)*peak at step \d+ of \d+: .* live are\n"
+        r"(.*\n)*the peak is at step \d+ of \d+, .* live are\n"
     )
     assert re.search(said, err)
     assert not list(tmp_path.iterdir())

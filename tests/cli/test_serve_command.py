@@ -31,6 +31,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("serve")
     branchy_model(folder / "net.onnx")
     (folder / "home.toml").write_text(CLUSTER)
+    (folder / "one.toml").write_text(cluster_toml({"left": 1e5}, rate_mbps=800, overlap=True))
     frames = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
     np.save(folder / "frames.npy", frames)
     np.save(folder / "many.npy", np.broadcast_to(frames[:1], (20_000, 3, 8, 8)))
@@ -87,7 +88,7 @@ def test_local_from_frames_to_results(here, run):
 def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     """In order by Ctrl-C; by the guards where the driver is killed."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "downset", "serve", "net.onnx", "--cluster", "home.toml", "--input", "many.npy", "-v"],
+        [sys.executable, "-m", "downset", "serve", "net.onnx", "--cluster", "one.toml", "--input", "many.npy", "-v"],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -97,7 +98,7 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
         if "frame 5," in line:
             break
     guards = _guards(driver.pid)
-    assert len(guards) == 3
+    assert len(guards) == 2  # of the head and of the device
     os.kill(driver.pid, number)
     _, said = driver.communicate(timeout=240)
     assert driver.returncode == code
@@ -105,7 +106,7 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     until = time.monotonic() + 120
     while time.monotonic() < until and any(session_processes(guard) for guard in guards):
         time.sleep(0.1)
-    assert [session_processes(guard) for guard in guards] == [[], [], []]
+    assert [session_processes(guard) for guard in guards] == [[], []]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_a_device_under_keys(here, run, driver, board, address):
 @pytest.mark.parametrize("process", ["raylet", "gcs_server", "ray::DashboardA"])
 def test_a_lost_process_of_the_head_is_one_line_and_keeps_what_is_finished(process, here):
     """Ray ends the driver's process at once where it finds its node gone, or the driver finds it first."""
-    command = ["serve", "net.onnx", "--cluster", "home.toml", "--input", "many.npy", "-o", "part.npz", "-v"]
+    command = ["serve", "net.onnx", "--cluster", "one.toml", "--input", "many.npy", "-o", "part.npz", "-v"]
     driver = subprocess.Popen(
         [sys.executable, "-m", "downset", *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )

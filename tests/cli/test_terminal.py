@@ -14,13 +14,17 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
 
 import downset
 from docs_site.pages import leaves
 from downset.commands.examples import EXAMPLES
 from downset.commands.group import COMMANDS
 from downset.commands.serve import _rate
-from downset.reports.document import Table, columns
+from downset.reports import terminal
+from downset.reports.document import Column, Table, columns
 from downset.reports.inspection import inspection_document
 from downset.reports.terminal import print_document, print_table
 from downset.results.serving import Served
@@ -262,7 +266,7 @@ def test_what_does_not_fit_is_told_in_lines_and_says_what_was_written(run, wake_
     lines = err.splitlines()
     assert (status, out) == (3, "")
     assert lines[0].startswith(f"downset: error: {wake_word} does not fit into 1,024 B: ")
-    places = [number for number, line in enumerate(lines) if re.match(r"peak at step \d+ of \d+: ", line)]
+    places = [number for number, line in enumerate(lines) if re.match(r"the peak is at step \d+ of \d+, ", line)]
     assert len(places) == 1 and re.match(r" +[\d,]+ B  \S", lines[places[0] + 1])
     helps = lines.index("to make it fit:")
     needed = re.fullmatch(r"  1\. Give it ([\d,]+) B of RAM \(--ram (\d+)\)\.", lines[helps + 1])
@@ -355,3 +359,22 @@ def test_the_shell_completes_commands():
         env={**os.environ, "_DOWNSET_COMPLETE": "bash_complete", "COMP_WORDS": "downset sim", "COMP_CWORD": "1"},
     )
     assert "plain,simulate" in done.stdout, done.stderr
+
+
+def test_columns_are_as_wide_as_rich_finds_them():
+    """The widths are counted without rich, which takes milliseconds for each row."""
+    draw, letters = random.Random(0), "ab 漢字é\u0301🙂09,."
+    for _ in range(100):
+        columns = [
+            Column("".join(draw.choices(letters, k=draw.randrange(9))), str, left=draw.random() < 0.5)
+            for _ in range(draw.randrange(1, 6))
+        ]
+        rows = [["".join(draw.choices([*letters, "\n"], k=draw.randrange(30))) for _ in columns] for _ in range(3)]
+        grid = Grid()
+        for column in columns:
+            grid.add_column(Text(column.title), no_wrap=True)
+        for cells in rows:
+            grid.add_row(*map(Text, cells))
+        console = Console(width=1_000)
+        widest = Measurement.get(console, console.options, grid).maximum
+        assert terminal._width(terminal._widths(columns, rows)) == widest

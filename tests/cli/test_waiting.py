@@ -108,6 +108,35 @@ def test_planning_of_pipelines_is_announced(announced, model, tmp_path):
     assert {"load", "replan", "write_page"} <= {*announced}
 
 
+@pytest.mark.parametrize(
+    ("options", "doing"),
+    [
+        ((), []),
+        (("--compare",), ["planning by every other method"]),
+        (("--what-if",), ["planning for larger clusters"]),
+        (("-o", "plan.json"), ["writing the files"]),
+        (("--report", "plan.html"), ["planning for larger clusters", "writing the files"]),
+    ],
+)
+def test_split_announces_only_what_it_does(monkeypatch, model, tmp_path, options, doing):
+    texts = []
+
+    class Listed(Waiting):
+        def __call__(self, text):
+            texts.append(text)
+
+    @contextmanager
+    def listed(talk, what, *, limit_s=None):
+        texts.append(what)
+        yield Listed()
+
+    monkeypatch.setattr("downset.commands.split.waiting", listed)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home.toml").write_text(cluster_toml({"a": 1e9, "b": 2e9}, rate_mbps=5000))
+    output_of("split", model, "--cluster", "home.toml", "--method", "single", *options)
+    assert texts == ["planning for 2 devices", *doing]
+
+
 def test_measuring_is_announced(announced, model, tmp_path, monkeypatch):
     """Where reading fails, after it was announced."""
 

@@ -89,7 +89,7 @@ def test_what_a_node_said_is_known_when_its_folder_is_gone(tmp_path, text, said)
     log = os.open(file, os.O_RDONLY)
     file.unlink()
     try:
-        assert NodeProcess(SimpleNamespace(), NodeOptions("127.0.0.2", tmp_path), log).said() == said
+        assert NodeProcess(SimpleNamespace(), NodeOptions("127.0.0.2", tmp_path), log).last_error() == said
     finally:
         os.close(log)
 

@@ -48,10 +48,10 @@ def head(folders):
             names = [socket.process for socket in sockets_of(node)]
             if names.count("raylet") == 2 and any("Runtime" in name for name in names):
                 break
-            assert node.running, node.said()
+            assert node.running, node.last_error()
             time.sleep(0.1)
         else:
-            pytest.fail(node.said())
+            pytest.fail(node.last_error())
         yield node
     finally:
         node.stop()

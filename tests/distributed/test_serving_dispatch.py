@@ -83,7 +83,7 @@ def test_chains_are_joined_and_nothing_else():
         place=tuple((0, k) for k in range(6)),
         transfers=(False,) * 5 + (True,),
         lanes=(1,) * 3,
-        held=((0,), (0,), (0,), (0,), (1,), (2,)),
+        resources=((0,), (0,), (0,), (0,), (1,), (2,)),
         written=((0,), (1,), (2,), (3,), (), ()),
         used=((0,), (0, 1), (1, 2), (2, 3), (3,), (2,)),
         slots=(1, 1, 1, 1),
@@ -116,7 +116,7 @@ def test_a_medium_has_room_for_every_pair_of_devices(devices, tmp_path):
     cluster = Cluster(tuple(Device(f"d{k}", 3e5) for k in range(devices)), Network("shared", 1e6, overlap=True))
     plan = plan_pipeline(graph, cluster, method="layerwise", window=1)
     work = work_of(plan)
-    (medium,) = {held[0] for held, moves in zip(work.held, work.transfers, strict=True) if moves}
+    (medium,) = {resources[0] for resources, moves in zip(work.resources, work.transfers, strict=True) if moves}
     assert work.lanes[medium] == devices // 2
     assert {lanes for resource, lanes in enumerate(work.lanes) if resource != medium} == {1}
     many = 2 * devices
@@ -127,7 +127,7 @@ def test_a_medium_has_room_for_every_pair_of_devices(devices, tmp_path):
         place=((0, 0),),
         transfers=(True,),
         lanes=(work.lanes[medium],),
-        held=((0,),),
+        resources=((0,),),
         written=((),),
         used=((),),
         slots=(),
@@ -153,7 +153,7 @@ def test_of_what_can_begin_the_plans_order_decides(first):
         place=place,
         transfers=(False, False),
         lanes=(1,),
-        held=((0,), (0,)),
+        resources=((0,), (0,)),
         written=((), ()),
         used=((), ()),
         slots=(),

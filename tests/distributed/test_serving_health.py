@@ -23,9 +23,9 @@ def test_silence_is_noticed_in_six_seconds_and_not_before_four_and_a_half():
     for device in ("a", "b"):
         health.watch(device)
         for second in range(4):
-            health.asked(device, float(second))
+            health.note_question(device, float(second))
     health.heard("b")
-    health.asked("b", 4.0)
+    health.note_question("b", 4.0)
     assert health.lost(4.5) == []
     assert [device for device, _ in health.lost(4.6)] == ["a"]
     health.forget("a")
@@ -36,10 +36,10 @@ def test_silence_is_noticed_in_six_seconds_and_not_before_four_and_a_half():
 def test_a_driver_that_asks_nothing_blames_nobody():
     health = Health()
     health.watch("a")
-    health.asked("a", 0.0)
+    health.note_question("a", 0.0)
     health.heard("a")
     assert health.lost(100.0) == []
-    health.asked("a", 100.0)
+    health.note_question("a", 100.0)
     assert health.lost(104.0) == []
 
 

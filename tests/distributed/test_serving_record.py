@@ -41,14 +41,16 @@ def test_of_several_plans_it_is_said_which_one_a_figure_is_of(tmp_path):
     )
     record = ServeRecord(fast, 0.0)
     rates = [f"{1 / plan.period_s:.4g}" for plan in (slow, fast)]
-    assert f"period, planned: {format_seconds(fast.period_s)}, {rates[1]} frames/s" in reported(fast, record)
+    assert f"; planned {format_seconds(fast.period_s)}, {rates[1]} frames/s\n" in reported(fast, record)
     record.planned(slow)
     record.event(ServeEvent(1.0, "replanned", "", "a faster plan"))
     record.event(ServeEvent(2.0, "replanned", "d1", "without it"))
     text = reported(fast, record)
-    assert f"period, planned by the last of 2 plans: {format_seconds(slow.period_s)}, {rates[0]} frames/s" in text
-    assert f"planned by the first plan (analytic): {format_seconds(fast.period_s)}, {rates[1]} frames/s" in text
+    assert f"; planned {format_seconds(slow.period_s)}, {rates[0]} frames/s by the last of 2 plans\n" in text
+    assert f"planned by the first plan: {format_seconds(fast.period_s)}, {rates[1]} frames/s" in text
     assert "planned again: 1 time" in text
     assert "another plan in use (a faster plan); " in text and "(d1 without it); " in text
     page = served_document(fast, record.served(0, 1.0))
-    assert f"planned {format_seconds(slow.period_s)} by the last of 2 plans" in page.verdict.headline
+    assert (
+        f"planned {format_seconds(slow.period_s)}, {rates[0]} frames/s by the last of 2 plans" in page.verdict.headline
+    )

@@ -11,7 +11,7 @@ from downset.distributed.simulator import Disturbance, simulate
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import chain_problem
-from downset.reports.pipelines import stage_rows
+from downset.reports.pipeline_sentences import stage_rows
 from downset.results.task_times import ends_of
 
 LINKS = Network("links", 10.0)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from downset.arenas.planners import ARENAS, SHARED
 from downset.cli import main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arenas.md"
@@ -17,17 +16,6 @@ def test_python_examples_print_what_the_page_says():
     failed, tried = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert failed == 0
     assert tried > 40
-
-
-def test_the_table_has_every_method():
-    """Which of them plan offsets, and which objects."""
-    rows = re.findall(r"^\| (`.*?) \| .*? \| (.*?) ?\| (.*?) ?\|$", PAGE.read_text(), re.MULTILINE)
-    for methods, column in ((ARENAS, 0), (SHARED, 1)):
-        told = set()
-        for names, *cells in rows:
-            cell = cells[column].strip()
-            told |= set(re.findall(r"`(\w+)`", names if cell == "yes" else cell))
-        assert told == set(methods)
 
 
 def test_console_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):

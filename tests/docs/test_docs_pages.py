@@ -63,7 +63,7 @@ def test_a_cluster_and_a_pipeline(shown, here):
     exec(block("docs/pipelines.md", "python"), names)
     assert names["plan"].latency_s <= 2.0
     split, simulate = block("docs/pipelines.md", "console").splitlines()
-    assert "exact: period" in shown(f"{split} --time-limit 1s")
+    assert "a frame every" in shown(f"{split} --time-limit 1s")
     assert "simulated: 1000 of 1000 frames" in shown(simulate)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from downset.arenas.planners import ARENAS, SHARED
 from downset.commands.group import COMMANDS
 from downset.pipelines.planners import PIPELINERS
 
@@ -74,13 +73,6 @@ def table(first_header, text):
             break
         found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
     return found[0], found[1:]
-
-
-def test_methods_of_arenas_are_all_there_and_no_others():
-    _, lines = table("method | offsets | objects", (ROOT / "docs" / "results.md").read_text())
-    for form, known in ((1, ARENAS), (2, SHARED)):
-        listed = {name for line in lines if line[form] == "yes" for name in re.findall(r"`(\w+)`", line[0])}
-        assert listed == set(known)
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("profiles", "keys")])

@@ -82,7 +82,7 @@ def test_what_wheels_are_tested_by_plans_with_the_compiled_search(tmp_path):
     assert done.returncode == 0, done.stderr
     graph = load(ROOT / ".ci/two_branches.json")
     peaks = {peak_bytes(order_problem(graph), steps) for steps in every_order(graph)}
-    assert re.search(rf"^peak of live bytes: {min(peaks):,} B \(proven least", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(rf"^Peak .*{min(peaks):,} B\nproven least", done.stdout, re.MULTILINE), done.stdout
     assert min(peaks) < peak_bytes(order_problem(graph), range(len(graph.ops)))
 
 

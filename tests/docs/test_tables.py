@@ -5,8 +5,13 @@ import sys
 
 import pytest
 
+from docs_site.methods import FAMILIES
 from docs_site.tables import __main__ as tables
 from docs_site.tables.lines import lines
+from downset.commands.arena import arena
+from downset.commands.method_names import METHODS
+from downset.commands.order import order
+from downset.commands.split import split
 
 PAGE = "| by hand |\n|---|\n| 1 |\n\n<!-- table: sizes -->\n\n| B |\n|---|\n| 7 |\n\nMore.\n"
 TABLES = {"sizes": lambda: lines(["B", "what"], [["1,234", ""]])}
@@ -25,6 +30,19 @@ def test_a_row_of_another_length_is_refused():
         lines(["B", "what"], [["1,234"]])
 
 
+def test_help_names_the_methods_of_each_registry():
+    """Without the planners, which take long to import; a stale file of names fails the check, too."""
+    wanted = {family.function: ", ".join(family.methods) for family in FAMILIES}
+    assert wanted == METHODS
+    for command, functions in (
+        (arena, ("plan_arena", "plan_shared")),
+        (order, ("plan_order",)),
+        (split, ("plan_pipeline",)),
+    ):
+        (option,) = (one for one in command.params if one.name == "method")
+        assert all(wanted[function] in option.help for function in functions)
+
+
 def check(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tables", "--check"])
     with pytest.raises(SystemExit) as end:
@@ -35,6 +53,8 @@ def check(monkeypatch):
 def test_a_stale_page_fails_the_check(tmp_path, monkeypatch, capsys):
     """A cell that differs, and rows that changed under the sentences that quote them."""
     page = tmp_path / "README.md"
+    names = tmp_path / "names.py"
+    monkeypatch.setattr(tables, "NAMES", names)
     monkeypatch.setattr(tables, "PAGES", [page])
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
@@ -52,6 +72,8 @@ def test_a_stale_page_fails_the_check(tmp_path, monkeypatch, capsys):
     assert "README.md" in check(monkeypatch)
     page.write_text(written.replace("MB", "GB"))
     assert "README.md" in check(monkeypatch)
+    names.write_text(names.read_text().replace("greedy_by_size, ", ""))
+    assert "names.py" in check(monkeypatch)
 
 
 def test_every_table_is_on_a_page():

@@ -17,7 +17,7 @@ from downset.formats.onnx.metadata import write_metadata
 from downset.formats.reading import load
 from downset.reports.comparisons import comparison_data
 from downset.reports.fit_document import fit_document
-from downset.results.fit import BY_RUNTIME, Proof
+from downset.results.comparisons import BY_RUNTIME, Proof
 from downset.results.sessions import FITTED
 from downset.runtimes.compare import compare, compare_outputs
 from downset.runtimes.differences import compare_arrays

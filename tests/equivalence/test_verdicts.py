@@ -15,7 +15,7 @@ from downset.fitting.fit import fit
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
 from downset.reports.terminal import text_of
-from downset.results.fit import BY_RUNTIME, Comparison, Proof
+from downset.results.comparisons import BY_RUNTIME, Comparison, Proof
 from downset.runtimes import compare as comparing
 from downset.runtimes.compare import compare
 from tests.equivalence.pairs_apart import node, onnx_pair, saved, written_otherwise

@@ -1,6 +1,8 @@
 """Laws of the recorded rows: what README and docs claim of them, whatever their figures are."""
 
+import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from experiments.inductor.__main__ import MEASURED
 from experiments.ios.cpu import verdict
 from experiments.ios.networks import NETWORKS
 from experiments.rows import FOLDER, load_rows
+from experiments.speed.fit_scale import FROM_OPERATORS
 from experiments.testbed.figures import groups
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
@@ -45,6 +48,14 @@ def test_the_instances_of_minimalloc_are_placed_at_their_capacity():
     rows = load_rows("arenas_minimalloc")
     assert [row["placed"] for row in rows if row["capacity"] == 1 << 20] == [True] * 8
     assert any(row["instance"] == "C" and row["placed"] for row in rows if row["capacity"] < 1 << 20)
+
+
+@pytest.mark.parametrize("form", [".onnx", ".tflite"])
+def test_fit_grows_with_the_operators_and_not_with_their_square(form):
+    cpu_s = {row["operators"]: row["cpu_s"] for row in load_rows("speed_fit_scale") if row["format"] == form}
+    sizes = sorted(size for size in cpu_s if size >= FROM_OPERATORS)
+    logs = [[math.log(value) for value in values] for values in (sizes, [cpu_s[size] for size in sizes])]
+    assert len(sizes) >= 6 and sizes[-1] >= 20_000 and statistics.linear_regression(*logs).slope <= 1.2
 
 
 def test_no_schedule_of_stages_was_faster_on_a_cpu():

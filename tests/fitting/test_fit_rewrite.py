@@ -11,7 +11,7 @@ import pytest
 from downset.fitting import proving
 from downset.fitting.fit import fit
 from downset.memory.traffic import off_chip_traffic
-from downset.results.fit import Comparison
+from downset.results.comparisons import Comparison
 from downset.results.sessions import DEFAULT
 from downset.runtimes import ort, tflm
 from tests.command import completed

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.fitting import offer, placing
 from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions, Job
@@ -26,9 +27,9 @@ from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
 from downset.reports.document import Picture
-from downset.reports.fit import gain_line
 from downset.reports.fit_document import fit_document
-from downset.reports.next_steps import next_steps
+from downset.reports.fit_sentences import gain_line
+from downset.reports.fit_steps import fit_next_steps
 from downset.reports.text import report
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
@@ -78,9 +79,9 @@ def test_a_plan_in_strips_within_a_limit_is_told_what_needs_less(plain, tmp_path
     path, whole = plain
     within = fit(path, output=tmp_path / "w.tflite", ram_bytes=whole.measured.after - 1, time_limit_s=5)
     assert strips(within)
-    texts = [step.text for step in next_steps(within)]
+    texts = [step.text for step in fit_next_steps(within)]
     assert not any("Search longer" in text for text in texts)
-    (step,) = (step for step in next_steps(within) if "in strips of rows" in step.text)
+    (step,) = (step for step in fit_next_steps(within) if "in strips of rows" in step.text)
     text = typed(step.text)
     assert text.startswith("Compute more in strips of rows, with no more arithmetic (downset fit ")
     command = shlex.split(text.split("(")[1].split(")")[0])
@@ -112,10 +113,10 @@ def test_next_steps_name_tensors_of_the_users_file(plain, tmp_path):
     own = {tensor.name for tensor in load(path).tensors}
     result = fit(path, ram_bytes=before.measured.after * 2 // 3, time_limit_s=5)
     assert strips(result)
-    for step in (*next_steps(before), *next_steps(result)):
+    for step in (*fit_next_steps(before), *fit_next_steps(result)):
         named = re.match(r"Halve tensor (\S+) ", step.text)
         assert named is None or named[1] in own
-    assert any(step.text.startswith("Halve tensor") for step in next_steps(before))
+    assert any(step.text.startswith("Halve tensor") for step in fit_next_steps(before))
 
 
 def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
@@ -133,7 +134,7 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     assert message.index(bound[0]) < message.index("the least found takes")
     assert ("so that only another order may fit" in message) == (int(bound[1].replace(",", "")) > limit)
     assert "to make it fit: (1)" in message
-    told = next_steps(caught.value.result)
+    told = fit_next_steps(caught.value.result)
     assert "".join(step.text for step in told[:1]).rstrip(".") in message and told[0].suffices
     assert "\n" not in message
     with pytest.raises(InfeasibleError, match="inputs or outputs alone") as proven:
@@ -162,7 +163,7 @@ def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
 
 def test_strips_are_offered_with_a_command_that_gives_what_it_says(plain, run, tmp_path):
     path, result = plain
-    (offer,) = [step for step in next_steps(result) if "segments in strips" in step.text]
+    (offer,) = [step for step in fit_next_steps(result) if "segments in strips" in step.text]
     command = re.search(r"\((downset .*?)\)", typed(offer.text))[1]
     words = shlex.split(command)
     assert words == ["downset", "fit", str(path), "--time-limit", "5s", "--max-recompute", "0%"]
@@ -190,6 +191,25 @@ def test_what_was_not_searched_for_is_offered_without_a_figure(plain):
     assert "may need less (downset.fit" in offer.text
     assert "time_limit_s=math.inf, work_limit=0, max_recompute=0.0)" in offer.text
     assert typed(offer.text).count("--work-limit 0 --max-recompute 0%)") == 1
+
+
+def test_plans_of_too_many_operators_are_offered_without_a_figure_and_not_placed(plain, monkeypatch):
+    path, _ = plain
+    placed = []
+    monkeypatch.setattr(offer, "_OPERATORS", 1)
+    monkeypatch.setattr(placing.OrderPlacing, "look_at", lambda *arguments: placed.append(arguments))
+    step = fit(path, time_limit_s=5).in_strips
+    assert step is not None and step.gained_bytes is None and not placed
+    assert "may need less (downset.fit" in step.text
+
+
+def test_what_a_search_did_not_find_is_told_from_what_is_not_there(plain, tmp_path):
+    path, _ = plain
+    unfound = "not computed in strips: the search ended before it found any that lower the peak"
+    assert unfound in fit(path, time_limit_s=math.inf, work_limit=0, max_recompute=0.0).notes
+    net = Net(6, dtype="int8")
+    flat = net.save(tmp_path / "flat.tflite", [net.conv(net.start(1, 1, 8), 4, 1)])
+    assert "not computed in strips: that lowers no peak" in fit(flat, time_limit_s=2, max_recompute=0.0).notes
 
 
 def test_the_command_of_an_offer_repeats_every_option():

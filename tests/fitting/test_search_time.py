@@ -8,11 +8,17 @@ from functools import partial
 import pytest
 
 from downset.budget import INTERRUPTED, Budget
-from downset.errors import DownsetError
-from downset.fitting import candidates, placing, planning, preparing, strips
+from downset.errors import DownsetError, LimitReached
+from downset.fitting import candidates, placing, planning, preparing, proving, strips
 from downset.fitting import fit as fitting
 from downset.fitting.fit import fit
 from downset.fitting.job import SearchTime
+from downset.formats.reading import load
+from downset.process.isolation import Worker
+from downset.process.limits import OPERATOR_S, RUNNING_S, worker_s
+from downset.results.comparisons import Proof
+from downset.runtimes.compare import compare
+from downset.runtimes.ort import optimise_offline
 from tests.fitting.test_fit_rewrite import tflite_model
 from tests.fitting.test_fit_strips import network
 from tests.models import branchy_model
@@ -145,6 +151,48 @@ def test_where_the_search_for_strips_takes_all_the_time_one_plan_is_tried(share,
     result = fit(network(tmp_path / "m.tflite"), time_limit_s=LIMIT_S, max_recompute=0.5)
     assert any(rewrite.kind == "row-wise" for rewrite in result.rewrites)
     assert len(tried) == 1 if least == 1 else len(tried) >= least
+
+
+def test_a_run_gets_more_time_for_each_operator(tmp_path, monkeypatch):
+    asked, ask = [], Worker.ask
+
+    def asking(worker, function, arguments, *, timeout_s=None):
+        asked.append((function, timeout_s or worker_s(RUNNING_S)))
+        return ask(worker, function, arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(Worker, "ask", asking)
+    model = network(tmp_path / "m.tflite")
+    operators = len(load(model).ops)
+    result = fit(model, time_limit_s=0.1, output=tmp_path / "f.tflite")
+    runs = {seconds for function, seconds in asked if function != "verify_here"}
+    assert result.measured is not None and runs == {RUNNING_S + OPERATOR_S * operators}
+    asked.clear()
+    compare(model, tmp_path / "f.tflite")
+    assert {seconds for function, seconds in asked if function != "verify_here"} == runs
+    model = branchy_model(tmp_path / "m.onnx")
+    operators = len(load(model).ops)
+    asked.clear()
+    optimise_offline(model, tmp_path / "o.onnx")
+    assert asked == [("optimise_here", RUNNING_S + OPERATOR_S * operators)]
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_where_runs_take_too_long_a_proof_ships_the_file_and_without_one_the_original_ships(
+    proven, tmp_path, monkeypatch
+):
+    def compared(*arguments, **options):
+        raise LimitReached("the runs took too long")
+
+    monkeypatch.setattr(proving, "compare_outputs", compared)
+    if not proven:
+        monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof(False, "no reason"))
+    model = tflite_model(tmp_path / "m.tflite")
+    result = fit(model, output=tmp_path / "f.tflite", time_limit_s=1)
+    told = [line for line in (*result.notes, result.outputs.note) if "the runs took too long" in line]
+    assert told
+    assert result.ships_plan is proven
+    assert ((tmp_path / "f.tflite").read_bytes() == model.read_bytes()) is not proven
+    assert result.outputs.proof.proven and (result.outputs.equal is None) is proven
 
 
 def test_time_passes_while_a_search_runs_and_once_in_searches_inside_it():

@@ -40,7 +40,7 @@ _SESSIONS = ("measure_here", "time_here", "process_here", "ort_here", "program_h
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """A fit of a small network, whose file and program lie in different folders."""
+    """A fit of a small network, whose file and program lie in different folders; made for the first test below."""
     folder = tmp_path_factory.mktemp("fitted")
     (folder / "programs").mkdir()
     path = branchy_model(folder / "m.onnx")
@@ -79,6 +79,7 @@ def figures(printed):
     return {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", printed, re.MULTILINE)}
 
 
+@pytest.mark.own_processes("measures")
 def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted, tmp_path):
     folder, result = fitted
     program = folder / "programs" / "open.py"

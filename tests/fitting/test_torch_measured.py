@@ -17,7 +17,8 @@ from downset.formats.torch.effects import earlier_calls, written_names  # noqa: 
 from downset.formats.torch.program import TorchCall, TorchValue  # noqa: E402
 from downset.formats.torch.runnable import runnable_operator  # noqa: E402
 from downset.graph.edit import WORKSPACE  # noqa: E402
-from downset.reports.next_steps import next_steps, step_lines  # noqa: E402
+from downset.reports.fit_steps import fit_next_steps  # noqa: E402
+from downset.reports.next_steps import step_lines  # noqa: E402
 from downset.runtimes import torch_eager  # noqa: E402
 from downset.runtimes.targets import TARGETS, Taken  # noqa: E402
 from tests.effort import LONG, cases  # noqa: E402
@@ -68,7 +69,7 @@ def test_a_plan_counts_what_kernels_hold(tmp_path):
     assert 0 <= result.peak.before - result.measured.before <= 64 * len(result.graph.tensors)
     assert 0 <= result.peak.after - result.measured.after <= 64 * len(result.graph.tensors)
     assert any(note.startswith("planned with what") for note in result.notes)
-    assert not any(WORKSPACE in line for line in step_lines(next_steps(result)))
+    assert not any(WORKSPACE in line for line in step_lines(fit_next_steps(result)))
 
 
 def test_of_files_that_measure_the_same_the_original_ships(tmp_path):

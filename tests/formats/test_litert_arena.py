@@ -13,8 +13,8 @@ from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.orders.plan import plan_order
-from downset.reports.fit import gain_line
 from downset.reports.fit_document import fit_document
+from downset.reports.fit_sentences import gain_line
 from downset.runtimes import litert
 from tests.models import installed_model
 from tests.tflite_net import TfliteNet, with_unknown_operator

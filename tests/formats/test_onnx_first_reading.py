@@ -13,6 +13,8 @@ from downset.process.isolation import parsed
 from downset.process.limits import limits
 from tests.models import branchy_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = 600 << 20
 

@@ -23,7 +23,7 @@ from downset.pipelines.early_fused import early_fused
 from downset.pipelines.network import pipeline_units
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
-from tests.effort import LONG
+from tests.effort import LONG, untimed
 from tests.models import branchy_model, installed_model
 from zoo import ZOO
 
@@ -142,7 +142,7 @@ def test_shards_of_plans_of_real_models(name, method, tmp_path):
 def _planned(folder, method):
     """A method's plan of whole.onnx: its shards together make what the model makes."""
     graph = load(folder / "whole.onnx")
-    plan = plan_pipeline(graph, QUICK, method=method, time_limit_s=0.5)
+    plan = plan_pipeline(graph, QUICK, method=method, **untimed(50_000))
     shards = export_shards(folder / "shards", graph, plan)
     assert {shard.stage for shard in shards} == set(range(len(plan.stages)))
     assert len({shard.device for shard in shards}) == (1 if method == "single" else 3)
@@ -164,7 +164,7 @@ def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_mak
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
     graph = load(tmp_path / "whole.onnx")
     cluster = Cluster(tuple(Device(f"d{k}", 3e9 - k * 5e8) for k in range(4)), Network("links", 1e8))
-    plan = plan_pipeline(graph, cluster, topology=topology, time_limit_s=5.0)
+    plan = plan_pipeline(graph, cluster, topology=topology, **untimed(500_000))
     assert ({stage.leader for stage in plan.stages} == {-1}) == (topology == "direct")
     assert len({task.device for task in plan.tasks}) > 2
     shards = export_shards(tmp_path / "shards", graph, plan)
@@ -228,7 +228,7 @@ def test_tiles_are_cut_along_both_axes(name, options, fused, tmp_path):
     """Halos of rows and of columns, and corners."""
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
     graph = load(tmp_path / "whole.onnx")
-    plan = plan_pipeline(graph, load_cluster("rpi_8"), method=partial(early_fused, fused=fused), time_limit_s=2)
+    plan = plan_pipeline(graph, load_cluster("rpi_8"), method=partial(early_fused, fused=fused), **untimed(200_000))
     tiles = [shard for shard in export_shards(tmp_path / "shards", graph, plan) if shard.output_columns]
     assert len(tiles) == 8 and len({tuple(tile.output_columns.values()) for tile in tiles}) == 2
     inputs = seeded_inputs(graph)

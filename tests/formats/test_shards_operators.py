@@ -13,6 +13,7 @@ from downset.formats.reading import load
 from downset.formats.shards.write import ShardBlock, export_shards, write_shards
 from downset.graph.cost import row_form
 from downset.pipelines.plan import plan_pipeline
+from tests.effort import untimed
 from tests.formats.test_shards import QUICK, _run, _session, runtime
 from tests.models import constant
 
@@ -74,7 +75,7 @@ def compare(folder, graph):
         if way in ("rows", "columns"):
             write_shards(folder / way, graph, plain_blocks(graph, ("rows", "columns").index(way)))
         else:
-            export_shards(folder / way, graph, plan_pipeline(graph, QUICK, method=way, time_limit_s=1))
+            export_shards(folder / way, graph, plan_pipeline(graph, QUICK, method=way, **untimed(100_000)))
         with np.errstate(invalid="ignore"):  # not a number stands for what no shard made
             found, listed = _run(folder / way, graph, [value])
         assert len({shard["device"] for shard in listed}) > 1, "nothing was cut"

@@ -5,6 +5,8 @@ import pytest
 from tests.effort import LONG
 from tests.fuzz import campaign
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 SEEDS = 90 if LONG else 30
 
 

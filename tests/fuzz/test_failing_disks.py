@@ -12,6 +12,8 @@ from tests.fuzz.campaign import CLUSTER, RECORDS
 from tests.fuzz.faults import check_whole, content
 from tests.models import branchy_model, installed_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 40
 """Writes, flushes and renames of one command, at most."""

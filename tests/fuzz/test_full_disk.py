@@ -21,6 +21,8 @@ from tests.fuzz.campaign import CLUSTER, RECORDS
 from tests.models import branchy_model, installed_model
 from tests.without_ray import start_no_ray
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 ROOT = Path(__file__).resolve().parents[2]
 FREE_BYTES = 4 << 12
 """Room for the names and for no output."""

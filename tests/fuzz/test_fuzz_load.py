@@ -11,6 +11,8 @@ from downset.orders.plan import plan_order
 from tests.effort import LONG
 from tests.models import branchy_model, installed_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 CASES = 1500 if LONG else 500
 
 

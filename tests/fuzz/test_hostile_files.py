@@ -23,6 +23,8 @@ from tests.effort import LONG
 from tests.fuzz.stand_in import without_devices
 from tests.models import branchy_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 COLLECTED = Path(__file__).resolve().parents[3] / "shared" / "data" / "hostile"
 """Files that once did harm, where this machine has them; those that are made here are of the same kinds."""
 ANSWERS = (0, 2, 3, 4, 5, 6)

@@ -19,6 +19,8 @@ from downset.formats.reading import load
 from downset.runtimes.compare import compare_arrays
 from tests.models import branchy_model, installed_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 GRAPH = {
     "name": "g",
     "tensors": [{"size": 4}, {"size": 8}, {"size": 2}],

@@ -33,6 +33,8 @@ from tests.cluster_toml import cluster_toml
 from tests.fuzz.test_hostile_input import GRAPH
 from tests.models import branchy_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 
 @pytest.fixture
 def model(tmp_path):

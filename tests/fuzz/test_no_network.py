@@ -13,6 +13,8 @@ import pytest
 
 from tests.models import branchy_model, installed_model
 
+pytestmark = pytest.mark.own_processes("parsers")
+
 NO_NETWORK = """
 import ctypes, os, runpy, sys
 

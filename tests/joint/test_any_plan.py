@@ -7,6 +7,7 @@ import pytest
 import downset as ds
 from downset.graph.core import fingerprint
 from downset.stages.prepared import prepare
+from downset.text import format_seconds
 from tests.models import branchy_model
 from tests.networks import branchy
 
@@ -113,7 +114,7 @@ def test_a_report_of_any_plan(graph, tuned, pipeline):
         f"{shared.total_bytes:,} B": [(shared,)],
         f"in {len(tuned.plan.stages)} stages": [(tuned.plan,), (graph, tuned.plan)],
         f"{tuned.candidates[0].name}": [(tuned,)],
-        f"period {pipeline.period_s:.6g} s": [(pipeline,), (graph, pipeline)],
+        f"a frame every {format_seconds(pipeline.period_s)}": [(pipeline,), (graph, pipeline)],
     }
     for figure, reports in figures.items():
         for given in reports:

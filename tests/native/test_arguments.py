@@ -464,7 +464,26 @@ def test_strips_of_operators_with_and_without_inputs_have_a_price(data):
         [4] * (count + 1),
         [count],
     )
-    numbers = [[1, 1, 3, 1, 1, 1, 0, 0 if read else -1, data.draw(st.integers(0, 8)), 1, 1, 0, 0, 5] for read in reads]
+    numbers = [
+        [
+            1,
+            1,
+            3,
+            1,
+            1,
+            1,
+            0,
+            0 if read else -1,
+            data.draw(st.integers(0, 8)),
+            1,
+            1,
+            0,
+            0,
+            5,
+            data.draw(st.integers(0, 1)),
+        ]
+        for read in reads
+    ]
     network = native.StripNetwork(
         form,
         numbers,

@@ -7,7 +7,7 @@ from random import Random
 
 from downset.memory.liveness import OrderProblem, Storage
 
-__all__ = ["SHAPES", "in_tree", "nested_problem", "random_problem"]
+__all__ = ["SHAPES", "in_tree", "nested_problem", "random_problem", "step_problem"]
 
 
 def in_tree(random: Random, operators: int, children: int = 3, largest: int = 1000) -> OrderProblem:
@@ -67,6 +67,28 @@ def _dag(random: Random, before: list[set[int]], entries: list[int], size: int) 
         earlier = [*entries, *range(first, len(before))]
         before.append({*random.sample(earlier, min(len(earlier), random.randint(0, 2)))})
     return [v for v in range(first, len(before)) if not any(v in later for later in before[v:])]
+
+
+def step_problem(random: Random, layers: int = 4) -> OrderProblem:
+    """A chain of layers and one back, as a training step has it; each layer has branches next to the way back, which
+    nothing reads in the end, or which a later operator joins. Storages are of every kind."""
+    before: list[set[int]] = [set()]
+    for _ in range(layers - 1):
+        before.append({len(before) - 1})
+    joins: list[int] = []
+    way_back = layers - 1
+    for layer in reversed(range(layers)):
+        back = len(before)
+        joined = {v for v in joins if random.random() < 0.3}
+        joins = [v for v in joins if v not in joined]
+        before.append({way_back, layer, *joined})
+        way_back = back
+        for _ in range(random.choice((0, 1, 1, 2))):
+            before.append({back, *({layer - 1} if layer and random.random() < 0.7 else ())})
+            if random.random() < 0.5:
+                before.append({len(before) - 1})
+            joins.append(len(before) - 1)
+    return random_problem(random, [tuple(sorted(v)) for v in before])
 
 
 SHAPES = {"tree": _tree, "out-tree": _out_tree, "part": _part, "dag": _dag}

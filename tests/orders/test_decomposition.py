@@ -18,7 +18,7 @@ from downset.orders.planners import ORDERS
 from downset.orders.problem import check_problem
 from tests.effort import cases
 from tests.orders.compiled_bounds import closure_bound, pair_bound
-from tests.orders.nested_problems import in_tree, nested_problem
+from tests.orders.nested_problems import in_tree, nested_problem, step_problem
 from tests.strategies import graphs, orders_of
 
 exhaustive = ORDERS["exhaustive"]
@@ -51,6 +51,49 @@ def test_optimal_is_the_least_peak_of_nested_problems(random):
     found = optimal(problem)
     verify_steps(problem.predecessors, found.solution)
     assert peak_bytes(problem, found.solution) == least == found.bound
+
+
+@given(random=RANDOM, step=st.booleans(), backward=st.booleans())
+@settings(max_examples=cases(2500))
+def test_the_search_alone_finds_the_least_peak_of_problems_not_taken_apart(random, step, backward):
+    """Branches of a downset merge as chains do, and only where what they take is fixed: without a bound or a better
+    order, on problems that are full of them."""
+    problem = step_problem(random) if step else nested_problem(random)
+    check_problem(problem)
+    space = native_problem(problem)
+    search = native.compiled.BestFirst(space.reversed() if backward else space, 1 << 30)
+    assert search.advance(0, 1 << 40, 10.0, 1 << 40).name == "SOLVED"
+    verify_steps(problem.predecessors, search.steps)
+    assert peak_bytes(problem, search.steps) == search.bound == exhaustive(problem, time_limit_s=60).bound
+
+
+def kept_branches(count):
+    """A chain up and back, and next to each step back a branch of two operators that keeps more than it frees."""
+    before = [(), *((v,) for v in range(count - 1))]
+    way_back = count - 1
+    for layer in reversed(range(count)):
+        before += [(layer, way_back) if layer != way_back else (layer,), (len(before),), (len(before) + 1,)]
+        way_back = len(before) - 3
+    readers = [[w for w, listed in enumerate(before) if v in listed] for v in range(len(before))]
+    sizes = [4 + 7 * v % 5 for v in range(len(before))]
+    storages = [
+        Storage(sizes[v] + 8 * (not readers[v]), (v,), tuple(readers[v]) or (v,), not readers[v])
+        for v in range(len(before))
+    ]
+    return OrderProblem(tuple(before), tuple(storages))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_branches_that_nothing_reads_are_not_tried_in_all_their_orders(backward):
+    """Twice the layers take a few times the states, not the square of them."""
+
+    def states(count):
+        space = native_problem(kept_branches(count))
+        search = native.compiled.BestFirst(space.reversed() if backward else space, 1 << 30)
+        assert search.advance(0, 1 << 40, 60.0, 1 << 22).name == "SOLVED"
+        return search.expanded
+
+    assert states(48) < 10 * states(24)
 
 
 @given(random=RANDOM)

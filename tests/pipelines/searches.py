@@ -2,11 +2,11 @@
 
 from downset.budget import Budget
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.set_search import PlanRequest, search_by_loads, search_by_rounds
+from downset.pipelines.set_search import ExactRequest, search_by_loads, search_by_rounds
 
 
 def by_loads(problem, cluster, accounting=None, *, forbidden=frozenset(), seconds=10.0):
-    request = PlanRequest(problem, cluster, accounting or Accounting(), forbidden=forbidden)
+    request = ExactRequest(problem, cluster, accounting or Accounting(), forbidden=forbidden)
     return search_by_loads(request, Budget(seconds).start())
 
 
@@ -14,4 +14,4 @@ def by_rounds(
     problem, cluster, comm="resources", *, max_latency_s=None, several=True, forbidden=frozenset(), seconds=10.0
 ):
     accounting = Accounting(comm, max_latency_s=max_latency_s)
-    return search_by_rounds(PlanRequest(problem, cluster, accounting, several, forbidden), Budget(seconds).start())
+    return search_by_rounds(ExactRequest(problem, cluster, accounting, several, forbidden), Budget(seconds).start())

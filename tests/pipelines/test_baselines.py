@@ -14,7 +14,7 @@ from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.drafts import Split, StageDraft, Tile
 from downset.pipelines.early_fused import early_fused, grid_of
-from downset.pipelines.incumbents import Incumbents, PlanRequest
+from downset.pipelines.incumbents import ExactRequest, Incumbents
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.optimal_fused import optimal_fused
@@ -80,13 +80,13 @@ def test_nobody_is_asked_when_there_is_a_plan_and_no_time(monkeypatch):
         return single(problem, cluster)
 
     (problem,) = chains(1)
-    best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), Budget(100.0).start())
+    best = Incumbents(ExactRequest(problem, CLUSTER, Accounting()), Budget(100.0).start())
     best.ask([Method(slow), Method(single)])
     assert asked and not best.late
     monkeypatch.setattr(incumbents, "_LEAST_S", 0.0)
     for known in (False, True):
         asked.clear()
-        best = Incumbents(PlanRequest(problem, CLUSTER, Accounting()), Budget(0.0).start())
+        best = Incumbents(ExactRequest(problem, CLUSTER, Accounting()), Budget(0.0).start())
         best.ask([Method(single), Method(slow)] if known else [Method(slow)])
         assert (bool(asked), best.late) == (not known, known)
         assert best.drafts

@@ -22,7 +22,7 @@ from downset.pipelines import buffers
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.judging import judged
+from downset.pipelines.judging import timed_plan
 from downset.pipelines.memory import MemoryCount
 from downset.pipelines.network import split_problem
 from downset.pipelines.plan import plan_pipeline
@@ -31,6 +31,7 @@ from downset.pipelines.prices import PricedChain
 from downset.results.pipelines import DeviceMemory
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
+from tests.effort import untimed
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 from tests.spatial import Builder
 
@@ -121,7 +122,7 @@ def counted(graph, cluster, *, leader, window):
     rows = problem.segment(0, 1).rows
     tiles = tuple(Tile(k, rows * k // 4, rows * (k + 1) // 4) for k in range(4))
     draft = (StageDraft(leader, (Split(0, 1, tiles, halo=leader < 0),)),)
-    found = judged(problem, cluster, draft, accounting)
+    found = timed_plan(problem, cluster, draft, accounting)
     return MemoryCount(problem, graph, cluster, accounting).counted(found)
 
 
@@ -137,7 +138,7 @@ def test_one_convolution_over_four_workers(pointwise, tmp_path):
     assert [held.device for held in led.broken(four_workers(600_000))] == [0]
     # Frame behind frame a worker receives the next one while it works, which takes a second buffer.
     quick = counted(graph, four_workers(overlap=True), leader=-1, window=None)
-    assert quick.judged.period_s < direct.judged.period_s
+    assert quick.timed.period_s < direct.timed.period_s
     assert [held.total_bytes for held in quick.memory[:4]] == [803_072] * 4
     assert 803_072 == 3 * strip + weights > 600_000
     home = cluster_file(tmp_path, [*((f"w{k}", 600_000) for k in range(4)), ("s", whole), ("t", whole)])
@@ -223,7 +224,7 @@ def graph_plans(count, methods=(*PIPELINERS, handed_over, handed_over)):
         yield (
             draw,
             graph,
-            plan_pipeline(graph, cluster, method=method, window=window, time_limit_s=2.0, topology=topology, **ends),
+            plan_pipeline(graph, cluster, method=method, window=window, topology=topology, **untimed(200_000), **ends),
         )
 
 
@@ -318,7 +319,7 @@ def test_a_lone_frame_takes_the_latency_of_the_plan():
         if draw.random() < 0.3:
             ends = {"source": draw.choice(cluster.devices).name, "sink": draw.choice(cluster.devices).name}
         method, window = draw.choice(list(PIPELINERS)), draw.choice([None, None, 1, 3])
-        instances.append(plan_pipeline(problem, cluster, method=method, window=window, time_limit_s=2.0, **ends))
+        instances.append(plan_pipeline(problem, cluster, method=method, window=window, **untimed(200_000), **ends))
     for plan in [*instances, *(plan for _, _, plan in graph_plans(12))]:
         found = simulate(plan, frames=3, arrival_s=max(plan.latency_s, 1e-6) * 1000)
         assert found.latency_s[-1] == pytest.approx(plan.latency_s, rel=1e-6)
@@ -332,7 +333,7 @@ def test_plans_within_a_latency_are_kept_with_their_buffers():
         for limit in (plan.latency_s, plan.latency_s * 0.8):
             try:
                 held = plan_pipeline(
-                    graph, plan.cluster, max_latency_s=limit, time_limit_s=2.0, source=plan.source, sink=plan.sink
+                    graph, plan.cluster, max_latency_s=limit, source=plan.source, sink=plan.sink, **untimed(200_000)
                 )
             except (InfeasibleError, LimitReached) as error:
                 assert limit < plan.latency_s

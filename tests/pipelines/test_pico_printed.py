@@ -15,7 +15,8 @@ from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.pico import pico
 from downset.pipelines.plan import plan_pipeline
-from downset.pipelines.prices import PricedChain, price
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import price
 from downset.pipelines.strips import equal_rows, tiles
 from tests.pipeline_generators import random_chain, random_graph
 from zoo import graph

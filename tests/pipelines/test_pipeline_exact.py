@@ -10,7 +10,7 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.pipelines import set_search
 from downset.pipelines.device_order import canonical
 from downset.pipelines.paper_timing import period_and_latency, stages_of
-from downset.pipelines.prices import quantities
+from downset.pipelines.segment_prices import quantities
 from tests.oracles_pipeline import least_period
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 from tests.pipelines.oracles.rounds import least_rounds

@@ -19,7 +19,7 @@ from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.single import single_draft
 from downset.pipelines.tasks import timed_tasks
-from downset.reports.pipelines import device_loads
+from downset.reports.pipeline_sentences import device_loads
 from tests.oracles_schedule import settled_period
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph
 

@@ -17,7 +17,7 @@ from downset.reports.arena_view import arena_view
 from downset.reports.document import Document, Picture, Section, Table, Verdict, columns
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.render import embedded, render
-from downset.reports.page.trade_figure import trade_figure
+from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 from downset.reports.pipeline_documents import served_document, split_document
 from downset.results.serving import DeviceUse, Served
 from tests.models import branchy_model
@@ -56,7 +56,9 @@ def pages(tmp_path_factory):
     ds.report(graph, order, ds.plan_arena(graph, order)).save(folder / "memory.html")
     arena = ds.plan_arena(graph, order)
     nbytes = arena.arena_bytes
-    views = [arena_view("x", graph, order.steps, arena, beside=(0, nbytes // 9), bound_bytes=nbytes - nbytes // 99)]
+    views = [
+        replace(arena_view("x", graph, order.steps, arena, bound_bytes=nbytes - nbytes // 99), tail_bytes=nbytes // 9)
+    ]
     figure = memory_figure(views, limit_bytes=nbytes + nbytes // 50)
     page = Document(
         "limit",
@@ -263,9 +265,9 @@ _COUNT = """async ([png, colour]) => {
 @pytest.mark.parametrize("width", [400, 1000, 1600])
 def test_dots_are_drawn_whatever_the_costs(browser, tmp_path, width, seconds):
     """Chromium leaves out dots whose plot is much less than one unit wide: the pixels of each colour are counted."""
-    points = [(0.0, 100.0), (0.4 * seconds, 60.0), (seconds, 40.0)]
+    points = [TradePoint(0.0, 100.0, "original"), TradePoint(0.4 * seconds, 60.0, "chosen"), TradePoint(seconds, 40.0)]
     table = Table(columns("a"), [(str(place),) for place in range(3)])
-    figure = trade_figure("t", points, table, chosen=[1], original=0, cost=("cost", "s"), held="bytes")
+    figure = trade_figure("t", points, table, TradeAxes("cost", "s", "bytes"))
     path = tmp_path / "t.html"
     path.write_text(render(Document("t", "", Verdict("plain", "v"), (Section("Choices", (Picture(lambda: figure),)),))))
     page = browser.new_page(viewport={"width": width, "height": 900})

@@ -6,7 +6,7 @@ import pytest
 
 from downset.reports.comparisons import comparison_document
 from downset.reports.json_form import json_of
-from downset.results.fit import Comparison, Proof
+from downset.results.comparisons import Comparison, Proof
 
 PROOFS = (None, Proof(True), Proof(False, reason="the input 'x' differs"))
 

@@ -2,23 +2,29 @@
 
 import html
 import json
+import random
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import downset as ds
-from downset.reports.document import JSON_ONLY, PAGE, TERMINAL, Column, Document, Table, Value, Verdict
+from downset.clusters.model import Cluster, Device, Network
+from downset.pipelines.problem import chain_problem
+from downset.reports.document import JSON_ONLY, PAGE, TERMINAL, Column, Document, Section, Steps, Table, Value, Verdict
 from downset.reports.documents import document_of
 from downset.reports.fit_document import fit_document
 from downset.reports.inspection import inspection_document
 from downset.reports.json_form import json_of
 from downset.reports.page.render import render
-from downset.reports.pipeline_documents import simulation_document
+from downset.reports.pipeline_documents import served_document, simulation_document, split_document
 from downset.reports.terminal import text_of
+from downset.results.serving import Served
 from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
+from tests.plain_graphs import random_graph
 
 SRC = Path(ds.__file__).parent
 NUMBER = 987_654_321
@@ -82,6 +88,52 @@ def test_a_figure_is_written_in_one_place(documents, kind, on):
         for key in part.key.split("."):
             rows = rows[key]
         assert [row["new"] for row in rows] == [NUMBER + 1] * len(part.rows)
+
+
+QUANTITY = re.compile(r"(?<![\d.,])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?) (B|s|ms|µs|frames/s)(?![\w/])")
+UNITS = {"B": (1.0, "B"), "s": (1.0, "s"), "ms": (1e-3, "s"), "µs": (1e-6, "s"), "frames/s": (1.0, "frames/s")}
+
+
+def quantities(text):
+    """The figures in a text, to three digits and in the same units whatever their form."""
+    found = ((*UNITS[unit], float(number.replace(",", ""))) for number, unit in QUANTITY.findall(text))
+    return Counter(f"{scale * number:.3g} {unit}" for scale, unit, number in found if number)
+
+
+def repeated(document):
+    """The figures that a screen's sentences state more often than there are values of that size in the document."""
+    parts = [part for part in document.parts if not isinstance(part, Table | Steps)]
+    sections = (Section("", tuple(parts)),)
+    stated = quantities(text_of(replace(document, sections=sections)))
+    values = Counter()
+    for figure in document.figures:
+        if isinstance(figure.value, int | float):
+            for unit in ("B", "s"):
+                values[f"{figure.value:.3g} {unit}"] += 1
+    return {text: count for text, count in stated.items() if count > max(values[text], 1)}
+
+
+def test_a_screen_states_a_figure_once(documents):
+    """In whatever form: 69.94 ms is 0.0699444 s."""
+    cluster = Cluster((Device("a", 1e9), Device("b", 0.7e9), Device("c", 0.4e9)), Network("links", 1e9, overlap=True))
+    problem = chain_problem([(10_000_000, 3, 1, 64)] * 8, rows=32, row_bytes=64)
+    plan = ds.plan_pipeline(problem, cluster, method="pico")
+    assert len(plan.stages) > 1 and plan.latency_s > 1.1 * plan.period_s
+    served = Served(9, 9, 1.0, 1.1 * plan.period_s, plan.period_s, plan.period_s, None, plan.latency_s, 0, (), ())
+    pipelines = {
+        "a split": split_document(plan),
+        "a simulation": simulation_document(plan, ds.simulate(plan, frames=200)),
+        "a run": served_document(plan, served),
+        "a second run": served_document(plan, replace(served, replans=1, first_planned_period_s=2 * plan.period_s)),
+        "an order": document_of(ds.plan_order(random_graph(random.Random(0), 9))),
+    }
+    for name, document in (documents | pipelines).items():
+        assert repeated(document) == {}, name
+
+
+def test_a_figure_that_is_stated_twice_is_found():
+    verdict = Verdict("plain", "a frame every 69.94 ms", "period 0.0699444 s")
+    assert repeated(Document("t", "", verdict, figures=(Value("period", 0.0699444, on=JSON_ONLY),))) == {"0.0699 s": 2}
 
 
 @pytest.mark.parametrize("kind", KINDS)

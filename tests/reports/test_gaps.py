@@ -14,7 +14,7 @@ from downset.reports.fit_document import fit_document
 from downset.reports.gaps import bound_text, gap_of, gap_text
 from downset.reports.json_form import json_of
 from downset.reports.page.render import render
-from downset.reports.pipelines import period_line
+from downset.reports.pipeline_sentences import period_claim
 from downset.reports.terminal import text_of
 from downset.results.fit import Figure
 from tests.cluster_toml import cluster_toml
@@ -63,7 +63,7 @@ def test_fit_shows_none_above_100_percent(fitted, after, cell):
     result = replace(fitted, peak=figure, arena=figure)
     document = fit_document(result)
     assert shown(text_of(document), cell)
-    assert shown(render(document), cell)
+    assert shown(render(document), None if after == 100 else cell)  # where it is proven a page states no gap
     for key in ("peak_bytes", "arena_bytes"):
         said = json_of(document)[key]
         assert said["bound"] == 100
@@ -75,7 +75,7 @@ def test_fit_shows_none_above_100_percent(fitted, after, cell):
 def test_arena_shows_none_above_100_percent(fitted, after, cell):
     arena = fitted.together.arena
     evidence = replace(arena.evidence, value=after, bound=100, proven=after == 100)
-    assert shown(ds.report(replace(arena, evidence=evidence)), cell)
+    assert shown(ds.report(replace(arena, evidence=evidence)), None if after == 100 else cell)
 
 
 @pytest.mark.parametrize(("after", "cell"), SHARES[1:])
@@ -83,8 +83,8 @@ def test_pipelines_show_none_above_100_percent(fitted, after, cell, tmp_path):
     (tmp_path / "c.toml").write_text(cluster_toml({"a": 1e9, "b": 1e9}))
     plan = ds.plan_pipeline(fitted.graph, ds.load_cluster(tmp_path / "c.toml"), method="single")
     plan = replace(plan, evidence=replace(plan.evidence, value=float(after), bound=100.0, proven=False))
-    assert shown(period_line(plan), cell)
-    assert ("gap" in period_line(plan)) == (cell is not None)
+    assert shown(period_claim(plan), cell)
+    assert ("gap" in period_claim(plan)) == (cell is not None)
     page = render(document_of(fitted.graph, plan))
     assert (f"gap {cell}" in page) if cell else (", gap" not in page)
 

@@ -39,7 +39,7 @@ def test_no_line_about_an_order_is_wider_than_a_screen_however_long_the_names():
         lines = report.partition("\nnext, the best first:")[0].split("\n")
         assert max(map(len, lines)) <= 120
         live = next(line for line in lines if line.startswith("│ model"))
-        head, peak = lines[1], next(line for line in lines if "the peak is at step" in line)
+        head, peak = lines[2], next(line for line in lines if "the peak is at step" in line)
         assert all(line.count("…") == 1 and "model/block" in line for line in (head, peak, live))
         page = report.page()
         assert f">{path}net</h1>" in page

@@ -11,27 +11,25 @@ from hypothesis import strategies as st
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.pipelines.replan import plan_upgraded, upgrades
+from downset.reports.fit_steps import fit_next_steps, without_small
 from downset.reports.json_form import json_of
 from downset.reports.next_steps import (
     arena_next_steps,
     listed,
-    next_steps,
     objects_next_steps,
     order_next_steps,
     ranked,
     remedy_lines,
-    without_small,
 )
 from downset.reports.pipeline_documents import served_document
-from downset.reports.pipelines import one_device_line
-from downset.reports.serving import SLOWER
+from downset.reports.pipeline_sentences import SLOWER, one_device_line, period_claim, space_line
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results.fit import Figure, Measured, NextStep, RamVerdict
 from downset.results.plans import Arena, Evidence
 from downset.results.serving import DeviceUse, Served
 from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
 from downset.results.task_times import plan_seconds
-from downset.text import parse_seconds
+from downset.text import format_seconds, parse_seconds
 from tests.command import typed
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
@@ -111,11 +109,11 @@ def original_shipped(tmp_path_factory):
 
 def test_no_more_search_is_offered_where_a_plan_has_the_bytes_of_the_bound(original_shipped):
     """The runtime may take less memory in all for a file without that plan."""
-    assert not any("Search longer" in step.text for step in next_steps(original_shipped))
+    assert not any("Search longer" in step.text for step in fit_next_steps(original_shipped))
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
     open_yet = replace(original_shipped, arena=figure)
-    assert not any("Search longer" in step.text for step in next_steps(open_yet)), "no limit ended the search"
-    (step,) = (step for step in next_steps(_stopped(open_yet, "time")) if "Search longer" in step.text)
+    assert not any("Search longer" in step.text for step in fit_next_steps(open_yet)), "no limit ended the search"
+    (step,) = (step for step in fit_next_steps(_stopped(open_yet, "time")) if "Search longer" in step.text)
     assert step.gained_bytes == 11 and "(time_limit_s=60)" in step.text
 
 
@@ -137,7 +135,7 @@ def _stopped(fitted, limit, **limits):
 def test_a_longer_search_is_longer_than_the_one_that_was_ended(original_shipped, limit, given, proposed):
     """Each proposed limit is one that the command takes, and is above the limit that ended the search."""
     figure = replace(original_shipped.arena, bound=original_shipped.arena.bound - 1)
-    steps = next_steps(_stopped(replace(original_shipped, arena=figure), limit, **given))
+    steps = fit_next_steps(_stopped(replace(original_shipped, arena=figure), limit, **given))
     told = [typed(step.text) for step in steps if "Search longer" in step.text]
     assert [text.split("(")[1].split(")")[0] for text in told] == ([] if proposed is None else [proposed])
     if limit == "time" and proposed is not None:
@@ -171,7 +169,7 @@ def test_faster_settings_are_offered_only_where_they_keep_the_limit_at_every_loa
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     ram = None if limit is None else RamVerdict(state, limit, 200, 100)
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER, ram=ram)
-    told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
+    told = [step.text for step in fit_next_steps(fitted) if "Where time counts more" in step.text]
     assert bool(told) == offered
     assert all(("other loads may hold more" in text) == (settings == DEFAULT) for text in told)
 
@@ -185,7 +183,7 @@ def test_faster_settings_are_offered_only_where_the_named_ratio_leaves_out_what_
     faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER)
-    told = [step.text for step in next_steps(fitted) if "Where time counts more" in step.text]
+    told = [step.text for step in fit_next_steps(fitted) if "Where time counts more" in step.text]
     assert len(told) == offered and all("(slower=1.01)" in text for text in told)
 
 
@@ -307,15 +305,15 @@ def test_a_plan_of_one_device_says_how_it_is_known_that_no_split_is_faster(plann
     slow = Cluster((Device("d0", 1e9), Device("d1", 1e9)), Network("links", 1e3, overlap=True))
     proven = ds.plan_pipeline(graph, slow, time_limit_s=5)
     assert proven.evidence.proven and [stage.devices for stage in proven.stages] == [(0,)]
-    line = one_device_line(proven)
-    assert "no split of the searched kind over several devices is faster than d0 alone" in line
-    assert f"proven among {proven.space}; a plan of any other kind takes {proven.floor_s:.6g} s or more" in line
+    assert "no split of the searched kind over several devices is faster than d0 alone" in one_device_line(proven)
+    floor = format_seconds(proven.floor_s)
+    others = f"a plan of any other kind takes {floor} or more"
+    assert space_line(proven).startswith(f"proven among: {proven.space}; {others}")
     open_ = replace(proven, evidence=replace(proven.evidence, proven=False, bound=proven.period_s / 2))
-    line = one_device_line(open_)
-    assert "exact found no split over several devices that is faster than d0 alone" in line
-    assert f"not proven; every plan takes {proven.period_s / 2:.6g} s or more" in line
+    assert "exact found no split over several devices that is faster than d0 alone" in one_device_line(open_)
+    assert period_claim(open_).startswith(f"bound {format_seconds(proven.period_s / 2)}, gap 100.0% among")
     none = replace(open_, evidence=replace(open_.evidence, bound=0.0))
-    assert "not proven; no bound is known" in one_device_line(none)
+    assert period_claim(none).startswith("no bound is known")
     assert one_device_line(ds.plan_pipeline(graph, slow, method="single")) is None
     alone = Cluster((Device("d0", 1e9),), Network("links", 1e3))
     assert one_device_line(ds.plan_pipeline(graph, alone, time_limit_s=5)) is None

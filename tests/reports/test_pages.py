@@ -18,10 +18,10 @@ from downset.reports.arena_view import Operator, arena_view
 from downset.reports.axes import Axis, tick_text, ticks
 from downset.reports.charts import chart_svg
 from downset.reports.document import Document, Picture, Section, Table, Verdict, columns
-from downset.reports.memory_map import arena_chart, kind_styles, moved_steps
+from downset.reports.memory_map import arena_chart, kind_styles, moved_steps, scale_of
 from downset.reports.page.memory_figure import largest_tensors
 from downset.reports.page.render import embedded, render
-from downset.reports.page.trade_figure import trade_figure
+from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 from downset.reports.plan_documents import arena_document, objects_document, order_document
 from downset.results.fit import StepNeed
 from downset.results.plans import Arena, Evidence
@@ -151,7 +151,7 @@ def test_what_a_map_draws_is_the_arena(rng, operators):
     order = ds.plan_order(graph, method="greedy")
     arena = ds.plan_arena(graph, order, method="greedy_by_size")
     view = arena_view("", graph, order.steps, arena)
-    chart = arena_chart(view, kind_styles([view]), tallest_bytes=arena.arena_bytes)
+    chart = arena_chart(view, kind_styles([view]), scale_of([view], None))
     drawn = [(mark.x, mark.y, mark.x + mark.width, mark.y + mark.height) for mark in chart.marks]
     wanted = [
         (start, offset, stop, offset + record.nbytes)
@@ -205,7 +205,7 @@ def test_a_map_is_well_formed_and_captioned(title):
     graph = hostile_graph()
     order = ds.plan_order(graph)
     arena = ds.plan_arena(graph, order)
-    views = [arena_view("before", graph, order.steps, arena, beside=(32, 48))]
+    views = [replace(arena_view("before", graph, order.steps, arena), scratch_bytes=32, tail_bytes=48)]
     root = ElementTree.fromstring(ds.memory_map(views, caption=title, limit_bytes=200))
     said = "".join(root.itertext())
     assert title in said and "in all" in said and "limit 200 B" in said and "peak" in said
@@ -281,7 +281,9 @@ def test_a_map_of_arenas_only_has_their_rectangles_and_is_lower():
 def test_dots_of_a_trade_do_not_cover_each_other():
     points = [(0.0, 100.0), (0.0, 98.0), (0.0, 50.0), (0.5, 40.0)]
     table = Table(columns("a"), [(str(place),) for place in range(4)])
-    figure = trade_figure("t", points, table, chosen=[3], original=0, cost=("cost", "share"), held="bytes")
+    roles = ("original", "other", "other", "chosen")
+    dots = [TradePoint(*point, role) for point, role in zip(points, roles, strict=True)]
+    figure = trade_figure("t", dots, table, TradeAxes("cost", "share", "bytes"))
     ((_, chart),) = figure.charts
     assert sorted((mark.x, mark.y) for mark in chart.marks) == sorted(points)
     sizes = {mark.style: mark.dot_px for mark in chart.marks}
@@ -303,12 +305,9 @@ def test_a_trade_draws_the_limit_where_it_lies_among_the_points(limit, drawn):
     table = Table(columns("a"), [("0",), ("1",)])
     figure = trade_figure(
         "t",
-        [(0.0, 100.0), (0.5, 40.0)],
+        [TradePoint(0.0, 100.0), TradePoint(0.5, 40.0, "chosen")],
         table,
-        chosen=[1],
-        original=-1,
-        cost=("cost", "share"),
-        held="bytes",
+        TradeAxes("cost", "share", "bytes"),
         limit_bytes=limit,
     )
     assert ("limit 60 B" in chart_svg(figure.charts[0][1])) == drawn
@@ -337,7 +336,7 @@ def test_what_training_steps_tell_is_a_page():
     markup = ds.report(again).page()
     for said in (
         "200 → 90 B",
-        "asked for 100 B",
+        "peak that was asked for",
         "PyTorch&#39;s own choice",
         "peak_bytes=60: 30 B less, for 3 ms more",
         "peak_bytes=200: 2 ms less",
@@ -364,7 +363,10 @@ def test_an_order_of_a_bare_problem_has_the_curve_of_its_live_bytes():
     said = ds.report(problem, order)
     needs = profile(problem, order.steps)
     step = needs.index(max(needs))
-    assert f"peak at step {step}: operator {order.steps[step]}, {max(needs)} B live" in said
+    assert (
+        f"Peak {max(needs)} B\n" in said
+        and f"the peak is at step {step}, operator {order.steps[step]}\n" in f"{said}\n"
+    )
     page = said._repr_html_()
     assert "Live bytes" in page and all(f"operator {index}" in page for index in range(4))
     with pytest.raises(ds.InvalidPlan, match="4 operators; this order, of 1 steps"):

@@ -10,11 +10,10 @@ import pytest
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.reports.arena_view import arena_view
-from downset.reports.next_steps import next_steps
+from downset.reports.fit_steps import fit_next_steps
 from downset.reports.page.render import render
 from downset.reports.pipeline_documents import served_document, simulation_document, split_document
-from downset.reports.pipelines import device_loads
-from downset.reports.serving import SLOWER
+from downset.reports.pipeline_sentences import SLOWER, device_loads
 from downset.reports.stages import peer_lines, stage_document
 from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
@@ -103,9 +102,8 @@ def test_a_page_of_a_run_leads_with_what_was_measured(plans):
     plan = plans[0]
     served = Served(9, 8, 1.0, 0.0125, plan.period_s, plan.period_s, (0.1, 0.2, 0.3, 0.4), 0.05, 0, (), ())
     page = served_document(plan, served, model="net")
-    verdict, figure = page.verdict, page.figures[0]
-    assert verdict.headline.startswith("8 of 9 frames: a frame every 12.5 ms, measured; planned ")
-    assert (figure.title, figure.text) == ("period, measured", "12.5 ms, 80 frames/s")
+    verdict = page.verdict
+    assert verdict.headline.startswith("8 of 9 frames: a frame every 12.5 ms, 80 frames/s, measured; planned ")
     assert verdict.state == "bad"  # a frame is missing
     whole = replace(served, completed=9)
     for ratio, state, said in ((SLOWER - 0.01, "good", ""), (SLOWER + 0.01, "plain", "(1.16x the planned)")):
@@ -114,7 +112,7 @@ def test_a_page_of_a_run_leads_with_what_was_measured(plans):
             verdict.state == state and verdict.headline.endswith(said) and ("x the" in verdict.headline) == bool(said)
         )
     few = served_document(plan, replace(served, period_s=None), model="net").verdict
-    assert few.headline.startswith("8 of 9 frames: planned ")
+    assert few.headline.startswith("8 of 9 frames: too few frames to tell a period; planned ")
 
 
 def test_a_page_of_a_run_says_what_is_planned_and_what_is_measured(plans):
@@ -134,7 +132,7 @@ def test_a_page_of_a_plan_on_one_device_says_so_first(tmp_path):
     plan = ds.plan_pipeline(graph, cluster, time_limit_s=5)
     verdict = split_document(plan, model="net").verdict
     assert verdict.headline.startswith("one device computes everything: no split of the searched kind")
-    assert "faster than d0 alone" in verdict.headline and "exact: period" in verdict.detail
+    assert "faster than d0 alone" in verdict.headline and "proven least" in verdict.detail
 
 
 def test_the_slowest_unit_is_named_by_its_operators():
@@ -244,7 +242,7 @@ def test_halving_a_tensor_leaves_the_peak_that_is_told(tmp_path):
     from dataclasses import replace
 
     fitted = ds.fit(branchy_model(tmp_path / "net.onnx"), target="torch", rewrite="off", time_limit_s=1)
-    told = [step for step in next_steps(fitted) if step.text.startswith("Halve tensor ")]
+    told = [step for step in fit_next_steps(fitted) if step.text.startswith("Halve tensor ")]
     assert told
     for step in told:
         name = step.text.removeprefix("Halve tensor ").split(" (")[0]

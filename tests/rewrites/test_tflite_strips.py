@@ -1,5 +1,8 @@
 """Networks computed in strips, written as .tflite files: LiteRT and TFLite Micro compute what they did before."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -21,7 +24,7 @@ from downset.orders.plan import plan_order
 from downset.partial.price import Pricing
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segment, find_segments
-from downset.rewrites.tflite_form import CONCAT_INPUTS, IN_PLACE, tflite_form, writable_rows
+from downset.rewrites.tflite_form import CONCAT_INPUTS, IN_PLACE, tflite_form, tflite_forms, writable_rows
 from tests.effort import cases
 from tests.strip_networks import StripNet, strip_networks
 
@@ -75,6 +78,8 @@ def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
         by_rows = in_strips(graph, [part], form=form)
     except UnsupportedError:  # fewer rows than strips
         reject()
+    if not cut_off:
+        _check_forms(by_rows)
     striped = tflite_form(by_rows, cut_off=cut_off, in_place=data.draw(st.sampled_from(IN_PLACE)))
     kinds = {op.kind for op, at in zip(striped.ops, striped.source.op_index, strict=True) if at < 0}
     event(f"{sorted(kinds - {'Conv', 'Concat', 'tflite::SLICE'})}")
@@ -93,6 +98,35 @@ def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
         for file in ("placed.tflite", "free.tflite"):
             for ours, original in zip(run(folder / file), expected, strict=True):
                 check(ours, original)
+
+
+def _check_forms(by_rows):
+    """The forms differ in copies that are made in place alone; each choice includes those before it."""
+    forms = tflite_forms(by_rows)
+    copies = [
+        {
+            (index, name): value
+            for index, op in enumerate(form.ops)
+            for name, value in op.attrs.items()
+            if name in COPIES
+        }
+        for form in forms
+    ]
+    cuts = {key: value for key, value in copies[3].items() if key[1] == "lies_at"}
+    assert not copies[0] and copies[1] == cuts
+    assert all(len(value) == 1 for (_, name), value in copies[2].items() if name == "in_place")
+    source = forms[3].source
+    for at, op in enumerate(forms[3].ops):
+        if op.kind == "Concat" and source.op_index[at] < 0 and source.tensor_index[op.outputs[0]] >= 0:
+            assert copies[3][at, "in_place"] == tuple(range(len(op.inputs)))
+    assert all(fewer.items() <= more.items() for fewer, more in pairwise(copies))
+    plain = [[replace(op, attrs={k: op.attrs[k] for k in op.attrs if k not in COPIES}) for op in f.ops] for f in forms]
+    assert all(ops == plain[0] for ops in plain)
+    assert [form.ops for form in forms] == [tflite_form(by_rows, in_place=choice).ops for choice in IN_PLACE]
+    assert {name for op in plain[0] for name in op.attrs} <= {name for op in by_rows.ops for name in op.attrs}
+
+
+COPIES = ("lies_at", "in_place")
 
 
 def test_operators_that_widen_weights_stay(tmp_path):
@@ -135,3 +169,31 @@ def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
         price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed, even=even)
         live = profile(order_problem(written, memory), range(len(written.ops)))
         assert price.peak_bytes == max(live[segment.first : segment.first + made]), memory
+
+
+@given(data=st.data())
+@settings(max_examples=cases(20))
+def test_padded_average_pools_are_priced_as_they_are_written(tmp_path_factory, data):
+    """The file cannot pad for them, as they divide by the positions that are not padding: rows of SAME are cut off."""
+    net = StripNet(data.draw(st.integers(0, 99)), dtype="int8")
+    size = data.draw(st.integers(4, 9)), data.draw(st.integers(1, 5))
+    x = net.start(*size, data.draw(st.integers(1, 3)))
+    window = {"strideH": 1, "strideW": 1, "padding": 0, "fusedActivationFunction": 0}
+    for _ in range(data.draw(st.integers(1, 3))):
+        kernel = {"filterHeight": data.draw(st.integers(2, 4)), "filterWidth": data.draw(st.integers(2, 3))}
+        name = data.draw(st.sampled_from(["AVERAGE_POOL_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"]))
+        x = net.add_op(name, (x,), net.shape(x), "Pool2DOptions", like=x, **window, **kernel)
+    graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", [x]))
+    form = writable_rows(graph, row_form(graph, halos_required=False))
+    segment = find_segment(graph, 0, len(graph.ops))
+    recomputed = frozenset(data.draw(st.sets(st.sampled_from(list(segment.operators)))))
+    strips = data.draw(st.integers(2, 4))
+    try:
+        by_rows = in_strips(graph, [InStrips(0, len(graph.ops), strips, recomputed)], form=form)
+        written = tflite_form(by_rows, in_place="nothing")
+    except UnsupportedError:
+        reject()
+    for memory in ("tflm", *(f"tflm-{kernels}" for kernels in KERNELS)):
+        price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed)
+        assert price.extra_operators == len(written.ops) - len(graph.ops)
+        assert price.peak_bytes == max(profile(order_problem(written, memory), range(len(written.ops)))), memory

@@ -51,7 +51,7 @@ private:
                 continue;
             }
             const double rate = problem_.per_byte(0, 1), message = seg.inner_out ? problem_.latency(0, 1) : 0;
-            fill(kept_, one, leader, {0, 0, rate, 0, 0}, kNever);
+            fill(kept_, one, leader, {0, 0, rate, 0, 0});
             const double room = ask.period * kAbout - ask.before - ends_of(one, leader, leader).receive;
             const double all = seg.out.final[0] * rate;
             for (int most = n - 1; most >= 0; --most) {
@@ -100,7 +100,7 @@ private:
             const double rate = problem_.per_byte(leader, devices[k]), message = problem_.latency(leader, devices[k]);
             for (int lo = low_[k]; lo <= high_[k]; ++lo)
                 for (int hi = std::max(lo, low_[k + 1]); hi <= high_[k + 1] && !trades_at[k][lo].empty(); ++hi) {
-                    if (lo < hi && !fits(leads ? roles_[k].leader : roles_[k].worker, lo, hi)) {
+                    if (lo < hi && !fits(leads ? roles_[k].leader : roles_[k].worker, lo, hi, rows)) {
                         if (hi == rows) break;
                         hi = rows - 1;  // the last strip is priced by itself
                         continue;
@@ -141,7 +141,7 @@ private:
             if (!role.leads) continue;
             const Ends ends = ends_of(ask, sets_.members[ask.set][k], sets_.members[ask.set][k]);
             const double room = ask.period * kAbout - ends.send - ends.receive - ask.before - ask.behind;
-            const Line& computing = role.leader.conditions[0];
+            const StripCosts& computing = role.leader.tables[0];
             for (int lo = low_[k]; lo <= high_[k]; ++lo) {
                 if (front_[k][lo] == kNever) continue;
                 for (int hi = std::max(lo, low_[k + 1]); hi <= high_[k + 1]; ++hi) {
@@ -195,16 +195,16 @@ private:
             int head = 0, tail = 0;  // stops that a strip can have, the least first: they fall with its first row
             for (int lo = rows - 1; lo >= 0; --lo) {
                 if (const int hi = lo + 1; hi < rows && behind[hi] < kNever) {
-                    const double value = behind[hi] + lines.cost.upper[hi];
+                    const double value = behind[hi] + lines.cost->upper[hi];
                     while (tail > head && window_value_[tail - 1] >= value) --tail;
                     window_row_[tail] = hi, window_value_[tail] = value;
                     ++tail;
                 }
-                while (head < tail && !fits(lines, lo, window_row_[head])) ++head;
-                if (head < tail && window_value_[head] - lines.cost.lower[lo] < here[lo])
-                    here[lo] = window_value_[head] - lines.cost.lower[lo], onwards_[k][lo] = window_row_[head];
-                if (fits(lines, lo, rows) && lines.cost.final[lo] < here[lo])
-                    here[lo] = lines.cost.final[lo], onwards_[k][lo] = rows;
+                while (head < tail && !fits_above(lines, lo, window_row_[head])) ++head;
+                if (head < tail && window_value_[head] - lines.cost->lower[lo] < here[lo])
+                    here[lo] = window_value_[head] - lines.cost->lower[lo], onwards_[k][lo] = window_row_[head];
+                if (fits_last(lines, lo) && lines.cost->final[lo] < here[lo])
+                    here[lo] = lines.cost->final[lo], onwards_[k][lo] = rows;
             }
         }
     }

@@ -33,14 +33,15 @@ public:
         if (devices.size() == 1) return kNever;
         const LoadAsk ask{start, stop, set, leader, false, limit};
         prepare(ask);
-        LoadDivision least = path(ask, {false, kNoFloor, kNoCount});
-        if (least.value == kNever || !division) return least.value;
-        *division = {least.value, 0, least.leader, std::move(least.bounds)};
+        path(ask, {false, kNoFloor, kNoCount}, shortest_);
+        if (shortest_.value == kNever || !division) return shortest_.value;
+        division->transfer = shortest_.value, division->longest = 0, division->leader = shortest_.leader;
+        division->bounds = shortest_.bounds;
         for (int k = 0; k < static_cast<int>(devices.size()); ++k)
             if (const int lo = division->bounds[k], hi = division->bounds[k + 1]; lo < hi)
                 division->longest =
                     std::max(division->longest, work(ask, devices[k]).of(lo, hi) / problem_.devices[devices[k]].speed);
-        return least.value;
+        return division->transfer;
     }
 
     // The seconds that a device takes for all rows.
@@ -51,32 +52,38 @@ public:
 
 private:
     int start_ = -1, stop_ = -1, set_ = -1, leader_ = -1;  // what the roles are prepared for
+    LoadDivision shortest_;
+    std::vector<StripCosts> costs_;  // by segment: seconds of communication, where all pairs are alike
 
     void prepare(const LoadAsk& ask) {
         const auto& devices = sets_.members[ask.set];
         const int n = static_cast<int>(devices.size());
         if (start_ != ask.start || stop_ != ask.stop || set_ != ask.set || leader_ != ask.leader) {
             start_ = ask.start, stop_ = ask.stop, set_ = ask.set, leader_ = ask.leader;
-            if (static_cast<int>(roles_.size()) < n) roles_.resize(n);
             for (int k = 0; k < n; ++k) describe(ask, k);
         }
         for (int k = 0; k < n; ++k)
-            for (Lines* lines : {&roles_[k].worker, &roles_[k].leader}) lines->conditions[0].room = ask.period * kAbout;
+            roles_[k].worker.conditions[0].room = ask.period * problem_.devices[devices[k]].speed * kAbout;
         reach(ask, n);
     }
 
     void describe(const LoadAsk& ask, int k) {
         const int device = sets_.members[ask.set][k];
         Role& role = roles_[k];
-        role.leads = ask.leader == kAnyLeader || ask.leader == k;
-        // Where any may lead all pairs are alike.
-        const int other = ask.leader == kAnyLeader ? (device == 0 ? 1 : 0) : sets_.members[ask.set][ask.leader];
-        const double rate = problem_.per_byte(other, device), message = problem_.latency(other, device);
-        for (Lines* lines : {&role.worker, &role.leader}) {
-            lines->conditions.resize(1), lines->used = 1;
-            fill(lines->conditions[0], ask, device, {1 / problem_.devices[device].speed, 0, 0, 0, 0}, kNever);
-        }
-        fill(role.worker.cost, ask, device, {0, rate, rate, message, message}, kNever);
+        role.leads = ask.leader == kAnyLeader || ask.leader == k, role.apart = false;
+        role.worker.conditions[0] = Line(work(ask, device), 0), role.worker.used = 1;
+        role.worker.cost = &costs_of(ask, device, role.worker.cost_table);
+    }
+
+    // The seconds of communication of a device's strips; `table` holds them where they differ with the leader.
+    const StripCosts& costs_of(const LoadAsk& ask, int device, StripCosts& table) {
+        const int leader = problem_.network.uniform ? (device == 0 ? 1 : 0) : sets_.members[ask.set][ask.leader];
+        const double rate = problem_.per_byte(leader, device), message = problem_.latency(leader, device);
+        if (problem_.network.uniform && costs_.empty()) costs_.resize(problem_.chain.segments.size());
+        StripCosts& costs = problem_.network.uniform ? costs_[problem_.index(ask.start, ask.stop)] : table;
+        if (!problem_.network.uniform || costs.upper.empty())
+            fill(costs, ask, device, {0, rate, rate, message, message});
+        return costs;
     }
 };
 

@@ -31,7 +31,8 @@ public:
     };
 
     StageTrades(const LoadProblem& problem, BlockSums& blocks)
-        : problem_(problem), sets_(problem.sets), blocks_(blocks), facts_(problem.chain.segments.size()) {}
+        : problem_(problem), sets_(problem.sets), blocks_(blocks), facts_(problem.chain.segments.size()),
+          first_parts_(problem.sets.led_count) {}
 
     // Works out what a stage sends; null where that is known for this budget.
     const Bounds* learn(int start, int stop, int set, int leader, double budget) {
@@ -80,6 +81,7 @@ private:
         LimitedBlock block{};
         int leader = kAnyLeader;
         double compute = 0, transfer = 0;
+        double least = 0;  // no division has less computing plus weighted sending
         bool is_priced = false;
     };
     struct Path {
@@ -90,7 +92,11 @@ private:
     const LoadProblem& problem_;
     const DeviceSets& sets_;
     BlockSums& blocks_;
-    std::vector<std::vector<Fact>> facts_;  // by segment
+    std::vector<std::vector<Fact>> facts_;        // by segment
+    std::vector<std::vector<Part>> first_parts_;  // by set and leader, segment: at the first weight of every search
+
+    double first_weight() const { return weight_of(kDear); }
+    double weight_of(double price) const { return 1 / price + (problem_.network.overlap ? 0 : 1); }
 
     double time_of(double compute, double transfer) const {
         return problem_.network.overlap ? compute : compute + transfer;
@@ -109,7 +115,7 @@ private:
         double near = kNever, near_sends = kNever, price = kDear;
         for (int round = 0; round < kRounds && far > budget; ++round) {
             double value;
-            const Path path = lightest(start, stop, set, leader, 1 / price + (problem_.network.overlap ? 0 : 1), value);
+            const Path path = lightest(start, stop, set, leader, weight_of(price), value);
             if (blocks_.stopped()) break;
             bounds.lower = std::max(bounds.lower, price * (value - budget));
             const double taken = time_of(path.compute, path.transfer);
@@ -233,8 +239,9 @@ private:
                 Part& part = parts[edge];
                 if (!part.is_priced) {
                     all = false;
-                    part = part_of(start + previous[b], start + b, set, leader, weight, least[edge]);
+                    part = part_of(start + previous[b], start + b, set, leader, weight);
                     if (blocks_.stopped()) return {};
+                    least[edge] = std::max(least[edge], part.least);
                 }
                 path.compute += part.compute, path.transfer += part.transfer;
                 path.parts.insert(path.parts.begin(), part);
@@ -244,10 +251,21 @@ private:
         }
     }
 
-    Part part_of(int start, int stop, int set, int leader, double weight, double& least) {
+    // The block at its least computing plus weighted sending.
+    Part part_of(int start, int stop, int set, int leader, double weight) {
+        if (weight != first_weight()) return priced(start, stop, set, leader, weight);
+        auto& parts = first_parts_[sets_.led(set, leader)];
+        if (parts.empty()) parts.resize(facts_.size());
+        Part& part = parts[problem_.index(start, stop)];
+        if (!part.is_priced)
+            if (Part whole = priced(start, stop, set, leader, weight); !blocks_.stopped()) part = whole;
+        return part;
+    }
+
+    Part priced(int start, int stop, int set, int leader, double weight) {
         Part part{{start, stop, kNever}};
         const double value = blocks_.lightest(start, stop, set, leader, {weight, kRoom}, part.block.limit);
-        least = std::max(least, value * kRoom);
+        part.least = value * kRoom;
         Division division;
         part.transfer = blocks_.least_transfer(start, stop, set, leader, part.block.limit, &division);
         part.compute = division.longest, part.leader = division.leader, part.is_priced = true;

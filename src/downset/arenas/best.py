@@ -81,11 +81,11 @@ def best(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """The smallest placement of the portfolio, lowered by a search; proven when it meets the bound. Never above any
     member that takes part, and all do that `_MOST_WORK`, `_MANY` and `_NEAR` leave."""
     check_ties(ties)
-    bound, visits = offsets_bound(records), min(_VISITS * len(records), _MOST_VISITS)
+    visits = min(_VISITS * len(records), _MOST_VISITS)
     if len(records) <= _MANY:
-        return lowered_within(records, _first_best(records, OFFSET_MEMBERS, bound, height), visits)
+        return lowered_within(records, _first_best(records, OFFSET_MEMBERS, offsets_bound(records), height), visits)
     strips = lowered_within(records, strip_packing(records), visits)
-    value = height(records, strips.solution)
+    value, bound = height(records, strips.solution), strips.bound
     if value <= _NEAR * bound:
         return strips
     others = tuple(member for member in OFFSET_MEMBERS if member[0] is not strip_packing)

@@ -59,8 +59,8 @@ def exact(
     """Offsets of least height, proven if the search ends in time; with `capacity`, the first found that fit it.
 
     The clock counts placements tried. Raises InfeasibleError where it is proven that nothing fits the capacity, naming
-    the best placement known. Otherwise the best found is returned, also where it is above the capacity: then nothing
-    was proven in time.
+    the best placement known. Otherwise returns the best placement found; if that is above the capacity, the search
+    proved nothing in time.
     """
     check_ties(ties)
     if capacity is not None:

@@ -1,5 +1,5 @@
-"""Planners of memory. Each is a function of records. To add one, add a file, a line here and a row in docs/arenas.md
-and docs/results.md. That line (`Method`) and the signature state what the planner can do.
+"""Planners of memory. Each is a function of records. To add one, add a file and a line here, and run
+`python -m docs_site.tables`. That line (`Method`) and the signature state what the planner can do.
 
 `ARENAS` place records at offsets in one arena; `SHARED` give each record an object that others use at other times.
 """

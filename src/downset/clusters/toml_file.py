@@ -201,13 +201,13 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
     try:
         form = msgspec.convert(raw, _ClusterForm)
     except msgspec.ValidationError as error:
-        said = str(error)
-        meant = "no duplex, write half or full" if ".duplex`" in said else "no kind of network, write links or shared"
-        said = re.sub(r"^Invalid enum value ('.*?')", rf"\1 is {meant}", said)
-        said = re.sub(r"^Expected `str` matching regex '.*'(?= - at)", "a name has no control characters", said)
-        said = re.sub(r"^Object missing required field `(.*?)`", _missing_key, said)
-        said = re.sub(r"^Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", _unknown_key, said)
-        raise LoadError(_placed(said, text, where)) from None
+        words = str(error)
+        meant = "no duplex, write half or full" if ".duplex`" in words else "no kind of network, write links or shared"
+        words = re.sub(r"^Invalid enum value ('.*?')", rf"\1 is {meant}", words)
+        words = re.sub(r"^Expected `str` matching regex '.*'(?= - at)", "a name has no control characters", words)
+        words = re.sub(r"^Object missing required field `(.*?)`", _missing_key, words)
+        words = re.sub(r"^Object contains unknown field `(.*?)`(?: - at `(.*)`)?$", _unknown_key, words)
+        raise LoadError(_placed(words, text, where)) from None
     names = [device.name for device in form.device]
     devices = []
     for index, device in enumerate(form.device):
@@ -217,8 +217,8 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
             )
         for kind in device.alpha_of:
             if kind not in KINDS and (close := get_close_matches(kind, KINDS, n=1)):
-                said = f"no kind of operator is called {kind!r}: did you mean {close[0]!r}?"
-                raise LoadError(_placed(f"{said} - at `$.device[{index}].alpha_of`", text, where))
+                words = f"no kind of operator is called {kind!r}: did you mean {close[0]!r}?"
+                raise LoadError(_placed(f"{words} - at `$.device[{index}].alpha_of`", text, where))
         sizes = {}
         for field in ("memory", "runtime_memory"):
             written = getattr(device, field)
@@ -287,8 +287,8 @@ def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Net
         links[first, second] = Link((first, second), *_rates(link), *_occupied(link, form.network, place, text, where))
     written = form.network
     ordered = tuple(links[pair] for pair in sorted(links))
-    held = _occupied(written, written, " - at `$.network.occupied_", text, where)
-    return Network(written.kind, *_rates(written), _overlaps(written), ordered, written.duplex, *held)
+    occupied = _occupied(written, written, " - at `$.network.occupied_", text, where)
+    return Network(written.kind, *_rates(written), _overlaps(written), ordered, written.duplex, *occupied)
 
 
 def _overlaps(network: _NetworkForm) -> bool:
@@ -319,8 +319,8 @@ def _placed(message: str, text: str, where: str) -> str:
     """msgspec's message with the line of its field, or of the field's table if the field is missing."""
     match = re.search(r" - at `\$\.?(.*?)`$", message)
     path = match[1] if match else ""
-    said = message[: match.start()] if match else message
-    missing = re.search(r"(?:missing required|unknown) field `(\w+)`", said)
+    words = message[: match.start()] if match else message
+    missing = re.search(r"(?:missing required|unknown) field `(\w+)`", words)
     table = re.match(r"(\w+)(?:\[(\d+)\])?", path)
     field = re.search(r"\.(\w+)", path)
     header, index = (table[1], int(table[2] or 0)) if table else ("", 0)
@@ -341,4 +341,4 @@ def _placed(message: str, text: str, where: str) -> str:
             line = number
             break
     place = f"{where}, line {line or 1}"
-    return f"{place}: {name}: {said}" if name and f"`{name}`" not in said else f"{place}: {said}"
+    return f"{place}: {name}: {words}" if name and f"`{name}`" not in words else f"{place}: {words}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.method_names import METHODS
 from downset.commands.options import BYTES, SECONDS, console, search_s, work_limit_option
 from downset.commands.pictures import (
     check_pictures,
@@ -53,7 +56,12 @@ __all__ = ["arena"]
     show_default=True,
     help="Offsets in one arena, or shared objects that records use one after another.",
 )
-@click.option("--method", default="best", show_default=True, help="best, exact, greedy_by_size, strip_packing, …")
+@click.option(
+    "--method",
+    default="best",
+    show_default=True,
+    help=f"For offsets: {METHODS['plan_arena']}. For objects: {METHODS['plan_shared']}.",
+)
 @click.option(
     "--ties",
     type=click.Choice(["tflite", "paper"]),
@@ -70,7 +78,9 @@ __all__ = ["arena"]
 @map_option("Also draw the arena into this SVG file, with the capacity where one is given.")
 @trace_option
 @json_option("arena")
+@click.pass_context
 def arena(
+    context: click.Context,
     records_csv: str,
     capacity: int | None,
     align: int,
@@ -102,6 +112,7 @@ def arena(
     from downset.results.plans import Arena
     from downset.text import printable
 
+    context.with_resource(_no_collections())
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
     if output not in (None, "-"):
@@ -147,6 +158,19 @@ def arena(
     what = "the records with offsets" if form == "offsets" else "the records with objects"
     written = written_lines(pictures, (None if output == "-" else output, what))
     print_document(console(stderr=output == "-"), worded(document), written=written)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python looks for no cycles. Records are in none, and there may be millions, of which it would look at all, again
+    and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _document(plan: Arena | SharedObjects, source: str, capacity: int | None) -> Document:

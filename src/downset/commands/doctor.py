@@ -38,7 +38,7 @@ _CORE = ("numpy", "msgspec", "rich-click", "rich", "click")
 @json_option("doctor")
 def doctor(as_json: bool) -> None:
     """Versions of everything, runtimes, compilers and GPU, and what each extra adds: paste it into a bug report."""
-    versions = _found()
+    versions = _installed()
     if as_json:
         print_json("doctor", versions)
         return
@@ -47,7 +47,7 @@ def doctor(as_json: bool) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _found() -> dict[str, Any]:
+def _installed() -> dict[str, Any]:
     from downset.process.limits import machine_bytes
 
     return {
@@ -114,7 +114,7 @@ def _lines(versions: dict[str, Any]) -> list[str]:
         f"memory     {format_size(versions['memory_bytes'])}",
         f"gpu        {versions['gpu'] or 'none found'}",
         "packages   " + ", ".join(f"{name} {version or 'missing'}" for name, version in versions["packages"].items()),
-        "compilers  " + ", ".join(f"{name}: {said or 'none'}" for name, said in versions["compilers"].items()),
+        "compilers  " + ", ".join(f"{name}: {version or 'none'}" for name, version in versions["compilers"].items()),
         f"browser    {versions['browser'] or 'none'}",
         "",
         "extras:",

@@ -165,7 +165,7 @@ def fit(
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
     from downset.process.limits import RUNNING_S
-    from downset.reports.fit_document import fit_document
+    from downset.reports.fit_document import fit_document, further_notes
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
     from downset.runtimes.targets import targets_of
@@ -223,7 +223,8 @@ def fit(
                 error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
                 error.found = json_of(document)
             raise
-        progress("writing the pictures")
+        if any(pictures.values()) or any(firmware_files):
+            progress("writing pictures and firmware")
         document = fit_document(result)
         _write_pictures(result, document, pictures)
         unmade = _write_firmware(result, *firmware_files)
@@ -237,7 +238,7 @@ def fit(
         model_file = (result.output_path, result.shipped)
         written = [] if quiet else written_lines(pictures, model_file, program, *firmware)
         print_document(console(), worded(document), written=written)
-    for note in result.notes:
+    for note in further_notes(result):
         _print_note(talk, note)
     if unmade is not None:
         raise unmade

@@ -134,8 +134,8 @@ class Results:
         number, name = tempfile.mkstemp(prefix="results-")
         self._note = number, Path(name)
         parts = {name: str(part) for name, (part, _) in self._parts.items()}
-        told = {"path": str(self._path.absolute()), "named": self.path, "frames": self._frames, "parts": parts}
-        os.write(number, bytes(_COUNT_BYTES) + json.dumps(told).encode())
+        record = {"path": str(self._path.absolute()), "named": self.path, "frames": self._frames, "parts": parts}
+        os.write(number, bytes(_COUNT_BYTES) + json.dumps(record).encode())
         tell("unfinished", name)
 
     def __exit__(self, *_: object) -> None:
@@ -177,21 +177,21 @@ def finish_after(note: str) -> tuple[dict[str, Any], list[str]]:
     command's JSON, and lines that say what was written. Raises UsageError if the disk is full."""
     try:
         data = Path(note).read_bytes()
-        count, told = int.from_bytes(data[:_COUNT_BYTES], "little"), json.loads(data[_COUNT_BYTES:])
-        parts = {name: Path(part) for name, part in told["parts"].items()}
+        count, record = int.from_bytes(data[:_COUNT_BYTES], "little"), json.loads(data[_COUNT_BYTES:])
+        parts = {name: Path(part) for name, part in record["parts"].items()}
         held = {name: np.load(part, mmap_mode="r")[:count] for name, part in parts.items()}
     except (OSError, ValueError):  # the process had ended before it wrote them, or had removed them
         return {}, []
     try:
         if count:
-            _pack(Path(told["path"]), held)
+            _pack(Path(record["path"]), held)
     finally:
         for part in (*parts.values(), Path(note)):
             part.unlink(missing_ok=True)
-    lines = [f"{count:,} of {counted(told['frames'], 'frame')} finished"]
+    lines = [f"{count:,} of {counted(record['frames'], 'frame')} finished"]
     if not count:
         return {"files": []}, lines
-    return {"files": [told["named"]]}, [*lines, f"written: {told['named']} ({Results.what})"]
+    return {"files": [record["named"]]}, [*lines, f"written: {record['named']} ({Results.what})"]
 
 
 def _pack(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -97,17 +97,16 @@ def _limit_time(ctx: Any, param: Any, value: float) -> float:
 
 
 def time_limit_option(
-    help_text: str, *, default: str = f"{DEFAULT_SECONDS:g}s", given: bool = True
+    help_text: str, *, default: str = f"{DEFAULT_SECONDS:g}s", as_argument: bool = True
 ) -> Callable[[_Command], _Command]:
-    """`--time-limit`, which limits the processes that parse and run models. `given`: the command gets it as an argument
-    too."""
+    """`--time-limit`, which limits the processes that parse and run models. `as_argument`: the command gets it, too."""
     return click.option(
         "--time-limit",
         type=SECONDS,
         default=default,
         show_default=True,
         callback=_limit_time,
-        expose_value=given,
+        expose_value=as_argument,
         help=f"{help_text} Parsing gets at least {PARSING_S:g} s, each run in a runtime at least {RUNNING_S:g} s.",
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.method_names import METHODS
 from downset.commands.options import (
     console,
     parse_shapes,
@@ -39,12 +40,7 @@ __all__ = ["order"]
 
 @click.command()
 @click.argument("graph", type=click.Path())
-@click.option(
-    "--method",
-    default="optimal",
-    show_default=True,
-    help="file, kahn, dfs, greedy, inductor, liu, beam, serenity, optimal or exhaustive.",
-)
+@click.option("--method", default="optimal", show_default=True, help=f"{METHODS['plan_order']}.")
 @click.option(
     "--memory",
     default="live",
@@ -83,8 +79,8 @@ def order(
     check_pictures(pictures, others={}, source=graph)
     seconds = search_s(time_limit, work_limit)
     with reading(console(stderr=True), "stdin" if graph == "-" else graph, limit_s=seconds) as progress:
-        given = parse_shapes(shapes)
-        loaded = load_stdin(shapes=given) if graph == "-" else load(graph, shapes=given, trust=trust)
+        sizes = parse_shapes(shapes)
+        loaded = load_stdin(shapes=sizes) if graph == "-" else load(graph, shapes=sizes, trust=trust)
         progress(f"ordering {counted(len(loaded.ops), 'operator')}")
         plan = plan_order(
             loaded,
@@ -93,7 +89,8 @@ def order(
             time_limit_s=seconds,
             work_limit=work_limit,
         )
-        progress("writing the pictures")
+        if any(pictures.values()):
+            progress("writing the pictures")
         document = order_document(loaded, plan)
         if report_path is not None:
             write_page(report_path, document, source=loaded.source.path)

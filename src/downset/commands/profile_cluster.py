@@ -71,16 +71,16 @@ def profile_cluster(
     estimate_s += (_BESIDE_S + _COSTS * least_s) * len(names)
     with waiting(talk, f"measuring {len(names)} devices", limit_s=estimate_s) as progress:
 
-        def told(line: str) -> None:
+        def show(line: str) -> None:
             progress(shortened(line, 60))
             talk.print(line, markup=False, soft_wrap=True)
 
-        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
+        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, progress=show):
             measured = measure_cluster(
                 names,
                 probes,
                 effort=effort,
-                told=told,
+                progress=show,
                 what="standard probes" if model is None else f"operators of {model}",
             )
     text = cluster_text(measured)

@@ -46,7 +46,7 @@ _STARTING_S = 2.0
     metavar="NAME=1,3,224,224",
     help="Fix an input's shape; repeatable. The batch of the plan fixes an open first axis.",
 )
-@time_limit_option("Time for reading and running.", given=False)
+@time_limit_option("Time for reading and running.", as_argument=False)
 @worker_memory_option
 @trust_option
 @json_option("run")
@@ -157,9 +157,9 @@ def _write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
 
     from downset.process.whole_files import write_whole
 
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names as its arguments
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:  # numpy.savez takes some names as its arguments
         for name, value in outputs.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, value, allow_pickle=False)
-    write_whole(path, held.getvalue())
+    write_whole(path, buffer.getvalue())

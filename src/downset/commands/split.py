@@ -11,6 +11,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.inputs import given_cluster
+from downset.commands.method_names import METHODS
 from downset.commands.options import (
     SECONDS,
     console,
@@ -40,12 +41,7 @@ __all__ = ["split"]
 @click.option(
     "--cluster", "cluster_file", metavar="CLUSTER", help="A TOML file, or the name of a built-in cluster (pico_1mac)."
 )
-@click.option(
-    "--method",
-    default="exact",
-    show_default=True,
-    help="single, blocks, layerwise, early_fused, optimal_fused, coedge, pico, exact or exhaustive.",
-)
+@click.option("--method", default="exact", show_default=True, help=f"{METHODS['plan_pipeline']}.")
 @click.option("--max-latency", type=SECONDS, help="Longest time one frame may take through all stages.")
 @click.option(
     "--comm",
@@ -109,7 +105,7 @@ def split(
     from downset.pipelines.replan import plan_by_every_method, plan_upgraded
     from downset.reports.json_form import json_of
     from downset.reports.pipeline_documents import split_document
-    from downset.reports.pipelines import longest_computing
+    from downset.reports.pipeline_sentences import longest_computing
     from downset.reports.terminal import print_document
     from downset.reports.timeline import planned_timeline
 
@@ -121,20 +117,24 @@ def split(
     with reading(talk, model, limit_s=options["time_limit"]):
         graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
-    asked = ("comm", "topology", "source", "sink", "window")
-    shared = {name: options[name] for name in asked}
+    names = ("comm", "topology", "source", "sink", "window")
+    shared = {name: options[name] for name in names}
     limit_s, work = search_s(options["time_limit"], options["work_limit"]), options["work_limit"]
     shared |= {"max_latency_s": options["max_latency"], "time_limit_s": limit_s, "work_limit": work}
     wants_more = options["what_if"] or options["report_path"] is not None
     with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=limit_s) as progress:
         plan = plan_pipeline(graph, cluster, method=method, **shared)
         verify(graph, plan)
-        progress("planning by every other method")
-        compared = plan_by_every_method(graph, cluster, plan=plan, **shared) if compare else {}
-        progress("planning for a larger cluster")
-        faster = longest_computing(plan)
-        upgraded = plan_upgraded(graph, cluster, faster=faster, method=method, **shared) if wants_more else {}
-        progress("writing shards and pictures")
+        compared, upgraded = {}, {}
+        if compare:
+            progress("planning by every other method")
+            compared = plan_by_every_method(graph, cluster, plan=plan, **shared)
+        if wants_more:
+            progress("planning for larger clusters")
+            faster = longest_computing(plan)
+            upgraded = plan_upgraded(graph, cluster, faster=faster, method=method, **shared)
+        if output is not None or options["export_dir"] is not None or any(pictures.values()):
+            progress("writing the files")
         if options["export_dir"] is not None:  # before the plan is written: not every plan can be exported
             from downset.formats.shards.write import export_shards
 

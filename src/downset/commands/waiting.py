@@ -22,7 +22,7 @@ _BAR = 12
 
 
 class Waiting:
-    """Takes what a user who waits is told. This one tells nothing."""
+    """Shows a user who waits what is being done. This one shows nothing."""
 
     def __call__(self, doing: str) -> None:
         """Change the text."""
@@ -39,18 +39,18 @@ class _Line(Waiting):
         from rich.table import Column
 
         self._before_s = self._limit_s = limit_s
-        told_width = 0 if limit_s is None else len(f"longer than {format_seconds(limit_s)}")
-        self._room = talk.width - _BAR - told_width - len("⠋   0:00:00 ") - 1
+        estimate_width = 0 if limit_s is None else len(f"longer than {format_seconds(limit_s)}")
+        self._room = talk.width - _BAR - estimate_width - len("⠋   0:00:00 ") - 1
         columns = (
             SpinnerColumn(),
             # On a narrow terminal the description is cut, never a figure.
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
             BarColumn(bar_width=_BAR),
             TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
-            TextColumn("{task.fields[told]}", table_column=Column(no_wrap=True, min_width=told_width)),
+            TextColumn("{task.fields[estimate]}", table_column=Column(no_wrap=True, min_width=estimate_width)),
         )
         self.bar = Progress(*columns, console=talk, transient=True)
-        self._task = self.bar.add_task(shortened(printable(what), self._room), total=limit_s, told="")
+        self._task = self.bar.add_task(shortened(printable(what), self._room), total=limit_s, estimate="")
         self.draw()
 
     def __call__(self, doing: str) -> None:
@@ -67,9 +67,9 @@ class _Line(Waiting):
         if limit_s is None:
             self.bar.update(self._task, completed=_PATIENCE_S + elapsed)
             return
-        told = f"{'longer than' if elapsed > limit_s else 'of about'} {format_seconds(limit_s)}"
+        estimate = f"{'longer than' if elapsed > limit_s else 'of about'} {format_seconds(limit_s)}"
         # A completed task stops its clock, and work may take longer than the estimate.
-        self.bar.update(self._task, total=limit_s, completed=min(elapsed, 0.99 * limit_s), told=told)
+        self.bar.update(self._task, total=limit_s, completed=min(elapsed, 0.99 * limit_s), estimate=estimate)
 
 
 @contextmanager

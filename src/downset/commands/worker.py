@@ -57,7 +57,7 @@ def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **option
             options["shards_limit"],
             wait_s=options["wait_s"],
         ),
-        told=lambda line: talk.print(line, markup=False, soft_wrap=True),
+        report=lambda line: talk.print(line, markup=False, soft_wrap=True),
     )
     if as_json:
         print_json("worker", {"name": name, "joined": joined})

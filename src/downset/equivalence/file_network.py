@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from downset.process.file_ranges import FileRange
-from downset.results.fit import ROUNDING
+from downset.results.comparisons import ROUNDING
 
 __all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue", "round_alike"]
 

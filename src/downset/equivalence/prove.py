@@ -19,7 +19,7 @@ from downset.formats.certificates import read_certificate
 from downset.formats.tflite.read import load_tflite
 from downset.graph.core import ABSENT
 from downset.memory.overlaps import ELEMENTWISE, TABLE
-from downset.results.fit import Proof
+from downset.results.comparisons import Proof
 
 __all__ = ["prove"]
 

@@ -59,8 +59,8 @@ class CudaEngine:
     ) -> None:
         torch = self._torch = need_cuda()
         self._program, self._outputs = program, tuple(outputs)
-        self._given = tuple(inputs)
-        self._held: dict[int, Any] = {}  # values that are still held when a copy has been captured
+        self._inputs = tuple(inputs)
+        self._values: dict[int, Any] = {}  # values that are still held when a copy has been captured
         self._started: list[Any] = []
         self._names = [_names(binder, program, step.units) for step in program.steps]
         self._now = "its inputs"  # the operators being handled, for messages of failures
@@ -82,7 +82,7 @@ class CudaEngine:
             why = str(cause).strip().partition("\n")[0]
             raise UnsupportedError(f"{self._now} cannot run in a CUDA graph here: {why}") from error
         finally:
-            self._held.clear()
+            self._values.clear()
 
     def _bind(self, binder: Binder, step: int) -> tuple[KernelCall, ...]:
         self._now = self._names[step]
@@ -119,7 +119,7 @@ class CudaEngine:
         """Run every step on its stream, so that cuDNN's plans and cuBLAS's workspaces exist before the capture."""
         torch = self._torch
         for _ in range(_WARM_UP):
-            table: dict[int, Any] = dict(zip(self._given, self.static, strict=True))
+            table: dict[int, Any] = dict(zip(self._inputs, self.static, strict=True))
             for step, calls, name in zip(self._program.steps, self._calls, self._names, strict=True):
                 self._now = name
                 torch.cuda.synchronize()
@@ -129,7 +129,7 @@ class CudaEngine:
 
     def _issue(self, main: Any) -> list[Any]:
         torch = self._torch
-        table: dict[int, Any] = {**self._fixed, **dict(zip(self._given, self.static, strict=True))}
+        table: dict[int, Any] = {**self._fixed, **dict(zip(self._inputs, self.static, strict=True))}
         storages = _CapturedStorages(self._program, self._calls, table, self._outputs)
         begin = torch.cuda.Event()
         begin.record(main)
@@ -151,7 +151,7 @@ class CudaEngine:
             if index in awaited:
                 ended[index] = torch.cuda.Event()
                 ended[index].record(stream)
-        self._held = table
+        self._values = table
         return [table[tensor] for tensor in self._outputs]
 
     def _join(self, main: Any) -> None:

@@ -57,7 +57,7 @@ def run_stages(
     device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
     prepared = prepare(graph, batch=plan.batch)
     check_plan(prepared, plan, device)
-    values = _given(prepared, inputs) if inputs else seeded_inputs(prepared, seed=seed)
+    values = _typed_inputs(prepared, inputs) if inputs else seeded_inputs(prepared, seed=seed)
     engine = stage_engine(prepared, plan, device, values)
     try:
         results = [as_array(value) for value in engine.outputs()]
@@ -76,7 +76,7 @@ def _as_stated(value: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     return value if value.dtype.kind != "f" or dtype == "bfloat16" else value.astype(dtype, copy=False)
 
 
-def _given(graph: Graph, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def _typed_inputs(graph: Graph, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """The inputs in the element types of the graph. Raises UsageError naming one that does not fit."""
     if len(inputs) != len(graph.inputs):
         raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs; {len(inputs)} were given")

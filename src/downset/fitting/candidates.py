@@ -58,8 +58,8 @@ class Candidate:
     def label(self) -> str:
         """Its name, and the name of its settings unless they are the usual ones for such a file."""
         usual = DEFAULT if self.name == "original" else FILE_ORDER
-        told = self.settings is not None and self.settings.name != usual.name
-        return f"{self.name}, {self.settings.name}" if self.settings is not None and told else self.name
+        other = self.settings is not None and self.settings.name != usual.name
+        return f"{self.name}, {self.settings.name}" if self.settings is not None and other else self.name
 
     def cost(self) -> tuple[int, int]:
         return (self.measured_bytes(), self.arena_bytes)

@@ -9,16 +9,25 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from downset.errors import InvalidPlan, UnsupportedError
+from downset.errors import InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job, Notes
-from downset.fitting.measuring import Narrowed, held, in_use, narrowing, processes_of, tell_apart, time, with_noise
+from downset.fitting.measuring import (
+    Narrowed,
+    held_bytes,
+    in_use,
+    narrowing,
+    processes_of,
+    tell_apart,
+    time,
+    with_noise,
+)
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
 from downset.memory.kernel_needs import kernel_needs
 from downset.messages import Message, Setting
-from downset.results.fit import Comparison
+from downset.results.comparisons import Comparison
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 
@@ -90,8 +99,8 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
 
 
 def choose(job: Job, candidates: Candidates) -> FileChoice:
-    """The best file that computes the same, which is proven or run. It is not known to be too slow, also where it is
-    timed once more."""
+    """The best file that computes the same, by proof or by runs, and is not known to be too slow after a second
+    timing."""
     too_slow: set[str] = set()
     while True:
         attempt = replace(job, notes=Notes())
@@ -121,6 +130,9 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> File
                 raise
             job.notes.add(Message("not rewritten: ", error.message))
             left = [item for item in left if not item.rewrites]
+        except LimitReached as error:
+            job.notes.add(Message(f"not the {chosen.name} file, whose outputs were not compared: ", error.message))
+            left = [item for item in left if item.name == original.name]
     lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
     if not chosen.rewrites and lost < chosen.arena_bytes:
         job.notes.add(
@@ -188,7 +200,7 @@ def least(
         groups.setdefault((item.settings.name, apart), []).append(item)
     least_held = [_least_held(group, narrowed) for group in groups.values()]
     if ram_bytes is not None:
-        within = [item for item in least_held if held(item) <= ram_bytes]
+        within = [item for item in least_held if held_bytes(item) <= ram_bytes]
         least_held = within or [min(least_held, key=Candidate.cost)]
     best = processes_of(job, sessions, least_held)
     grown = [item.process_bytes for item in best if item.process_bytes is not None]

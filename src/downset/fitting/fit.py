@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from downset.fitting.candidates import Original
 from downset.fitting.choosing import choose, within_limit
-from downset.fitting.job import FitOptions, Listener, RewriteName, check_options
+from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
@@ -21,6 +22,7 @@ from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
 from downset.memory.overlaps import KernelsName
+from downset.process.limits import limits
 from downset.results.fit import Fit
 from downset.runtimes.targets import TargetName
 from downset.text import unheard
@@ -28,7 +30,7 @@ from downset.text import unheard
 __all__ = ["fit", "fit_model"]
 
 
-def fit(
+def fit(  # noqa: PLR0913 - users know its keywords
     model: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str] | None = None,
@@ -74,9 +76,9 @@ def fit(
     known to take more than this many times as long as the original in ONNX Runtime: the lower end of the confidence
     interval is above. `on_chip`: sizes in bytes for which off-chip traffic is simulated. `session`: where to write a
     program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it.
-    `progress` is told each step; `notice`, before the searches, that the runtime does not run `model` and that the
-    verdict about `ram_bytes` will therefore not be "fits"; `takes_longer`, how many seconds runs in the runtime
-    will take in addition to `time_limit_s`, estimated from a run of the original.
+    `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
+    that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
+    runtime will take in addition to `time_limit_s`, estimated from a run of the original.
 
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.
@@ -110,14 +112,20 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
     target = check_options(options)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         job = start(options, target, Path(scratch), listener)
-        original = measure_original(job, read(job))
-        with listener.searching():
-            planned = plan(job, original.graph)
-            others = list_candidates(job, original, planned)
-            candidates = within_limit(job, planned, measure_all(job, original, others))
-            choice = choose(job, candidates)
-            listener.progress("writing the result")
-            result = summarise(job, original, planned, candidates, choice)
-            result = complete(job, planned, candidates, choice, result)
-            result = with_traffic(job, planned, check_ram(result, options.ram_bytes, candidates.strips))
-            return ship(job, choice.file, result)
+        original = read(job)
+        with limits(operators=len(original.graph.ops)):
+            original = measure_original(job, original)
+            with listener.searching():
+                return _fitted(job, original)
+
+
+def _fitted(job: Job, original: Original) -> Fit:
+    planned = plan(job, original.graph)
+    others = list_candidates(job, original, planned)
+    candidates = within_limit(job, planned, measure_all(job, original, others))
+    choice = choose(job, candidates)
+    job.listener.progress("writing the result")
+    result = summarise(job, original, planned, candidates, choice)
+    result = complete(job, planned, candidates, choice, result)
+    result = with_traffic(job, planned, check_ram(result, job.options.ram_bytes, candidates.strips))
+    return ship(job, choice.file, result)

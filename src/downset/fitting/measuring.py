@@ -24,7 +24,7 @@ __all__ = [
     "estimate_runs",
     "front_of",
     "growth",
-    "held",
+    "held_bytes",
     "in_use",
     "measure",
     "measure_all",
@@ -52,9 +52,9 @@ Narrowed = Callable[[Candidate], Candidate]
 
 
 def estimate_runs(job: Job, original_s: float, others: int) -> float:
-    """The seconds, about, that runs in the runtime take in all, from those in which the original was measured: its own,
-    those of `others` candidates and of the written program, those that compare outputs, and the rounds that compare
-    times, whose last one may end late."""
+    """About how many seconds all runs in the runtime take, estimated from those in which the original was measured: its
+    own, those of `others` candidates and of the written program, those that compare outputs, and the rounds that
+    compare times, whose last one may end late."""
     sessions = job.target.sessions
     each_s = original_s if sessions is None else original_s * len(sessions.fitted) / 2
     rounds_s = _timing_s(job) + (0.0 if sessions is None else TIMING_S + _LATER * original_s)
@@ -230,7 +230,7 @@ def tell_apart(
         return (), ()
     latest = _timed(job, sessions, processes, budget_s=TIMING_S)
     ends = [latest[0]] if by_default else [latest[0], latest[len(rows) - 1]]
-    front = front_of([*ends, *latest[len(rows) :]], held)
+    front = front_of([*ends, *latest[len(rows) :]], held_bytes)
     return tuple(map(taken_of, latest[: len(rows)])), tuple(map(taken_of, front))
 
 
@@ -273,7 +273,7 @@ def _beats(other: Candidate, one: Candidate, nbytes: Callable[[Candidate], int],
     return fewer and other.latency.ratio_low <= one.latency.ratio
 
 
-def held(item: Candidate) -> int:
+def held_bytes(item: Candidate) -> int:
     assert item.measured is not None
     return item.measured["held_bytes"]
 

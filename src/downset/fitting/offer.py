@@ -20,8 +20,10 @@ from downset.text import format_bytes
 
 __all__ = ["fit_call", "offer_strips"]
 
-_CHOICES = 3_000
+_CHOICES = 2_000
 """Choices of strips that the short search prices for each form of the network."""
+_OPERATORS = 5_000
+"""Plans with more operators than this are not placed, which would take more time than the fit itself."""
 _SHARE = 0.2
 """The share of the time limit that the short search may take."""
 _LEAST_SHARE = 0.01
@@ -49,9 +51,10 @@ def offer_strips(
     """The step to strips of rows that need less than what is shipped. `call`: to which the setting is added.
 
     `base` is the planned network if strips were not searched: then a short search is made, and the step has what its
-    best plan takes as it is placed. It has no figure where that search was ended before it found less, and where its
-    bound leaves room for less. `base` is the search where `ram_bytes` ships the cheapest plan in strips within it: then
-    the step leads to the plan that needs least. None where strips need no less."""
+    best plan takes as it is placed. It has no figure where that search was ended before it found less, or its plans
+    have too many operators to place, and where its bound leaves room for less. `base` is the search where `ram_bytes`
+    ships the cheapest plan in strips within it: then the step leads to the plan that needs least. None where strips
+    need no less."""
     if isinstance(base, StripSearch):
         how = Message("planned; without ", Setting("ram_bytes"), " the file of least memory is written")
         return _fewer(job, base, original, result, call, how) if _in_strips(result) else None
@@ -66,7 +69,8 @@ def offer_strips(
         return None
     step = _fewer(job, search, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
-    if step is not None or search.front.complete or search.front.bound_bytes + beside >= needed:
+    settled = search.front.complete and all(_is_small(search, one) for one in search.front.plans)
+    if step is not None or settled or search.front.bound_bytes + beside >= needed:
         return step
     return NextStep(
         Message(
@@ -86,50 +90,41 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     A runtime that fuses operators may hold less than the plan: strips then have to need less than that."""
     if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
         return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True
-    held = result.arena.after if result.measured is None else result.measured.after
-    return 0, min(result.arena.after, held), False
+    taken_bytes = result.arena.after if result.measured is None else result.measured.after
+    return 0, min(result.arena.after, taken_bytes), False
+
+
+def _is_small(search: StripSearch, plan: PartialPlan) -> bool:
+    return plan in search.placing.files_of or len(search.graph.ops) + plan.price.extra_operators <= _OPERATORS
 
 
 def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call: Call, how: Part) -> NextStep | None:
     """The step to the plan of the search that needs least: among those that compute no more, else among the others."""
     beside, needed, whole = _needed(job, original, result)
-    allowed = [one for one in search.front.plans if one.segments and one.price.extra_macs <= macs(search.graph)]
+    allowed = [
+        one
+        for one in search.front.plans
+        if one.segments and one.price.extra_macs <= macs(search.graph) and _is_small(search, one)
+    ]
     for more in (False, True):
         group = [one for one in allowed if (one.price.extra_macs > 0) is more]
         most_s = _PLACED_SHARE * job.options.time_limit_s
-        best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=2)
+        best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
         if best is not None:
             taken = search.needed_bytes(best) + beside
             if taken < needed * (1 if whole else 1 - _LEAST_SHARE):
                 what = "more" if _in_strips(result) else "segments"
-                return _step(
-                    search, best, taken, needed, f"Compute {what} in strips of rows", call, how, measured=whole
+                percent = max(math.ceil(100 * best.price.extra_macs / max(macs(search.graph), 1)), 0)
+                work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
+                tensors, uncounted = "tensors take ", "; what more operators take is not counted"
+                if whole:
+                    tensors = uncounted = ""
+                text = Message(
+                    f"Compute {what} in strips of rows, with {work} (",
+                    call.adding(Setting("max_recompute", percent / 100)),
+                    f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
+                    how,
+                    f"{uncounted}).",
                 )
+                return NextStep(text, needed - taken)
     return None
-
-
-def _step(
-    search: StripSearch,
-    plan: PartialPlan,
-    taken: int,
-    needed: int,
-    what: str,
-    call: Call,
-    how: Part,
-    *,
-    measured: bool,
-) -> NextStep:
-    percent = max(math.ceil(100 * plan.price.extra_macs / max(macs(search.graph), 1)), 0)
-    work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
-    tensors = "" if measured else "tensors take "
-    uncounted = "" if measured else "; what more operators take is not counted"
-    return NextStep(
-        Message(
-            f"{what}, with {work} (",
-            call.adding(Setting("max_recompute", percent / 100)),
-            f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
-            how,
-            f"{uncounted}).",
-        ),
-        needed - taken,
-    )

@@ -18,18 +18,17 @@ from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.partial.front import PartialPlan
 from downset.partial.rewrite import in_strips
 from downset.results.plans import Arena
-from downset.rewrites.tflite_form import IN_PLACE, tflite_form
+from downset.rewrites.tflite_form import tflite_forms
 
-__all__ = ["Forms", "OrderPlacing", "forms_of", "nothing_overlaps", "placed", "without_overlaps"]
+__all__ = ["Forms", "OrderPlacing", "nothing_overlaps", "placed", "ranked", "without_overlaps"]
 
 Memory = MemoryName | MemoryModel
 Forms = Sequence[tuple[int, Graph]]
 """(peak, network) of each form that the file can state, the lowest peak first."""
 
 
-def forms_of(striped: Graph, memory: Memory) -> Forms:
-    ways = IN_PLACE if striped.source.format == "tflite" else IN_PLACE[:1]
-    forms = [tflite_form(striped, in_place=in_place) for in_place in ways]
+def ranked(forms: Sequence[Graph], memory: Memory) -> Forms:
+    """The forms of a network with their peaks."""
     peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
     return sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0])
 
@@ -53,14 +52,14 @@ Limits = Callable[[], BudgetLimits]
 """Gives the limits of the next placement."""
 
 
-def placed(striped: Graph, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
-    """(the network in the form that takes the fewest bytes, its arena). Under a model with overlaps, placements without
+def placed(forms: Forms, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
+    """(the form of a network that takes the fewest bytes, its arena). Under a model with overlaps, placements without
     overlaps are tried too."""
-    best = _placed(forms_of(striped, memory), memory, limits)
+    best = _placed(forms, memory, limits)
     if nothing_overlaps(best[0], memory):
         return best
     apart = without_overlaps(memory)
-    other = _placed(forms_of(striped, apart), apart, limits)
+    other = _placed(ranked([form for _, form in forms], apart), apart, limits)
     return best if best[1].arena_bytes < other[1].arena_bytes else other
 
 
@@ -107,6 +106,7 @@ class OrderPlacing:
     """By plan: (peak with overlaps, peak without)."""
     beside: dict[PartialPlan, int] = field(default_factory=dict)
     files_of: dict[PartialPlan, tuple[Graph, Arena]] = field(default_factory=dict)
+    last: tuple[PartialPlan, Forms] | None = None
     cut: bool = False
     """Whether time ended the placing of plans of which one may have been better."""
 
@@ -160,7 +160,7 @@ class OrderPlacing:
         if plan not in self.files_of:
             self.look_at(plan)
             with self.search_time.running():
-                self.files_of[plan] = placed(self._striped(plan), self.memory, self._limits)
+                self.files_of[plan] = placed(self._forms_of(plan), self.memory, self._limits)
         return self.files_of[plan]
 
     def _limits(self) -> BudgetLimits:
@@ -177,16 +177,21 @@ class OrderPlacing:
             self._find_peaks(plan)
 
     def _find_peaks(self, plan: PartialPlan) -> None:
-        striped = self._striped(plan)
-        forms, apart = forms_of(striped, self.memory), without_overlaps(self.memory)
-        over = forms[0][0]
-        self.peaks[plan] = over, over if nothing_overlaps(forms[0][1], self.memory) else forms_of(striped, apart)[0][0]
-        self.beside[plan] = self.kept(forms[0][1])
+        forms = self._forms_of(plan)
+        (over, form), apart = forms[0], without_overlaps(self.memory)
+        if nothing_overlaps(form, self.memory):
+            self.peaks[plan] = over, over
+        else:
+            self.peaks[plan] = over, ranked([each for _, each in forms], apart)[0][0]
+        self.beside[plan] = self.kept(form)
 
-    def _striped(self, plan: PartialPlan) -> Graph:
-        if not plan.segments:
-            return self.graph
-        return in_strips(self.graph, plan.segments, form=self.forms[plan])
+    def _forms_of(self, plan: PartialPlan) -> Forms:
+        """The network in strips, in each form that its file can state. Those of the last plan are kept: it may be
+        placed next. Those of more plans would take much memory."""
+        if self.last is None or self.last[0] is not plan:
+            striped = in_strips(self.graph, plan.segments, form=self.forms[plan]) if plan.segments else self.graph
+            self.last = plan, ranked(tflite_forms(striped), self.memory)
+        return self.last[1]
 
 
 def _in_turns(plans: Sequence[PartialPlan], keys: Sequence[Callable[[PartialPlan], int]]) -> Iterator[PartialPlan]:

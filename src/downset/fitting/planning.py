@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from downset.arenas.check import verify_arena
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original, PlannedGraph, write_planned
 from downset.fitting.job import Job
@@ -12,11 +13,11 @@ from downset.fitting.placing import without_overlaps
 from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
-from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
 from downset.messages import Message
+from downset.orders.check import verify_order
 from downset.partial.search import PartialLimits
 from downset.results.plans import Together
 from downset.rewrites.concat.choose import choose_rewrites
@@ -55,7 +56,8 @@ def plan(job: Job, graph: Graph) -> Planned:
     # Of plans with the same order only the first is kept.
     ranked = list({plan.together.order.steps: plan for plan in reversed(ranked)}.values())[::-1]
     best = ranked[0].together
-    verify(graph, best.order, best.arena)
+    verify_order(graph, best.order)
+    verify_arena(graph, best.order.steps, best.arena)
     return Planned(ranked, jobs, share_s, rewritable)
 
 
@@ -125,7 +127,8 @@ def _planned_rewritten(job: Job, planned: Planned) -> PlannedGraph | None:
     if not chosen.rewrites:
         return None
     together = _plan(job, chosen.graph, 0.4 * planned.share_s)
-    verify(chosen.graph, together.order, together.arena)
+    verify_order(chosen.graph, together.order)
+    verify_arena(chosen.graph, together.order.steps, together.arena)
     smaller = together.arena.arena_bytes < planned.best.together.arena.arena_bytes
     return PlannedGraph(chosen.graph, together, chosen.rewrites) if smaller else None
 
@@ -133,11 +136,14 @@ def _planned_rewritten(job: Job, planned: Planned) -> PlannedGraph | None:
 def _in_strips(job: Job, planned: Planned) -> list[Candidate]:
     """The files that compute segments in strips, where that lowers the peak."""
     try:
-        files = least_in_strips(job, search_in_strips(job, planned))
+        searches = search_in_strips(job, planned)
+        files = least_in_strips(job, searches)
     except UnsupportedError as error:
         job.notes.add(Message("not computed in strips: ", error.message))
         return []
     if not files:
-        job.notes.add("not computed in strips: that lowers no peak")
+        ended = any(search.may_be_lower for search in searches)
+        why = "the search ended before it found any that lower the peak" if ended else "that lowers no peak"
+        job.notes.add(f"not computed in strips: {why}")
     note_arithmetic(job, planned.best.graph, files)
     return files

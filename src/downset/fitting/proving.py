@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.equivalence.prove import prove
-from downset.errors import DownsetError, InvalidPlan, UnsupportedError
+from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import taken_of
 from downset.fitting.shipping import program_code
 from downset.messages import Message, joined
 from downset.reports.comparisons import difference
-from downset.results.fit import Comparison, Fit, LoadsHeld, Proof
+from downset.results.comparisons import Comparison, Proof
+from downset.results.fit import Fit, LoadsHeld
 from downset.runtimes import ort
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
@@ -30,8 +31,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     the target's runtime is tried first, since LiteRT's optimised integer kernels round by a channel's place among all.
 
     For ONNX Runtime, where there is no proof against the original, it is against the optimised form of the original,
-    which is compared with the original by runs only. Raises InvalidPlan where the files differ by more than rounding,
-    where offsets are wrong, and where there is neither a proof nor an output that depends on the input.
+    which is compared with the original by runs only. Raises LimitReached where runs take too long and there is no proof
+    against the original. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong, and
+    where there is neither a proof nor an output that depends on the input.
     """
     original = candidates[0]
     if chosen.name == original.name:
@@ -41,7 +43,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
             comparison = _outputs_of(job, original, chosen, name, proof)
-        except UnsupportedError as error:
+        except (UnsupportedError, LimitReached) as error:
+            if isinstance(error, LimitReached) and (not proof.proven or proof.optimised):
+                raise
             reasons.append(Message(f"{name}: ", error.message))
             continue
         if not job.options.shapes:
@@ -101,7 +105,7 @@ def note_differences(job: Job, original: Candidate, chosen: Candidate, outputs: 
         return
     try:
         comparison = _outputs_of(job, original, chosen, "litert")
-    except UnsupportedError:
+    except (UnsupportedError, LimitReached):
         return
     if not comparison.equal and comparison.max_abs_error is not None:
         job.notes.add(
@@ -133,12 +137,13 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
         job.notes.add(Message("the program that opens the file did not run: ", error.message))
         return result
     most_in_use = max(in_use for in_use, _ in printed)
-    held = [measured.after, *(nbytes for _, nbytes in printed)]
-    loads = LoadsHeld(PROCESSES, min(held), max(held), chosen.settings.follows_file and max(held) == measured.after)
+    held_bytes = [measured.after, *(nbytes for _, nbytes in printed)]
+    most = max(held_bytes)
+    loads = LoadsHeld(PROCESSES, min(held_bytes), most, chosen.settings.follows_file and most == measured.after)
     rows = tuple(
-        replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held))
+        replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held_bytes))
         if (row.file, row.settings) == (chosen.name, chosen.settings)
         else row
         for row in measured.rows
     )
-    return replace(result, measured=replace(measured, after=max(held), rows=rows, loads=loads))
+    return replace(result, measured=replace(measured, after=max(held_bytes), rows=rows, loads=loads))

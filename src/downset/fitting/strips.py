@@ -73,7 +73,7 @@ class StripSearch:
         return [plan for plan in (*self.front.plans, *self.front.earlier) if plan.segments]
 
     @property
-    def found(self) -> bool:
+    def has_strips(self) -> bool:
         """Whether the front has a plan with strips."""
         return any(plan.segments for plan in self.front.plans)
 
@@ -81,7 +81,7 @@ class StripSearch:
     def may_be_lower(self) -> bool:
         """Whether strips were found, or the search ended early and its bound leaves room for some."""
         peak = peak_bytes(order_problem(self.graph, self.memory), range(len(self.graph.ops)))
-        return self.found or (not self.front.complete and self.front.bound_bytes < peak)
+        return self.has_strips or (not self.front.complete and self.front.bound_bytes < peak)
 
     def least_bytes(self, plan: PartialPlan) -> int:
         """A lower bound of `needed_bytes`, without placing the plan."""

@@ -120,7 +120,7 @@ def _note_plan(job: Job, chosen: Candidate, arena_bytes: int) -> None:
         return
     exists = f"a plan of {format_bytes(arena_bytes)} B exists, but "
     if job.target.place is not None and not job.target.offsets:
-        job.notes.add(f"{exists}{job.target.name} places tensors by itself and cannot be told where")
+        job.notes.add(f"{exists}{job.target.name} places tensors by itself and follows no offsets")
     else:
         job.notes.add(f"{exists}the runtime took less memory in all for the {chosen.name} file")
 

@@ -17,10 +17,9 @@ from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem
 from downset.messages import Message, Setting, joined
-from downset.reports.fit import peak_lines
-from downset.reports.naming import kind_name
-from downset.reports.next_steps import listed, next_steps, remedy_lines
-from downset.reports.peak import PeakCause, peak_cause
+from downset.reports.fit_steps import fit_next_steps
+from downset.reports.next_steps import listed, remedy_lines
+from downset.reports.peak import PeakCause, peak_cause, peak_lines, peak_words
 from downset.results.fit import Fit, NextStep, RamVerdict
 from downset.results.plans import Arena
 from downset.runtimes.targets import TARGETS
@@ -72,25 +71,25 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         meant = f" if KB were meant: {ram_bytes} are bytes."
         ways.append(NextStep(Message("Write ", Setting("ram_bytes", 1024 * ram_bytes), meant), 0, suffices=True))
     if beyond and needed <= ram_bytes:
-        said = _why_not_known(result, ram_bytes, needed)
+        lines = _why_not_known(result, ram_bytes, needed)
     elif searched is not None and in_strips:
-        said = _why_not_in_strips(result, searched, ram_bytes, needed, least)
+        lines = _why_not_in_strips(result, searched, ram_bytes, needed, least)
         ways += remedies(searched, needed, ram_bytes)
     else:
-        said = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
+        lines = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     if state == "not known":
-        said += within_in_some_loads(result, ram_bytes)
+        lines += within_in_some_loads(result, ram_bytes)
     cause = peak_cause(result.graph, result.shipped_steps, result.shipped_memory)
-    message = joined("; ", [*said, *_at_peak(result, cause)])
+    message = joined("; ", [*lines, *peak_words(cause)])
     least_of: Literal["every order", "inputs or outputs alone"] = (
         "inputs or outputs alone" if in_strips else "every order"
     )
     in_order = _least_in_order(result, searched, least) if searched is not None and in_strips else None
     verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order)
     result = replace(result, ram=verdict, output_path=None)
-    steps = next_steps(result)
+    steps = fit_next_steps(result)
     message = Message(message, "; ", listed(steps))
-    lines = [*said, *peak_lines(result, cause), *remedy_lines(steps)]
+    lines = [*lines, *peak_lines(cause, most=3), *remedy_lines(steps)]
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result, cause)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result, lines=lines)
@@ -203,16 +202,6 @@ def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool
     ]
 
 
-def _at_peak(result: Fit, cause: PeakCause | None) -> list[str]:
-    """Lines about the operator at the peak and the largest tensors that are live there."""
-    if cause is None:
-        return []
-    op = result.graph.ops[cause.operator]
-    largest = ", ".join(f"{shortened(name, 60)} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
-    name = shortened(op.name, 60)
-    return [f"the peak is at step {cause.step}, {kind_name(result.graph, op)} {name!r}, where {largest} live"]
-
-
 def _parts(result: Fit, cause: PeakCause | None) -> dict[str, int | str]:
     """The measured parts of the file that would be shipped, and the step and operator of its peak."""
     parts: dict[str, int | str] = {}
@@ -220,7 +209,7 @@ def _parts(result: Fit, cause: PeakCause | None) -> dict[str, int | str]:
         taken = result.measured.details.get(result.shipped, {})
         parts |= {part: taken[part] for part in ("head_bytes", "tail_bytes") if part in taken}
     if cause is not None:
-        parts |= {"peak_step": cause.step, "peak_operator": result.graph.ops[cause.operator].name}
+        parts |= {"peak_step": cause.step, "peak_operator": cause.operator}
     return parts
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
-from downset.formats.plain import load_plain
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Setting
@@ -47,11 +46,17 @@ def _load_exported(path: Path, **options: Any) -> Graph:
     return load_exported(path, **options)
 
 
+def _load_plain(path: Path | str) -> Graph:
+    from downset.formats.plain import load_plain
+
+    return load_plain(path)
+
+
 READERS: Mapping[str, FileReader] = {
     ".onnx": FileReader(_load_onnx, resized=True),
     ".tflite": FileReader(_load_tflite, resized=True),
     ".pt2": FileReader(_load_exported, brings_code=True),
-    ".json": FileReader(load_plain),
+    ".json": FileReader(_load_plain),
 }
 """The readers, by suffix in small letters."""
 
@@ -98,7 +103,7 @@ def load_stdin(*, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     wrong, UsageError for `shapes`, as sizes are fixed there."""
     if shapes:
         raise UsageError("the sizes of a graph on stdin are fixed; ", Setting("shapes"), f" is for {_resized()}")
-    return with_lawful_kinds(load_plain("-"))
+    return with_lawful_kinds(_load_plain("-"))
 
 
 def refused(path: Path, taken: str) -> LoadError | UnsupportedError:

@@ -12,7 +12,9 @@ import csv
 import io
 import os
 import re
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from downset.errors import LoadError, UnsupportedError
 from downset.memory.records import Record, faults
@@ -37,6 +39,7 @@ _COLUMNS = {
     "object": "object",  # written by `downset arena --form objects`; ignored here
 }
 _REQUIRED = ("id", "lower", "upper", "size")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
 """Separators of columns that spreadsheets use in place of commas, with their names for errors."""
 _FIELDS = {"id": "id", "stop": "upper", "nbytes": "size", "alignment": "alignment", "gaps": "gaps", "offset": "offset"}
@@ -50,21 +53,24 @@ def read_records(path: str | os.PathLike[str]) -> tuple[Record, ...]:
     part of a record."""
     try:
         data = read_stdin() if str(path) == "-" else read_file(path)
-        text = data.decode("utf-8-sig")
+        return _records(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), str(path))
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise LoadError(f"{path} is not text; records are CSV with the columns {','.join(_REQUIRED)}") from None
-    return records_from_csv(text, name=str(path))
 
 
 def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
     """The records in a text of CSV. Errors call the text `name`, and are those of `read_records`."""
-    rows = csv.reader(io.StringIO(text, newline=""))
+    return _records(io.StringIO(text, newline=""), name)
+
+
+def _records(text: Iterable[str], name: str) -> tuple[Record, ...]:
+    rows = csv.reader(text)
     header: dict[str, int] = {}
     inclusive = 0
     records: list[Record] = []
-    lines: list[int] = []
+    lines = array("q")
     try:
         for row in rows:
             cells = [cell.strip() for cell in row]
@@ -74,7 +80,9 @@ def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
                 header = _header(cells, f"{name}:{rows.line_num}")
                 inclusive = int(cells[header["upper"]] == "end")
                 continue
-            records.append(_record(cells, header, inclusive, f"{name}:{rows.line_num}"))
+            if len(cells) != len(header):
+                raise LoadError(f"{name}:{rows.line_num}: {len(cells)} cells in a row of {len(header)} columns")
+            records.append(_record(_Cells(cells, header, name, rows.line_num), inclusive))
             lines.append(rows.line_num)
     except csv.Error as error:
         raise LoadError(f"{name}:{rows.line_num}: {error}") from None
@@ -108,39 +116,59 @@ def _header(cells: Sequence[str], where: str) -> dict[str, int]:
     return columns
 
 
-def _record(cells: Sequence[str], header: Mapping[str, int], inclusive: int, where: str) -> Record:
-    if len(cells) != len(header):
-        raise LoadError(f"{where}: {len(cells)} cells in a row of {len(header)} columns")
+class _Cells(NamedTuple):
+    """The cells of one row."""
 
-    def integer(column: str, text: str) -> int:
+    cells: Sequence[str]
+    header: Mapping[str, int]
+    name: str
+    line: int
+
+    def optional(self, column: str) -> int | None:
+        text = self.cells[self.header[column]] if column in self.header else ""
+        return self.parsed(column, text) if text else None
+
+    def parsed(self, column: str, text: str) -> int:
         # int() would accept 1_000 and digits of other scripts. A number of 18 digits fits into 64 bits.
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-            raise LoadError(f"{where}: column {column}: {text!r} is not a whole number of at most 18 digits")
+        if not _WHOLE_NUMBER(text):
+            raise LoadError(f"{self.where()}: column {column}: {text!r} is not a whole number of at most 18 digits")
         return int(text)
 
-    def optional(column: str) -> int | None:
-        text = cells[header[column]] if column in header else ""
-        return integer(column, text) if text else None
+    def where(self) -> str:
+        return f"{self.name}:{self.line}"
 
+
+def _record(row: _Cells, inclusive: int) -> Record:
+    identity, *texts = [row.cells[row.header[column]] for column in _REQUIRED]
+    start, stop, nbytes = map(row.parsed, _REQUIRED[1:], texts)
+    if len(row.header) == len(_REQUIRED):
+        return Record(identity, start, stop + inclusive, nbytes)
+    alignment = row.optional("alignment")
+    gaps = _gaps(row, inclusive) if "gaps" in row.header else ()
+    return Record(
+        identity,
+        start,
+        stop + inclusive,
+        nbytes,
+        1 if alignment is None else alignment,
+        row.optional("offset"),
+        gaps,
+        row.optional("hint"),
+    )
+
+
+def _gaps(row: _Cells, inclusive: int) -> tuple[tuple[int, int], ...]:
     gaps = []
-    for text in cells[header["gaps"]].split() if "gaps" in header else ():
+    for text in row.cells[row.header["gaps"]].split():
         if "@" in text:
-            raise UnsupportedError(f"{where}: column gaps: {text!r} frees only part of the record; write whole gaps")
+            raise UnsupportedError(
+                f"{row.where()}: column gaps: {text!r} frees only part of the record; write whole gaps"
+            )
         match = re.fullmatch(r"([0-9]+)-([0-9]+)", text)
         if not match:
-            raise LoadError(f"{where}: column gaps: {text!r} is not a pair like 3-7")
-        gaps.append((integer("gaps", match[1]), integer("gaps", match[2]) + inclusive))
-    alignment = optional("alignment")
-    return Record(
-        cells[header["id"]],
-        integer("lower", cells[header["lower"]]),
-        integer("upper", cells[header["upper"]]) + inclusive,
-        integer("size", cells[header["size"]]),
-        1 if alignment is None else alignment,
-        optional("offset"),
-        tuple(gaps),
-        optional("hint"),
-    )
+            raise LoadError(f"{row.where()}: column gaps: {text!r} is not a pair like 3-7")
+        gaps.append((row.parsed("gaps", match[1]), row.parsed("gaps", match[2]) + inclusive))
+    return tuple(gaps)
 
 
 def records_to_csv(

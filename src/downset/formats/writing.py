@@ -1,4 +1,5 @@
-"""Writes plans to files. `export` chooses the format by suffix; every file is written whole or not at all."""
+"""Writes plans to files. `export` chooses the format by suffix; every file is written whole or not at all. A writer is
+imported for a file that it writes."""
 
 from __future__ import annotations
 
@@ -8,11 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from downset.errors import UsageError
-from downset.formats.c_header import c_header
-from downset.formats.onnx.write import export_onnx
-from downset.formats.plan_json import write_plan
-from downset.formats.tflite.write import export_tflite
-from downset.formats.torch.write import export_torch
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
 from downset.process.whole_files import write_whole
@@ -39,6 +35,8 @@ class FileWriter:
 
 
 def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    from downset.formats.tflite.write import export_tflite
+
     export_tflite(
         path,
         graph,
@@ -49,21 +47,29 @@ def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) 
 
 
 def _write_onnx(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    from downset.formats.onnx.write import export_onnx
+
     del arena  # ONNX Runtime places tensors itself
     export_onnx(path, graph, order.steps)
 
 
 def _write_torch(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    from downset.formats.torch.write import export_torch
+
     del arena  # PyTorch places tensors itself
     export_torch(path, graph, order.steps)
 
 
 def _write_plan(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    from downset.formats.plan_json import write_plan
+
     del graph
     write_plan(path, order if arena is None else arena)
 
 
 def _write_header(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    from downset.formats.c_header import c_header
+
     assert arena is not None
     write_whole(path, c_header(graph, order, arena).encode())
 

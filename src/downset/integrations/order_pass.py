@@ -92,7 +92,7 @@ def _pass_class() -> Any:
 
         def __init__(self, work_limit: int, report: Report | None, check: Callable[[int], None] | None) -> None:
             self._work_limit, self._report, self._check = work_limit, report, check
-            self._told: set[str] = set()
+            self._warned_of: set[str] = set()
 
         def uuid(self) -> str:
             return f"downset {_fingerprint()} {self._work_limit}"
@@ -117,8 +117,8 @@ def _pass_class() -> Any:
 
         def _warn(self, reason: str, *, kind: str = "") -> None:
             """Warn once for each reason, or once for each `kind` of reasons if given."""
-            if (kind or reason) not in self._told:
-                self._told.add(kind or reason)
+            if (kind or reason) not in self._warned_of:
+                self._warned_of.add(kind or reason)
                 warn_user(f"downset leaves a graph in Inductor's own order: {reason}")
 
     return OrderPass

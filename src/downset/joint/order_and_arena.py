@@ -1,7 +1,8 @@
 """Plans order and placement together: the arenas of orders of equal peak differ by up to a quarter.
 
 Source: ours.
-Names: a *round* searches orders, then alternatives of the best, then placements of the best few.
+Names: a *round* searches orders, then alternatives of the best, then placements of the best few. *Equals* are orders
+    whose arenas are equally large.
 Complexity: under a limit of states every round begins its searches again with four times as many, so all rounds take a
     third more than the last.
 Deviations: without a limit of states there is one round, whose searches get shares of the time. Under one, each search
@@ -19,7 +20,8 @@ from dataclasses import replace
 from downset.arenas.plan import plan_arena
 from downset.budget import Budget, Clock
 from downset.graph.core import Graph
-from downset.memory.liveness import check_graph, order_problem
+from downset.joint.best_fit import smallest_region
+from downset.memory.liveness import check_graph, lifetimes, order_problem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import check_whole
 from downset.orders.alternatives import TRIES, alternatives
@@ -32,6 +34,8 @@ __all__ = ["plan_together"]
 _FIRST_STATES, _GROWTH, _FEW = 4096, 4, 4
 _ORDERS_SHARE, _SHARE = 0.7, 0.25
 """The shares of the time left that one search for orders gets, and each search for alternatives and placements."""
+_EQUALS_TRIES, _EQUALS_SHARE = 4000, 0.1
+"""The moves that make equals, and the share of the time left that they get."""
 Steps = tuple[int, ...]
 
 
@@ -49,10 +53,13 @@ def plan_together(
     arena is never larger than that of the file's order with method `best`.
 
     Stops as soon as the arena equals the bound on the peak of every order: then order and arena are proven optimal.
-    Otherwise the exact placement search takes the remaining time for the few best orders. `work_limit`: the sum of
-    the states that the searches for orders, alternatives and placements visit. If the time is unlimited
-    (`time_limit_s=math.inf`), the same limit gives the same plan under any load, and a larger limit never gives a worse
-    plan.
+    Otherwise the exact placement search takes the remaining time for the few best orders. For a runtime that follows no
+    offsets (`MemoryModel.best_fit`) the result is, of the orders of least arena, the one that fits into the smallest
+    region, and of these the one with the fewest bytes live over all steps; orders near it are tried too.
+
+    `work_limit`: the sum of the states that the searches for orders, alternatives and placements visit. If the time is
+    unlimited (`time_limit_s=math.inf`), the same limit gives the same plan under any load, and a larger limit never
+    gives a larger arena.
     """
     budget = Budget(time_limit_s, work_limit, seed)
     check_whole("count", count)
@@ -73,16 +80,19 @@ class _JointSearch:
         self._orders = Found((), 0)
         self._order_s = 0.0
         self._settled: set[Steps] = set()
+        self._regions: dict[Steps, tuple[int, int]] = {}
 
     def run(self) -> None:
         """Run rounds until a limit, or until an arena meets the bound or nothing is left to search."""
         states = _FIRST_STATES
         while not (self._round(states) or self._is_done(states) or self._clock.over()):
             states *= _GROWTH
+        if self._model.best_fit:
+            self._try_equals()
 
     def best(self) -> Together:
         """The order and placement of the least arena, with a bound that holds for every order."""
-        steps, orders = self._ranked()[0], self._orders
+        steps, orders = self._best_equal(), self._orders
         stopped_by = orders.stopped_by
         evidence = Evidence("optimal", 0, orders.bound, orders.proven, orders.states, self._order_s, stopped_by)
         order = judge_order(self._graph, steps, memory=self._model, like=evidence)
@@ -96,6 +106,39 @@ class _JointSearch:
     def _ranked(self) -> list[Steps]:
         """The orders by ascending arena; equal ones in the order in which they were tried."""
         return sorted(self._tried, key=lambda steps: self._tried[steps].arena_bytes)
+
+    def _best_equal(self) -> Steps:
+        first = self._ranked()[0]
+        if not self._model.best_fit:
+            return first
+        least = self._tried[first].arena_bytes
+        return min((steps for steps, arena in self._tried.items() if arena.arena_bytes == least), key=self._region)
+
+    def _region(self, steps: Steps) -> tuple[int, int]:
+        """By which equals are ranked: (position of the region's size, bytes live over all steps)."""
+        if steps not in self._regions:
+            records = lifetimes(self._graph, steps, self._model).records
+            least = min(arena.arena_bytes for arena in self._tried.values())
+            over_time = sum(record.nbytes * (record.stop - record.start) for record in records)
+            self._regions[steps] = (smallest_region(records, least), over_time)
+        return self._regions[steps]
+
+    def _try_equals(self) -> None:
+        """Try orders near the best one, until one of equal arena fits into a smaller region."""
+        best = self._best_equal()
+        if self._region(best)[0] == 0:
+            return
+        part = self._clock.part(seconds=_EQUALS_SHARE * self._clock.left_s(), states=_EQUALS_TRIES)
+        least = self._tried[best].arena_bytes
+        others = alternatives(self._problem, best, least, clock=part, count=self._count)
+        ranked = [steps for steps in others if part.left_s() and self._region(steps) < self._region(best)]
+        for steps in sorted(ranked, key=self._region):
+            if part.left_s() == 0:
+                return
+            if steps not in self._tried:
+                self._tried[steps] = plan_arena(self._graph, steps, method="best", memory=self._model)
+            if self._tried[steps].arena_bytes <= least:
+                return
 
     def _round(self, states: int) -> bool:
         """Run one round; whether an arena meets the bound of every order."""

@@ -61,6 +61,8 @@ class MemoryModel:
     several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """Kinds of which only the input at this position may be overwritten."""
+    best_fit: bool = False
+    """Whether the runtime gives each tensor the smallest free gap when it is made, wherever a plan places it."""
     kernels: KernelsName | None = None
     """The library whose kernels run: results may overlap inputs as the table of `memory.overlaps` states for it."""
 
@@ -140,6 +142,7 @@ _MODELS = (
         in_place=_ORT_IN_PLACE,
         # The fourth input is added to the result: partial sums accumulate in place.
         in_place_input={FUSED_CONV: 3},
+        best_fit=True,
     ),
     MemoryModel(
         "torch",

@@ -5,12 +5,13 @@ Names: a *state* is a downset with the least peak of the paths found to it. To *
     to try no other. A *backward* search reads the same orders from their ends (search_space.py).
 Complexity: about twice that of the better of the two searches; linear where the graph falls apart.
 Deviations: the graph is taken apart first, where that loses nothing (native/orders/decompose.hpp). An operator that
-    fits under a state's peak and does not raise live bytes is committed. Live bytes are submodular, so any
-    continuation stays as good if this operator is moved to its front. A state whose peak is below a known bound counts
-    as if its peak were the bound; more operators then commit. Heuristic orders come first. A forward and a backward
-    search take turns and share their bounds and the best order known: on some graphs one of them needs a few states
-    and the other needs millions. While they run on, wider and wider beams come between their turns. When a limit ends
-    them, the best order known and the larger of the two bounds are returned. The searches start from the bounds of
+    fits under a state's peak and does not raise live bytes is committed. Live bytes are submodular, so any continuation
+    stays as good if this operator is moved to its front. Of chains of operators side by side whose bytes nothing else
+    can change any more, only one is tried next (native/orders/branches.hpp). A state whose peak is below a known bound
+    counts as if its peak were the bound; more operators then commit. Heuristic orders come first. A forward and a
+    backward search take turns and share their bounds and the best order known: on some graphs one of them needs a few
+    states and the other needs millions. While they run on, wider and wider beams come between their turns. When a limit
+    ends them, the best order known and the larger of the two bounds are returned. The searches start from the bounds of
     `searches.py`. The steps before the first beam take only a share of the time and few states, so that a short limit
     gives an order no worse than that of `beam` under a still shorter one.
 """
@@ -62,16 +63,15 @@ def improving(problem: OrderProblem, clock: Clock) -> tuple[Found, tuple[tuple[i
     run = _OptimalSearch(OrderSearches(problem), clock)
     moves = _MOVES if limited else MANY
     run.try_order(tuple(range(len(problem.predecessors))))
-    run.try_order(run.parts.merge(seconds=0.05 * time_limit_s, moves=moves))
+    for backward in (False, True):
+        run.try_order(run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=moves))
     members, pair_members = (_MEMBERS, _PAIR_MEMBERS) if limited else (MANY, MANY)
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.1 * run.left_s(), members))
-    if not run.settled():
-        run.try_order(kahn(problem).solution)
-        run.try_order(dfs(problem).solution)
-    for backward in (False, True):
-        if not run.settled():
-            run.try_order(run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=moves))
+    if limited:  # so that the orders found under a smaller limit come first
+        run.baselines(problem, moves)
     run.search(_FIRST, 0.1 * time_limit_s)
+    if not limited:  # most networks are proven by now
+        run.baselines(problem, moves)
     run.beams(WIDTHS[0], 0)
     incumbent = (
         run.best if clock.left_states() else None
@@ -124,6 +124,13 @@ class _OptimalSearch:
             if self.value < 0 or value < self.value:
                 self.best, self.value = steps, value
                 self.improved.append(steps)
+
+    def baselines(self, problem: OrderProblem, moves: int) -> None:
+        """The orders that no result may exceed, unless the best is proven."""
+        if self.bound < self.value:
+            self.try_order(self.parts.merge(seconds=0.05 * self.clock.budget.seconds, moves=moves))
+            self.try_order(kahn(problem).solution)
+            self.try_order(dfs(problem).solution)
 
     def beams(self, width: int, bound: int) -> None:
         """Beam search of this width, forward and backward, unless a limit is reached or the order is proven."""

@@ -1,5 +1,6 @@
 """Planners of orders. Each is a function of an `OrderProblem`. To add one, add a file, a line here and one in
-docs_site/tables/orders.py; the line here (`Method`) and the signature state what the planner can do."""
+docs_site/tables/orders.py, and run `python -m docs_site.tables`. The line here (`Method`) and the signature state what
+the planner can do."""
 
 from __future__ import annotations
 

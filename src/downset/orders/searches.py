@@ -60,13 +60,13 @@ class OrderSearches:
         return tuple(operator for segment in chosen for operator in members[segment]) or None
 
     def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
-        return self.operators(self._module.greedy(self._space(backward), seconds, moves)) or None
+        return self._complete(self._module.greedy(self._space(backward), seconds, moves))
 
     def beam(self, width: int, bound: int, incumbent: int, *, backward: bool, clock: Clock) -> tuple[int, ...] | None:
         """An order below `incumbent`. Peaks below `bound` count as it."""
         steps, expanded = self._module.beam(self._space(backward), width, bound, incumbent, *clock.native(MANY))
         clock.count(expanded)
-        return self.operators(steps) or None
+        return self._complete(steps)
 
     def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
         """Bytes that no order stays below, by single operators. `order`: one that is known."""
@@ -79,6 +79,9 @@ class OrderSearches:
     def best_first(self, *, backward: bool) -> BestFirst:
         return BestFirst(self._module.BestFirst(self._space(backward), _BYTES), self)
 
+    def _complete(self, segments: Sequence[int]) -> tuple[int, ...] | None:
+        return self.operators(segments) if len(segments) == len(self._members) else None
+
     def operators(self, segments: Sequence[int]) -> tuple[int, ...]:
         """The order of operators of an order of segments."""
         steps = tuple(operator for segment in segments for operator in self._members[segment])
@@ -86,8 +89,12 @@ class OrderSearches:
         return steps
 
     def _segments(self, steps: Sequence[int]) -> Sequence[int]:
-        """The order of segments that gave this order of operators, or any."""
-        return self._segments_of.get(tuple(steps), range(len(self._members)))
+        """The order of segments that gave this order of operators, or the best that is known."""
+        segments = self._segments_of.get(tuple(steps))
+        if segments is not None:
+            return segments
+        orders = [range(len(self._members)), *self._segments_of.values()]
+        return min(orders, key=lambda order: self._module.order_peak(self._forward, order))
 
     def _space(self, backward: bool) -> _native.OrderProblem:
         return self._backward if backward else self._forward

@@ -41,7 +41,12 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
     return native.compiled.StripNetwork(
         rows,
         [
-            [*_numbers(graph, form, index), *_apart(op, outputs, model), persistent.operator_bytes[index]]
+            [
+                *_numbers(graph, form, index),
+                *_apart(op, outputs, model),
+                persistent.operator_bytes[index],
+                op.kind == "AveragePool",
+            ]
             for index, op in enumerate(graph.ops)
         ],
         [_overwritten(graph, form, index, model) for index in range(len(graph.ops))],
@@ -55,7 +60,7 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
 
 def _numbers(graph: Graph, form: RowForm, index: int) -> list[int]:
     op, row_op = graph.ops[index], form.ops[index]
-    how, stride, reach, begin, end, factor = _given(graph, form, index)
+    how, stride, reach, begin, end, factor = _given_rows_form(graph, form, index)
     adds = how == _WINDOW and any(tensor >= 0 for tensor in op.inputs[3:])
     read = [item.tensor for item in row_op.inputs]
     first = read.index(op.inputs[0]) if op.inputs and op.inputs[0] in read else -1
@@ -73,7 +78,7 @@ def _apart(op: Op, outputs: Collection[int], model: MemoryModel) -> list[int]:
     return [model.outputs_apart and any(tensor in outputs for tensor in op.outputs[:1])]
 
 
-def _given(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int, int, int]:
+def _given_rows_form(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int, int, int]:
     """(how, stride, reach, begin, end, factor): the numbers from which `rewrites.strips.given_rows` follows."""
     op, row_op = graph.ops[index], form.ops[index]
     if row_op.whole or not op.inputs or not op.outputs or spatial_axis(graph, op.outputs[0], form.axis) is None:
@@ -101,7 +106,7 @@ def _overwritten(graph: Graph, form: RowForm, index: int, model: MemoryModel) ->
 def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
     """The walk of the kernel and the geometry of its window where the result may overlap the input; else nothing."""
     op = graph.ops[index]
-    if model.kernels is None or op.kind in model.in_place or _given(graph, form, index)[0] != _WINDOW:
+    if model.kernels is None or op.kind in model.in_place or _given_rows_form(graph, form, index)[0] != _WINDOW:
         return []
     layout, order = geometry(graph, op), walk_of(graph, op, model.kernels)
     reads = [item.tensor for item in form.ops[index].inputs]

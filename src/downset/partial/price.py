@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from downset import native
 from downset.errors import UnsupportedError
@@ -25,7 +25,7 @@ from downset.memory.storages import map_storages
 from downset.partial.memory_form import Persistent, row_bits
 from downset.partial.native_form import native_network
 from downset.partial.segments import Segment, computing
-from downset.partial.strip_program import check_strips
+from downset.partial.strip_program import check_strips, most_strips
 
 __all__ = [
     "Price",
@@ -111,6 +111,17 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, storages_of, alone, readers)
 
 
+class _Whole(NamedTuple):
+    """A segment without strips. `most_strips`: by whether the strips are even. `operators`: those that strips
+    replace."""
+
+    segment: Any
+    most_strips: tuple[int, int]
+    macs: int
+    operators: int
+    persistent_bytes: int
+
+
 class Pricing:
     """Prices of segments of one graph, in its order, under one memory model (native/partial/price.hpp)."""
 
@@ -127,20 +138,33 @@ class Pricing:
         self.around = surroundings(graph, model)
         self._native = native_network(graph, form, model, self.persistent)
         self._inputs, self._outputs = frozenset(graph.inputs), frozenset(graph.outputs)
-        self._segments: dict[Segment, Any] = {}
-        self._replaced: dict[Segment, tuple[int, int]] = {}
+        self._segments: dict[Segment, _Whole] = {}
 
     def strips(self, segment: Segment, strips: int, *, recomputed: Collection[int] = (), even: bool = False) -> Price:
         """The price of a segment in strips. Raises UnsupportedError as `strip_program` does."""
-        check_strips(self.graph, self.form, segment, strips, even=even)
-        if segment not in self._segments:
-            self._segments[segment] = self._native_segment(segment)
-        price = native.compiled.strips_price(self._native, self._segments[segment], strips, list(recomputed), even)
+        whole = self._segments.get(segment) or self._prepare(segment)
+        if not 1 <= strips <= whole.most_strips[even]:
+            check_strips(self.graph, self.form, segment, strips, even=even)
+        price = native.compiled.strips_price(self._native, whole.segment, strips, list(recomputed), even)
         possible, peak, apart, macs, copied, operators, persistent = price
         if not possible:
             raise UnsupportedError(f"{self.graph.name}: a strip is padding alone, and rows are added to it")
-        extra = macs - whole_macs(self.form, segment.operators)
-        return self._price(segment, (peak, apart), extra, copied, operators, persistent)
+        more, kept = operators - whole.operators, persistent - whole.persistent_bytes
+        narrow = kept - more * self.persistent.narrower_bytes
+        return Price(peak, macs - whole.macs, copied, more, kept, narrow, apart)
+
+    def most_strips(self, segment: Segment, *, even: bool) -> int:
+        """`most_strips` of the segment, which is asked for once a segment."""
+        return (self._segments.get(segment) or self._prepare(segment)).most_strips[even]
+
+    def _prepare(self, segment: Segment) -> _Whole:
+        replaced = computing(self.graph, segment)
+        most = most_strips(self.form, segment, even=False), most_strips(self.form, segment, even=True)
+        nbytes = sum(self.persistent.operator_bytes[index] for index in replaced)
+        macs = whole_macs(self.form, segment.operators)
+        whole = _Whole(self._native_segment(segment), most, macs, len(replaced), nbytes)
+        self._segments[segment] = whole
+        return whole
 
     def _native_segment(self, segment: Segment) -> Any:
         nbytes, beside = self.inputs(segment)
@@ -186,17 +210,6 @@ class Pricing:
             return True
         readers = self.around.readers[tensor]
         return self.model.in_place_only_reader and not all(reader in segment.operators for reader in readers)
-
-    def _price(
-        self, segment: Segment, peaks: tuple[int, int], extra: int, copied: int, operators: int, persistent: int
-    ) -> Price:
-        if segment not in self._replaced:
-            replaced = computing(self.graph, segment)
-            self._replaced[segment] = len(replaced), sum(self.persistent.operator_bytes[index] for index in replaced)
-        count, nbytes = self._replaced[segment]
-        more, kept = operators - count, persistent - nbytes
-        peak, apart = peaks
-        return Price(peak, extra, copied, more, kept, kept - more * self.persistent.narrower_bytes, apart)
 
     def piece_bytes(self, tensor: int, rows: Interval) -> int:
         """Aligned bytes of these rows of a tensor."""

@@ -30,7 +30,6 @@ from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import Segment, computed_whole, find_cuts, find_segments
-from downset.partial.strip_program import most_strips
 from downset.results.plans import StoppedBy
 
 __all__ = ["PartialFront", "PartialLimits", "partial_front"]
@@ -234,7 +233,7 @@ class _PartialSearch:
         """The pairs (even, strips) to try, from few strips to many."""
         plans = []
         for even in (False, True):
-            rows = most_strips(self.form, segment, even=even)
+            rows = self.pricing.most_strips(segment, even=even)
             counts = {-(-rows // height) for height in range(1, rows)}
             most = self.limits.max_strips or rows
             plans += [(count, even) for count in counts if count <= most]

@@ -252,12 +252,12 @@ class _ProgramBuilder:
     def _compute(self, index: int, output_rows: Interval, reads: tuple[int, ...]) -> list[tuple[int, int]]:
         """(tensor, piece) of each result."""
         op = self.form.ops[index]
-        given = given_rows(self.graph, self.form, index, output_rows, _read(self.form, index, output_rows))
-        writes = tuple(self._piece(tensor, given) for tensor in op.outputs)
+        output = given_rows(self.graph, self.form, index, output_rows, _read(self.form, index, output_rows))
+        writes = tuple(self._piece(tensor, output) for tensor in op.outputs)
         self.steps.append(StripStep("compute", self.strip, index, output_rows, reads, writes))
         reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
-            exact = piece if given == output_rows else self._step("slice", tensor, output_rows, (piece,))
+            exact = piece if output == output_rows else self._step("slice", tensor, output_rows, (piece,))
             self.pieces_of[tensor] = [*self.pieces_of.get(tensor, []), exact]
             reads_of.append((tensor, exact))
         return reads_of

@@ -21,7 +21,8 @@ from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.paper_timing import Owners, halo_transfer_s, owned, reads_of
-from downset.pipelines.prices import PricedChain, price
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import price
 from downset.pipelines.strips import proportional_rows, tiles
 
 __all__ = ["coedge", "least_compute_s"]

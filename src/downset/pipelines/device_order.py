@@ -10,11 +10,11 @@ from itertools import pairwise
 
 from downset.clusters.model import Cluster, Device
 
-__all__ = ["Canonical", "by_speed", "canonical", "fastest_first", "rounded", "sub_cluster"]
+__all__ = ["CanonicalDevices", "by_speed", "canonical", "fastest_first", "rounded", "sub_cluster"]
 
 
 @dataclass(frozen=True, slots=True)
-class Canonical:
+class CanonicalDevices:
     """Devices in the order in which strips lie. `type`: by device a number, ascending; interchangeable devices have the
     same."""
 
@@ -30,7 +30,7 @@ class Canonical:
         return math.prod(count + 1 for count in Counter(self.type).values())
 
 
-def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
+def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> CanonicalDevices:
     """Devices sorted by falling speed; of equal ones those with less memory come first, those in `apart` last. Two have
     the same type if their work costs the same, all pairs of devices have one rate, and neither is in `apart`."""
     devices = cluster.devices
@@ -50,7 +50,7 @@ def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
         )
         types.append(types[-1] if alike else len(set(types)))
     pairs = [[cluster.link(first, second) for second in order] for first in order]
-    return Canonical(
+    return CanonicalDevices(
         tuple(order),
         tuple(devices[device].speed for device in order),
         tuple(types),
@@ -92,7 +92,7 @@ def fastest_first(cluster: Cluster, *ends: str | None) -> Cluster:
     return sub_cluster(cluster, canonical(cluster, apart).order)
 
 
-def rounded(form: Canonical, sets: int, *, faster: bool, like: Sequence[object] = ()) -> Canonical:
+def rounded(form: CanonicalDevices, sets: int, *, faster: bool, like: Sequence[object] = ()) -> CanonicalDevices:
     """Give neighbours in speed one type until at most `sets` multisets are left, the most similar first. All devices of
     a type become as fast as its fastest one (or as slow as its slowest), and links as fast as the best pair (or the
     worst). Devices with different `like`, by place, never get one type; then more multisets may be left.
@@ -118,7 +118,7 @@ def rounded(form: Canonical, sets: int, *, faster: bool, like: Sequence[object] 
     per_byte = choose((form.per_byte[a][b] for a, b in pairs), default=0.0)
     latency = choose((form.latency[a][b] for a, b in pairs), default=0.0)
     line = range(len(form.speed))
-    return Canonical(
+    return CanonicalDevices(
         form.order,
         tuple(form.speed[group[0 if faster else -1]] for group in groups for _ in group),
         tuple(kind for kind, group in enumerate(groups) for _ in group),

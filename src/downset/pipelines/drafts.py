@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from downset.results.pipelines import FrameTasks, PipelineSchedule
 
-__all__ = ["Drafted", "FoundPipeline", "Judged", "Split", "StageDraft", "Tile", "on_cuts", "on_devices"]
+__all__ = ["FoundPipeline", "Split", "StageDraft", "StageDrafts", "Tile", "TimedPlan", "on_cuts", "on_devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class StageDraft:
     exit: int = -1
 
 
-Drafted = tuple[StageDraft, ...]
+StageDrafts = tuple[StageDraft, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TimedPlan:
     """Stages with their tasks, orders (None under `paper`), period and latency in seconds."""
 
     frame: FrameTasks
@@ -60,20 +60,20 @@ class FoundPipeline:
     """A planner's stages, a lower bound on the period of every plan of the problem, and whether the search met the
     bound."""
 
-    stages: Drafted
+    stages: StageDrafts
     bound_s: float
     proven: bool = False
     states: int = 0
     note: str = ""
     stopped: bool = False
     """Whether the planner stopped at a limit before it had tried everything."""
-    judged: Judged | None = None
+    timed: TimedPlan | None = None
     """The stages with times and orders, if the planner computed them."""
     space: str = ""
     """The space of plans for which bound and proof hold, if the planner states it."""
 
 
-def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
+def on_cuts(stages: StageDrafts, cuts: Sequence[int]) -> StageDrafts:
     """The stages on the whole chain, from stages on a chain that was joined at `cuts` (`problem.joined`)."""
     return tuple(
         replace(stage, splits=tuple(replace(s, start=cuts[s.start], stop=cuts[s.stop]) for s in stage.splits))
@@ -81,7 +81,7 @@ def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
     )
 
 
-def on_devices(drafts: Drafted, devices: Sequence[int]) -> Drafted:
+def on_devices(drafts: StageDrafts, devices: Sequence[int]) -> StageDrafts:
     """The drafts with devices numbered as in the whole cluster, from drafts on some `devices` of it."""
 
     def named(device: int) -> int:

@@ -39,7 +39,7 @@ from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, I
 from downset.pipelines.judging import too_slow
 from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.prices import PricedChain
-from downset.pipelines.set_search import PlanRequest, Searched, search_by_loads, search_by_rounds
+from downset.pipelines.set_search import ExactRequest, SetSearchResult, search_by_loads, search_by_rounds
 from downset.text import format_bytes
 
 __all__ = ["exact", "message_guides"]
@@ -70,14 +70,14 @@ def exact(
 
     Baselines plan on the problem's `baseline_cuts`. Raises InfeasibleError if it is proven that no plan is within the
     limits, and LimitReached if none was found; both state the least latency known."""
-    request = PlanRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
+    request = ExactRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
     if request.accounting.topology == "direct":
         return _direct(request, clock)
     plan = _by_resources if request.accounting.comm == "resources" else _by_equations
     return plan(request, clock)
 
 
-def _by_resources(request: PlanRequest, clock: Clock) -> FoundPipeline:
+def _by_resources(request: ExactRequest, clock: Clock) -> FoundPipeline:
     """The plan by resources. The search by loads comes first, so that plans of a larger load need not be scheduled."""
     best = Incumbents(request, clock)
     searched = search_by_loads(request, clock)
@@ -115,7 +115,7 @@ def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
         best.offer(on_devices(result.stages, devices))
 
 
-def _concluded(request: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
+def _concluded(request: ExactRequest, best: Incumbents, searched: SetSearchResult, bound: float) -> FoundPipeline:
     """The plan by resources with its bound. A plan from outside the space may have a period below the space's bound."""
     outside = best.period_s < bound * (1 - _CLOSE)
     everything = total_bound_s(request.problem, request.cluster, comm="resources")
@@ -132,13 +132,13 @@ def _concluded(request: PlanRequest, best: Incumbents, searched: Searched, bound
     elif not proven and any(device.messages is not None for device in request.cluster.devices):
         note = "the bound leaves out what messages and frames take of processors; the period counts it"
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
-    return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged, _ONE_BLOCK)
+    return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.timed, _ONE_BLOCK)
 
 
 _ROUNDED = "there are many different devices: planning and bound take those of similar speed as equal"
 
 
-def _by_equations(request: PlanRequest, clock: Clock) -> FoundPipeline:
+def _by_equations(request: ExactRequest, clock: Clock) -> FoundPipeline:
     best = Incumbents(request, clock)
     best.ask(QUICK)
     searched = search_by_rounds(request, clock, incumbent_s=best.period_s)
@@ -166,10 +166,10 @@ def _by_equations(request: PlanRequest, clock: Clock) -> FoundPipeline:
     elif searched.rounded and not proven:
         note = _ROUNDED
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
-    return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged)
+    return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.timed)
 
 
-def _none_found(request: PlanRequest, clock: Clock, *, finished: bool) -> FoundPipeline:
+def _none_found(request: ExactRequest, clock: Clock, *, finished: bool) -> FoundPipeline:
     """The plan of least latency if it is within the limit. Raises InfeasibleError or LimitReached otherwise."""
     if request.accounting.max_latency_s is None and finished:
         needed = format_bytes(least_weights(request.problem, len(request.cluster.devices)))
@@ -191,7 +191,7 @@ def _none_found(request: PlanRequest, clock: Clock, *, finished: bool) -> FoundP
     raise too_slow(request.problem, request.cluster, request.accounting, least)
 
 
-def _direct(request: PlanRequest, clock: Clock) -> FoundPipeline:
+def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
     """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
     are searched first, direct hand-over in the remaining time."""
     problem, cluster = request.problem, request.cluster

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
-from downset.pipelines.judging import judged
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, StageDrafts
+from downset.pipelines.judging import timed_plan
 from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.single import single
@@ -60,9 +60,9 @@ class _Enumeration:
         self.tried = 0
         self.drafts: dict[tuple[int, int, int], Sequence[StageDraft]] = {}
 
-    stages: Drafted
+    stages: StageDrafts
 
-    def extend(self, cut: int, free: int, drafts: Drafted) -> None:
+    def extend(self, cut: int, free: int, drafts: StageDrafts) -> None:
         if cut == self.problem.cuts:
             self.tried += 1
             if self.tried % 64 == 0 and self.clock.late():
@@ -76,12 +76,12 @@ class _Enumeration:
                     self.extend(stop, free & ~devices, (*drafts, draft))
             devices = (devices - 1) & free
 
-    def judge(self, drafts: Drafted) -> None:
+    def judge(self, drafts: StageDrafts) -> None:
         if self.accounting.comm == "paper":
             stages = stages_of(self.problem, self.cluster, drafts, comm="paper")
             period, latency = period_and_latency(self.cluster, stages)
         else:
-            judgement = judged(
+            timed = timed_plan(
                 self.problem,
                 self.cluster,
                 drafts,
@@ -89,9 +89,9 @@ class _Enumeration:
                 below_s=self.least_s,
                 clock=self.clock,
             )
-            if judgement is None:
+            if timed is None:
                 return
-            period, latency = judgement.period_s, judgement.latency_s
+            period, latency = timed.period_s, timed.latency_s
         if period < self.least_s and latency <= self.latency_limit_s:
             self.least_s, self.stages = period, drafts
 

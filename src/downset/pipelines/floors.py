@@ -11,7 +11,8 @@ import numpy as np
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import CommName
-from downset.pipelines.prices import Mask, PricedChain, either
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import Mask, either
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 
 __all__ = ["Reads", "least_weights", "slowest_unit_s", "total_bound_s"]

@@ -20,17 +20,17 @@ from downset.pipelines.blocks import blocks
 from downset.pipelines.coedge import coedge
 from downset.pipelines.coedge import least_compute_s as coedge_bound_s
 from downset.pipelines.device_order import canonical, sub_cluster
-from downset.pipelines.drafts import Drafted, Judged, on_cuts, on_devices
+from downset.pipelines.drafts import StageDrafts, TimedPlan, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.early_fused import least_compute_s as early_fused_bound_s
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import total_bound_s
-from downset.pipelines.judging import judged
+from downset.pipelines.judging import timed_plan
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.optimal_fused import optimal_fused
 from downset.pipelines.pico import pico
 from downset.pipelines.prices import PricedChain
-from downset.pipelines.set_search import PlanRequest
+from downset.pipelines.set_search import ExactRequest
 from downset.pipelines.single import single, single_draft
 
 __all__ = [
@@ -52,14 +52,14 @@ class Incumbents:
     """The best plan so far. `period_s` is infinite until a plan within the limits was offered. `late`: whether a
     planner had too little time."""
 
-    request: PlanRequest
+    request: ExactRequest
     clock: Clock
     period_s: float = math.inf
-    drafts: Drafted = ()
-    judged: Judged | None = None
+    drafts: StageDrafts = ()
+    timed: TimedPlan | None = None
     outside: bool = False
     late: bool = False
-    _seen: set[Drafted] = field(default_factory=set)
+    _seen: set[StageDrafts] = field(default_factory=set)
     limit_s: float = field(init=False)
     """The length of the clock."""
     _planning: Clock = field(init=False)
@@ -76,13 +76,13 @@ class Incumbents:
     def by_resources(self) -> bool:
         return self.request.accounting.comm == "resources"
 
-    def offer(self, drafts: Drafted, *, clock: Clock | None = None, outside: bool = False) -> bool:
+    def offer(self, drafts: StageDrafts, *, clock: Clock | None = None, outside: bool = False) -> bool:
         """Offer a plan; whether it is the best so far. Its orders are searched until the end of the clock."""
         if drafts in self._seen or not self.request.allows(drafts):
             return False
         request = self.request
         self._seen.add(drafts)
-        judgement = judged(
+        timed = timed_plan(
             request.problem,
             request.cluster,
             drafts,
@@ -90,17 +90,17 @@ class Incumbents:
             below_s=self.period_s,
             clock=clock or self.clock,
         )
-        if judgement is None or judgement.period_s >= self.period_s:
+        if timed is None or timed.period_s >= self.period_s:
             return False
         limit = request.accounting.max_latency_s
-        if limit is not None and judgement.latency_s > limit:
+        if limit is not None and timed.latency_s > limit:
             return False
-        self.take(judgement.period_s, drafts, judgement, outside=outside)
+        self.take(timed.period_s, drafts, timed, outside=outside)
         return True
 
-    def take(self, period_s: float, drafts: Drafted, judgement: Judged | None, *, outside: bool = False) -> None:
+    def take(self, period_s: float, drafts: StageDrafts, timed: TimedPlan | None, *, outside: bool = False) -> None:
         """Make this the best plan so far."""
-        self.period_s, self.drafts, self.judged, self.outside = period_s, drafts, judgement, outside
+        self.period_s, self.drafts, self.timed, self.outside = period_s, drafts, timed, outside
 
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
         """Offer what planners make of the problem on these devices (default: all, in the order of strips). Once there
@@ -197,7 +197,7 @@ def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iter
             yield tuple(form.order[place] for place in places)
 
 
-def baseline_plans(problem: PricedChain, cluster: Cluster, comm: CommName, clock: Clock) -> Iterator[Drafted]:
+def baseline_plans(problem: PricedChain, cluster: Cluster, comm: CommName, clock: Clock) -> Iterator[StageDrafts]:
     """Each device by itself, then the plans of every other planner, whatever the clock has left; `exhaustive` has
     little time."""
     coarse, cuts = problem.without_relays()

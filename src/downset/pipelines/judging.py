@@ -10,29 +10,29 @@ from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.messages import Setting
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.drafts import Drafted, Judged
+from downset.pipelines.drafts import StageDrafts, TimedPlan
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.events import TimedTask
 from downset.pipelines.scheduling.loads import load_bound_s
-from downset.pipelines.scheduling.schedule import Scheduled, cyclic_schedule, one_at_a_time, sequence
+from downset.pipelines.scheduling.schedule import ScheduleResult, cyclic_schedule, one_at_a_time, sequence
 from downset.pipelines.scheduling.slots import lone_latency_s
 from downset.pipelines.tasks import frame_tasks, timed_tasks
 from downset.results.pipelines import FrameTasks, PipelineSchedule, Resource, ResourceOrder
 
-__all__ = ["judged", "latency_s", "load_s", "too_slow"]
+__all__ = ["latency_s", "load_s", "timed_plan", "too_slow"]
 
 
-def judged(
+def timed_plan(
     problem: PricedChain,
     cluster: Cluster,
-    drafts: Drafted,
+    drafts: StageDrafts,
     accounting: Accounting,
     *,
     below_s: float = math.inf,
     clock: Clock | None = None,
-) -> Judged | None:
+) -> TimedPlan | None:
     """The stages with tasks, orders, period and latency; None if their load bound shows that the period is not below
     `below_s`.
 
@@ -42,7 +42,7 @@ def judged(
     frame = frame_tasks(problem, cluster, drafts, accounting)
     if accounting.comm == "paper":
         period, latency = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))
-        return Judged(frame, None, period, latency) if period < below_s else None
+        return TimedPlan(frame, None, period, latency) if period < below_s else None
     timed, resources = timed_tasks(cluster, frame)
     if load_bound_s(timed, len(resources)) >= below_s:
         return None
@@ -64,31 +64,33 @@ def _scheduled(
     resources: Sequence[Resource],
     window: int | None,
     clock: Clock | None,
-) -> Judged:
+) -> TimedPlan:
     medium = len(resources) - 1 if resources and resources[-1].kind == "medium" else None
     schedule = cyclic_schedule(timed, len(resources), medium=medium, window=window, clock=clock)
     return _ordered(frame, timed, resources, schedule)
 
 
-def _one_at_a_time(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource]) -> Judged:
+def _one_at_a_time(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource]) -> TimedPlan:
     """One frame after another, by the better of two orders of tasks: the task that can begin first comes first, or the
     tasks run round by round as listed. By the second order a frame takes no longer than the sum of its rounds."""
     ways = [one_at_a_time(timed, len(resources), order) for order in (sequence(timed), range(len(timed)))]
     periods = [lone_latency_s(timed, schedule) for schedule in ways]
     best = min(range(2), key=lambda way: periods[way])
-    return _ordered(frame, timed, resources, Scheduled(ways[best], periods[best], load_bound_s(timed, len(resources))))
+    return _ordered(
+        frame, timed, resources, ScheduleResult(ways[best], periods[best], load_bound_s(timed, len(resources)))
+    )
 
 
 def _ordered(
-    frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], schedule_found: Scheduled
-) -> Judged:
+    frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], schedule_found: ScheduleResult
+) -> TimedPlan:
     turns = zip(resources, schedule_found.schedule.orders, strict=True)
     orders = tuple(ResourceOrder(resource, order) for resource, order in turns)
     schedule = PipelineSchedule(schedule_found.schedule.window, orders, (), schedule_found.bound_s)
-    return Judged(frame, schedule, schedule_found.period_s, lone_latency_s(timed, schedule_found.schedule))
+    return TimedPlan(frame, schedule, schedule_found.period_s, lone_latency_s(timed, schedule_found.schedule))
 
 
-def latency_s(problem: PricedChain, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
+def latency_s(problem: PricedChain, cluster: Cluster, drafts: StageDrafts, accounting: Accounting) -> float:
     """The latency, in seconds, of stages with one frame inside."""
     if accounting.comm == "paper":
         return period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))[1]
@@ -97,7 +99,7 @@ def latency_s(problem: PricedChain, cluster: Cluster, drafts: Drafted, accountin
     return _one_at_a_time(frame, timed, resources).latency_s
 
 
-def load_s(problem: PricedChain, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
+def load_s(problem: PricedChain, cluster: Cluster, drafts: StageDrafts, accounting: Accounting) -> float:
     """The load bound, in seconds, of stages."""
     timed, resources = timed_tasks(cluster, frame_tasks(problem, cluster, drafts, accounting))
     return load_bound_s(timed, len(resources))

@@ -14,11 +14,11 @@ from dataclasses import replace
 from downset.budget import Clock
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import sub_cluster
-from downset.pipelines.drafts import Drafted, on_cuts, on_devices
+from downset.pipelines.drafts import StageDrafts, on_cuts, on_devices
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.incumbents import EVERY_DEVICE, baseline_plans, fewer_devices
 from downset.pipelines.judging import latency_s
-from downset.pipelines.set_search import PlanRequest, Searched, search_by_rounds
+from downset.pipelines.set_search import ExactRequest, SetSearchResult, search_by_rounds
 
 __all__ = ["least_latency", "plans_by_latency"]
 
@@ -31,7 +31,7 @@ _SHARE = 0.25
 """The share of the remaining time for one search."""
 
 
-def plans_by_latency(request: PlanRequest, clock: Clock) -> Iterator[Drafted]:
+def plans_by_latency(request: ExactRequest, clock: Clock) -> Iterator[StageDrafts]:
     """The plan with the least sum of rounds, then the plans of least period for latencies: from the limit down as long
     as there are plans, then up from it.
 
@@ -39,7 +39,7 @@ def plans_by_latency(request: PlanRequest, clock: Clock) -> Iterator[Drafted]:
     limit = request.accounting.max_latency_s
     assert limit is not None
 
-    def searched(latency: float, *, least: bool = False) -> Searched | None:
+    def searched(latency: float, *, least: bool = False) -> SetSearchResult | None:
         part = clock.within(clock.left() * _SHARE)
         if part.over():
             return None
@@ -59,13 +59,13 @@ def plans_by_latency(request: PlanRequest, clock: Clock) -> Iterator[Drafted]:
                 break
 
 
-def least_latency(request: PlanRequest, clock: Clock) -> tuple[float, Drafted]:
+def least_latency(request: ExactRequest, clock: Clock) -> tuple[float, StageDrafts]:
     """The least latency found in the time, in seconds, of any pipeline of the space or a baseline, also on fewer
     devices, and its stages."""
     problem, cluster, comm = request.problem, request.cluster, request.accounting.comm
-    best: tuple[float, Drafted] = (math.inf, ())
+    best: tuple[float, StageDrafts] = (math.inf, ())
 
-    def offer(plan: Drafted) -> None:
+    def offer(plan: StageDrafts) -> None:
         nonlocal best
         if plan:
             seconds = latency_s(problem, cluster, plan, request.accounting)
@@ -73,7 +73,7 @@ def least_latency(request: PlanRequest, clock: Clock) -> tuple[float, Drafted]:
 
     for plan in baseline_plans(problem, cluster, comm, clock):
         offer(plan)
-    quickest = PlanRequest(problem, cluster, replace(request.accounting, max_latency_s=best[0]))
+    quickest = ExactRequest(problem, cluster, replace(request.accounting, max_latency_s=best[0]))
     offer(search_by_rounds(quickest, clock, least_latency=True).stages)
     coarse, cuts = problem.without_relays()
     for devices in fewer_devices(cluster, (request.accounting.source, request.accounting.sink)):

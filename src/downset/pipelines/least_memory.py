@@ -20,10 +20,11 @@ from downset.clusters.model import Cluster, Device
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.judging import judged
-from downset.pipelines.memory import Counted, MemoryCount
-from downset.pipelines.prices import PricedChain, price
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts
+from downset.pipelines.judging import timed_plan
+from downset.pipelines.memory import MemoryCount, PlanMemory
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import price
 from downset.pipelines.strips import equal_rows, tiles
 from downset.text import format_bytes, printable
 
@@ -130,7 +131,7 @@ def least_memory(count: MemoryCount, *, devices: int, clock: Clock) -> LeanPlan:
     return LeanPlan(best, least)
 
 
-def lean_pipeline(count: MemoryCount, graph: Graph, clock: Clock) -> Counted:
+def lean_pipeline(count: MemoryCount, graph: Graph, clock: Clock) -> PlanMemory:
     """A pipeline that fits the devices' memory, chosen for memory alone, with as many frames inside as fit. Raises
     LimitReached that states how much memory is enough."""
     problem, cluster, seconds = count.problem, count.cluster, clock.left()
@@ -145,7 +146,7 @@ def lean_pipeline(count: MemoryCount, graph: Graph, clock: Clock) -> Counted:
         drafts = _placed(problem, cluster, plan, room, led=count.accounting.topology == "leader")
         if drafts is None:
             continue
-        priced = judged(problem, cluster, drafts, count.accounting, clock=count.clock)
+        priced = timed_plan(problem, cluster, drafts, count.accounting, clock=count.clock)
         assert priced is not None  # a plan without limits always has a price
         counted = count.counted(priced)
         if not counted.broken(cluster):
@@ -161,7 +162,7 @@ def lean_pipeline(count: MemoryCount, graph: Graph, clock: Clock) -> Counted:
 
 def _placed(
     problem: PricedChain, cluster: Cluster, plan: LeanPlan, room: Sequence[float], *, led: bool
-) -> Drafted | None:
+) -> StageDrafts | None:
     """The plan on the cluster's devices; stages that need most are on the devices that have most. None if it does not
     fit. In a stage the fastest device has the top strip, and leads."""
     free = sorted(range(len(room)), key=lambda device: (-room[device], device))
@@ -242,7 +243,7 @@ def _plan_stages(
             sink=None if terms.sink is None else before + 1,
             window=1,
         )
-    plan = judged(count.problem, apart.cluster, tuple(drafts), terms)
+    plan = timed_plan(count.problem, apart.cluster, tuple(drafts), terms)
     assert plan is not None  # a plan without limits always has a price
     bytes_of = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
     needs, first = [], 0

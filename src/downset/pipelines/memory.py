@@ -17,15 +17,15 @@ from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.buffers import as_events, frame_buffers, placed
-from downset.pipelines.drafts import Drafted, Judged
-from downset.pipelines.judging import judged
+from downset.pipelines.drafts import StageDrafts, TimedPlan
+from downset.pipelines.judging import timed_plan
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.events import Schedule
 from downset.pipelines.scheduling.slots import fewest_slots, lone_latency_s
 from downset.pipelines.tasks import timed_tasks
 from downset.results.pipelines import Block, DeviceMemory, PipelineStage, Strip
 
-__all__ = ["LAST_S", "Counted", "MemoryCount", "best_fit"]
+__all__ = ["LAST_S", "MemoryCount", "PlanMemory", "best_fit"]
 
 _MANY = 1_000
 """The most operators of a strip whose order is searched; larger strips keep the order of the file."""
@@ -36,10 +36,10 @@ LAST_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PlanMemory:
     """A plan with its buffers and its devices' memory. Without a graph only the buffers are known."""
 
-    judged: Judged
+    timed: TimedPlan
     memory: tuple[DeviceMemory, ...]
 
     def broken(self, cluster: Cluster) -> list[DeviceMemory]:
@@ -66,10 +66,10 @@ class MemoryCount:
         self.clock, self._last = self.clock.at_least(LAST_S), None
         return self.clock
 
-    def counted(self, plan: Judged) -> Counted:
+    def counted(self, plan: TimedPlan) -> PlanMemory:
         """The plan with the fewest slots of its buffers, their places, and its devices' memory."""
         if plan.schedule is None:
-            return Counted(plan, self._by_strips(plan.frame.stages))
+            return PlanMemory(plan, self._by_strips(plan.frame.stages))
         schedule, frame = plan.schedule, plan.frame
         weights = self._weights_bytes(frame.stages)
         inner = {key: self._bytes_of(block, strip) for key, block, strip in _strips(frame.stages)}
@@ -89,14 +89,16 @@ class MemoryCount:
             arenas[buffer.device] = max(arenas[buffer.device], stop)
         latency = lone_latency_s(timed, orders, as_events(buffers))
         counted = replace(plan, schedule=replace(schedule, buffers=buffers), latency_s=latency)
-        return Counted(counted, self._memory(weights, arenas))
+        return PlanMemory(counted, self._memory(weights, arenas))
 
-    def at_smaller_windows(self, drafts: Drafted, plan: Judged, *, below_s: float = math.inf) -> Iterator[Counted]:
+    def at_smaller_windows(
+        self, drafts: StageDrafts, plan: TimedPlan, *, below_s: float = math.inf
+    ) -> Iterator[PlanMemory]:
         """The same stages with fewer and fewer frames inside, as long as the period is below `below_s`."""
         if plan.schedule is None:
             return
         for window in range(plan.schedule.window - 1, 0, -1):
-            smaller = judged(
+            smaller = timed_plan(
                 self.problem, self.cluster, drafts, replace(self.accounting, window=window), clock=self.clock
             )
             assert smaller is not None  # a plan without limits always has a price
@@ -104,7 +106,7 @@ class MemoryCount:
                 return
             yield self.counted(smaller)
             if self.clock.late() and window > 2:  # past the end only one frame inside is left to try
-                smaller = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
+                smaller = timed_plan(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
                 assert smaller is not None
                 if smaller.period_s < below_s:
                     yield self.counted(smaller)

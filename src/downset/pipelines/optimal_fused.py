@@ -18,7 +18,8 @@ from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.paper_timing import stage_of
-from downset.pipelines.prices import PricedChain, price
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import price
 from downset.pipelines.strips import equal_rows, tiles
 
 __all__ = ["optimal_fused"]

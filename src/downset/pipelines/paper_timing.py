@@ -23,8 +23,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from downset.clusters.model import Cluster
-from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.prices import PricedChain, rows_of
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import rows_of
 from downset.pipelines.strips import strips_of
 from downset.results.pipelines import Strip, Transfer
 from downset.results.task_times import compute_s
@@ -76,8 +77,8 @@ class TimedBlock:
 @dataclass(frozen=True, slots=True)
 class TimedStage:
     """Blocks that the same devices run one after another. `leader` receives the stage's input from the previous stage
-    (`handover_bytes`) and holds its output. `macs`: all that are computed; `redundant_macs`: those beyond the need.
-    `memory_bytes`: weights and activations by device of the stage; empty if not asked for."""
+    and holds its output. `macs`: all that are computed; `redundant_macs`: those beyond the need. `memory_bytes`:
+    weights and activations by device of the stage; empty if not asked for."""
 
     ops: tuple[int, ...]
     leader: int
@@ -86,7 +87,6 @@ class TimedStage:
     macs: int
     redundant_macs: int
     nbytes: int
-    handover_bytes: int
     compute_s: float
     transfer_s: float
     seconds: float
@@ -106,7 +106,7 @@ def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer
     return total if cluster.network.kind == "shared" else max(busy)
 
 
-def stages_of(problem: PricedChain, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
+def stages_of(problem: PricedChain, cluster: Cluster, drafts: StageDrafts, *, comm: str) -> tuple[TimedStage, ...]:
     """The stages with their MACs, bytes and seconds."""
     stages: list[TimedStage] = []
     for draft in drafts:
@@ -137,7 +137,6 @@ def stage_of(problem: PricedChain, cluster: Cluster, draft: StageDraft, *, comm:
         macs=sum(strip.macs for block in blocks for strip in block.strips),
         redundant_macs=sum(strip.redundant_macs for block in blocks for strip in block.strips),
         nbytes=moved + handover,
-        handover_bytes=handover,
         compute_s=compute_s,
         transfer_s=transfer_s,
         seconds=seconds,

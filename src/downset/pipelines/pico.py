@@ -36,7 +36,8 @@ from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.paper_timing import stage_of
-from downset.pipelines.prices import PricedChain, price
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
 
 __all__ = ["Leader", "Ties", "pico"]

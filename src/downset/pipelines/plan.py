@@ -16,7 +16,7 @@ from downset.methods import ChainName, Method, choose
 from downset.pipelines.accounting import CommName, TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
-from downset.pipelines.drafts import FoundPipeline, Judged
+from downset.pipelines.drafts import FoundPipeline, TimedPlan
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.least_memory import check_floors
 from downset.pipelines.network import (
@@ -30,7 +30,7 @@ from downset.pipelines.network import (
 from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.within_memory import PlanSearch
+from downset.pipelines.within_memory import SearchWithinMemory
 from downset.results.pipelines import Pipeline
 from downset.results.plans import Evidence
 
@@ -93,11 +93,11 @@ def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     limit_s = clock.left()
     problem, notes = _problem(network, units, clock, chain=can.chain)
     check_floors(problem, cluster, accounting, graph, clock)
-    search = PlanSearch(problem, graph, cluster, accounting, planner, clock.at_least(limit_s / 2))
+    search = SearchWithinMemory(problem, graph, cluster, accounting, planner, clock.at_least(limit_s / 2))
     begin = time.perf_counter()
     answer, counted = search.best()
     stopped = [f"stopped at the limit of {budget}"] if answer.stopped else []
-    priced, memory = counted.judged, counted.memory
+    priced, memory = counted.timed, counted.memory
     seconds = time.perf_counter() - begin
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
@@ -134,7 +134,7 @@ def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     )
 
 
-def _evidence(answer: FoundPipeline, name: str, priced: Judged, floor_s: float, seconds: float) -> Evidence:
+def _evidence(answer: FoundPipeline, name: str, priced: TimedPlan, floor_s: float, seconds: float) -> Evidence:
     period = priced.period_s
     bound = min(period, max(floor_s, answer.bound_s))
     proven = answer.proven or bound >= period * (1 - 1e-12)

@@ -1,6 +1,6 @@
 """Planners of pipelines: functions of a `PricedChain` and a cluster that decide which device computes which operators
-on which rows. A new one takes a file, a line here, a row in docs/pipelines.md and its name in the help of `downset
-split`. Its `Method` on the line here says what it can do; its signature gives its options."""
+on which rows. A new one takes a file, a line here and a row in docs/pipelines.md; then run
+`python -m docs_site.tables`. Its `Method` on the line here says what it can do; its signature gives its options."""
 
 from __future__ import annotations
 

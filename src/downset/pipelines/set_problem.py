@@ -70,17 +70,18 @@ def strip_tables(problem: PricedChain, classes: tuple[WorkClass, ...]) -> StripT
     for start in range(problem.cuts):
         for stop in range(start + 1, problem.cuts + 1):
             segment = problem.segment(start, stop)
-            tables = np.stack([segment.upper, segment.lower, segment.final], axis=1).astype(np.float64)
-            macs, in_bytes, out_bytes, moved = tables
+            ways = (segment.upper, segment.lower, segment.final)
+            tables = np.empty((3 + len(classes), 3, segment.rows + 1))
+            for way, quantities in enumerate(ways):
+                tables[:3, way] = quantities[:3]
             parts = {kind: by_kind[kind].segment(start, stop) for kind in kinds}
-            works = []
-            for one in classes:
-                work = macs + one.moved * moved
+            for work, one in zip(tables[3:], classes, strict=True):
+                for way, (macs, _, _, moved) in enumerate(ways):
+                    work[way] = macs + one.moved * moved
                 for kind, weight in one.weights:
                     part = parts[kind]
-                    work = work + (weight - 1.0) * np.stack([part.upper[0], part.lower[0], part.final[0]])
-                works.append(work)
-            table_of[start, stop] = np.ascontiguousarray(np.stack([macs, in_bytes, out_bytes, *works]))
+                    work += (weight - 1.0) * np.stack([part.upper[0], part.lower[0], part.final[0]])
+            table_of[start, stop] = tables
     return StripTables(table_of, classes)
 
 

@@ -17,8 +17,8 @@ from downset import native
 from downset.budget import Clock
 from downset.clusters.model import Cluster, Device
 from downset.pipelines.accounting import Accounting, CommName
-from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
-from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
+from downset.pipelines.device_order import CanonicalDevices, canonical, rounded, sub_cluster
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts, on_devices
 from downset.pipelines.judging import load_s
 from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.prices import PricedChain
@@ -33,7 +33,7 @@ from downset.pipelines.set_problem import (
 )
 from downset.pipelines.strips import balanced_rows, tiles
 
-__all__ = ["PlanRequest", "Searched", "load_problem", "search_by_loads", "search_by_rounds"]
+__all__ = ["ExactRequest", "SetSearchResult", "load_problem", "search_by_loads", "search_by_rounds"]
 
 _STATES = 200_000_000
 # Multisets of devices: the most of one search; the most that are searched at real speeds; those after rounding.
@@ -44,9 +44,9 @@ _Banned = frozenset[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """A problem for `exact`. `several_blocks`: by rounds, stages may be several fused blocks. `forbidden`: (start,
-    stop, device) that no stage may be."""
+class ExactRequest:
+    """The arguments of `exact`. `several_blocks`: by rounds, stages may be several fused blocks. `forbidden`:
+    (start, stop, device) that no stage may be."""
 
     problem: PricedChain
     cluster: Cluster
@@ -54,7 +54,7 @@ class PlanRequest:
     several_blocks: bool = True
     forbidden: _Banned = frozenset()
 
-    def allows(self, drafts: Drafted) -> bool:
+    def allows(self, drafts: StageDrafts) -> bool:
         """Whether no stage of the drafts is forbidden."""
         return not any(
             (stage.splits[0].start, stage.splits[-1].stop, device) in self.forbidden
@@ -62,7 +62,7 @@ class PlanRequest:
             for device in {stage.leader, *(tile.device for split in stage.splits for tile in split.tiles)}
         )
 
-    def on(self, devices: Sequence[int]) -> PlanRequest:
+    def on(self, devices: Sequence[int]) -> ExactRequest:
         """The same on these devices only."""
         place = {device: k for k, device in enumerate(devices)}
         forbidden = frozenset((start, stop, place[one]) for start, stop, one in self.forbidden if one in place)
@@ -74,7 +74,7 @@ class PlanRequest:
         )
 
 
-class Searched(NamedTuple):
+class SetSearchResult(NamedTuple):
     """`period_s`: infinite if no plan below the incumbent was found. `bound_s` holds for every plan of the space,
     whether the search `finished` or not."""
 
@@ -82,19 +82,19 @@ class Searched(NamedTuple):
     bound_s: float
     finished: bool
     states: int
-    stages: Drafted
+    stages: StageDrafts
     rounded: bool = False
     """Whether there were too many different devices, so that only plans and bounds for rounded speeds are known."""
 
 
-def search_by_loads(request: PlanRequest, clock: Clock, *, incumbent_s: float = math.inf) -> Searched:
+def search_by_loads(request: ExactRequest, clock: Clock, *, incumbent_s: float = math.inf) -> SetSearchResult:
     """The pipeline of least load below the incumbent's."""
     return _coarse_then_fine(_LoadSearch(request), clock, incumbent_s)
 
 
 def search_by_rounds(
-    request: PlanRequest, clock: Clock, *, incumbent_s: float = math.inf, least_latency: bool = False
-) -> Searched:
+    request: ExactRequest, clock: Clock, *, incumbent_s: float = math.inf, least_latency: bool = False
+) -> SetSearchResult:
     """The pipeline of least period below the incumbent's by sums of rounds within the latency limit, or with
     `least_latency` the pipeline of least latency.
 
@@ -114,12 +114,12 @@ def search_by_rounds(
     return _better(best, last._replace(stages=on_devices(last.stages, some)))
 
 
-def _coarse_then_fine(search: _LoadSearch | _RoundSearch, clock: Clock, incumbent_s: float) -> Searched:
+def _coarse_then_fine(search: _LoadSearch | _RoundSearch, clock: Clock, incumbent_s: float) -> SetSearchResult:
     """First rounded speeds, finer and finer while there is time, for a plan and a bound; then the real speeds."""
     form = search.form
     if form.sets() <= _MANY:
         return search.whole(clock, incumbent_s)
-    best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
+    best = SetSearchResult(math.inf, 0.0, False, 0, (), rounded=True)
     for sets in _ROUNDED:
         left = clock.left()
         slow, fast = (rounded(form, sets, faster=faster, like=search.like) for faster in (False, True))
@@ -143,7 +143,7 @@ def _coarse_then_fine(search: _LoadSearch | _RoundSearch, clock: Clock, incumben
     return _better(best, last)
 
 
-def _better(best: Searched, last: Searched) -> Searched:
+def _better(best: SetSearchResult, last: SetSearchResult) -> SetSearchResult:
     """`best` with the plan of a later search if that is faster, and the states of both."""
     if last.period_s < best.period_s:
         best = best._replace(period_s=last.period_s, stages=last.stages)
@@ -153,7 +153,7 @@ def _better(best: Searched, last: Searched) -> Searched:
 class _LoadSearch:
     """The search by loads: the seconds for which a frame occupies each resource."""
 
-    def __init__(self, request: PlanRequest) -> None:
+    def __init__(self, request: ExactRequest) -> None:
         self.request = request
         self.cluster = cluster = request.cluster.occupied  # loads are the seconds that messages occupy
         ends = (request.accounting.source, request.accounting.sink)
@@ -168,7 +168,7 @@ class _LoadSearch:
             for place, device in enumerate(order)
         ]
 
-    def set_problem(self, form: Canonical, banned: _Banned) -> SetProblem:
+    def set_problem(self, form: CanonicalDevices, banned: _Banned) -> SetProblem:
         problem, network = self.request.problem, self.cluster.network
         described = [self.cluster.devices[device] for device in form.order]
         devices = [
@@ -198,13 +198,13 @@ class _LoadSearch:
             banned,
         )
 
-    def run(self, form: Canonical, banned: _Banned, clock: Clock, incumbent_s: float) -> Searched:
+    def run(self, form: CanonicalDevices, banned: _Banned, clock: Clock, incumbent_s: float) -> SetSearchResult:
         problem = compiled_problem(self.set_problem(form, banned))
         seconds, most = clock.native(_STATES)
         outcome = native.compiled.least_load(problem, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=most)
         return _searched(outcome, form, clock)
 
-    def whole(self, clock: Clock, incumbent_s: float) -> Searched:
+    def whole(self, clock: Clock, incumbent_s: float) -> SetSearchResult:
         """The search at real speeds. It knows the loads of entry and exit only in part. If its plan has a larger load
         than the search states, its result is not taken as finished."""
         searched = self.run(self.form, self.banned, clock, incumbent_s)
@@ -213,15 +213,15 @@ class _LoadSearch:
             return searched._replace(finished=searched.finished and real_s <= searched.period_s * (1 + _CLOSE))
         return searched
 
-    def at_real_speeds(self, searched: Searched) -> Iterator[tuple[float, Drafted]]:
+    def at_real_speeds(self, searched: SetSearchResult) -> Iterator[tuple[float, StageDrafts]]:
         for drafts in (searched.stages, _balanced(self.request.problem, self.cluster, searched.stages)):
             yield self.load_s(drafts), drafts
 
-    def load_s(self, drafts: Drafted) -> float:
+    def load_s(self, drafts: StageDrafts) -> float:
         return load_s(self.request.problem, self.cluster, drafts, self.request.accounting)
 
 
-def load_problem(request: PlanRequest) -> SetProblem:
+def load_problem(request: ExactRequest) -> SetProblem:
     """The input of the search by loads at real speeds."""
     search = _LoadSearch(request)
     return search.set_problem(search.form, search.banned)
@@ -230,7 +230,7 @@ def load_problem(request: PlanRequest) -> SetProblem:
 class _RoundSearch:
     """The search by sums of rounds (`paper_timing`)."""
 
-    def __init__(self, request: PlanRequest, *, least_latency: bool) -> None:
+    def __init__(self, request: ExactRequest, *, least_latency: bool) -> None:
         self.request, self.least_latency = request, least_latency
         self.comm, limit = request.accounting.comm, request.accounting.max_latency_s
         self.limit_s = math.inf if limit is None else limit
@@ -240,7 +240,7 @@ class _RoundSearch:
         classes = tuple(dict.fromkeys(_round_class(device, self.comm) for device in request.cluster.devices))
         self.tables = strip_tables(request.problem, classes)
 
-    def set_problem(self, form: Canonical, banned: _Banned) -> SetProblem:
+    def set_problem(self, form: CanonicalDevices, banned: _Banned) -> SetProblem:
         problem, network, paper = self.request.problem, self.request.cluster.network, self.comm == "paper"
         devices = []
         for place, device in enumerate(form.order):
@@ -263,7 +263,7 @@ class _RoundSearch:
             banned,
         )
 
-    def run(self, form: Canonical, banned: _Banned, clock: Clock, incumbent_s: float) -> Searched:
+    def run(self, form: CanonicalDevices, banned: _Banned, clock: Clock, incumbent_s: float) -> SetSearchResult:
         compiled, problem = native.compiled, compiled_problem(self.set_problem(form, banned))
         aims = compiled.RoundAims(latency_limit_s=self.limit_s, several_blocks=self.request.several_blocks)
         seconds, most = clock.native(_STATES)
@@ -275,10 +275,10 @@ class _RoundSearch:
             )
         return _searched(outcome, form, clock)
 
-    def whole(self, clock: Clock, incumbent_s: float) -> Searched:
+    def whole(self, clock: Clock, incumbent_s: float) -> SetSearchResult:
         return self.run(self.form, self.banned, clock, incumbent_s)
 
-    def at_real_speeds(self, searched: Searched) -> Iterator[tuple[float, Drafted]]:
+    def at_real_speeds(self, searched: SetSearchResult) -> Iterator[tuple[float, StageDrafts]]:
         """The plan made for slower devices, with rows balanced for the real devices where that is better, within the
         latency limit if one of them is."""
         problem, cluster, comm = self.request.problem, self.request.cluster, self.comm
@@ -295,13 +295,15 @@ class _RoundSearch:
                 yield period, drafts
 
 
-def _searched(outcome: tuple[float, float, bool, int, list[FoundStage]], form: Canonical, clock: Clock) -> Searched:
+def _searched(
+    outcome: tuple[float, float, bool, int, list[FoundStage]], form: CanonicalDevices, clock: Clock
+) -> SetSearchResult:
     period, bound, finished, states, stages = outcome
     clock.count(states)
-    return Searched(period, bound, finished, states, _drafts_of(stages, form.order))
+    return SetSearchResult(period, bound, finished, states, _drafts_of(stages, form.order))
 
 
-def _all_banned(form: Canonical, banned: _Banned) -> _Banned:
+def _all_banned(form: CanonicalDevices, banned: _Banned) -> _Banned:
     """The entries (start, stop, device) of `banned` whose segment is banned for all devices of that type."""
     alike = {kind: [k for k, other in enumerate(form.type) if other == kind] for kind in form.type}
     return frozenset(
@@ -311,7 +313,7 @@ def _all_banned(form: Canonical, banned: _Banned) -> _Banned:
     )
 
 
-def _balanced(problem: PricedChain, cluster: Cluster, drafts: Drafted) -> Drafted:
+def _balanced(problem: PricedChain, cluster: Cluster, drafts: StageDrafts) -> StageDrafts:
     """The same stages with rows that take all devices the same computing time."""
     return tuple(
         StageDraft(stage.leader, tuple(_balanced_split(problem, cluster, split) for split in stage.splits))
@@ -329,7 +331,7 @@ def _round_class(device: Device, comm: CommName) -> WorkClass:
     return WorkClass((), 0.0) if comm == "paper" else work_class(device)
 
 
-def _drafts_of(stages: Sequence[FoundStage], order: Sequence[int]) -> Drafted:
+def _drafts_of(stages: Sequence[FoundStage], order: Sequence[int]) -> StageDrafts:
     """The stages of the compiled search with devices of the cluster. `order`: the devices in the order of strips."""
     drafts = []
     for leader, blocks, devices in stages:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Split, Tile
-from downset.pipelines.prices import PricedChain, SegmentPrices, price, quantities, rows_of
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import SegmentPrices, price, quantities, rows_of
 from downset.results.pipelines import Rows, Strip
 
 __all__ = [

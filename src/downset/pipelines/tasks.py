@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.events import TimedTask
 from downset.pipelines.strips import given_rows, made_rows, nbytes_of, strips_of
@@ -33,7 +33,7 @@ _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 def frame_tasks(
     problem: PricedChain,
     cluster: Cluster,
-    drafts: Drafted,
+    drafts: StageDrafts,
     accounting: Accounting,
     halo_blocks: HaloBlocks | None = None,
 ) -> FrameTasks:

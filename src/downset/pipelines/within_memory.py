@@ -18,18 +18,18 @@ from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.methods import Chosen
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
+from downset.pipelines.drafts import FoundPipeline, StageDrafts, TimedPlan
 from downset.pipelines.incumbents import baseline_plans
-from downset.pipelines.judging import judged, too_slow
+from downset.pipelines.judging import timed_plan, too_slow
 from downset.pipelines.latency import least_latency
 from downset.pipelines.least_memory import lean_pipeline
-from downset.pipelines.memory import LAST_S, Counted, MemoryCount
+from downset.pipelines.memory import LAST_S, MemoryCount, PlanMemory
 from downset.pipelines.prices import PricedChain
-from downset.pipelines.set_search import PlanRequest
+from downset.pipelines.set_search import ExactRequest
 from downset.results.pipelines import DeviceMemory
 from downset.text import format_bytes
 
-__all__ = ["PlanSearch"]
+__all__ = ["SearchWithinMemory"]
 
 _TRIES = 40
 """How often a plan that breaks a memory limit is searched again with its stages forbidden."""
@@ -37,8 +37,9 @@ Forbidden = set[tuple[int, int, int]]
 
 
 @dataclass(slots=True)
-class PlanSearch:
-    """A method with its arguments, and the best plan so far."""
+class SearchWithinMemory:
+    """The search for the best plan that the devices have memory for: a method with its arguments, and the best plan so
+    far."""
 
     problem: PricedChain
     graph: Graph | None
@@ -47,7 +48,7 @@ class PlanSearch:
     planner: Chosen
     clock: Clock
     count: MemoryCount = field(init=False)
-    fits: Counted | None = None
+    fits: PlanMemory | None = None
     limit_s: float = field(init=False)
     """The length of the clock."""
     late: bool = False
@@ -59,7 +60,7 @@ class PlanSearch:
         )
         self.limit_s = self.clock.left()
 
-    def best(self) -> tuple[FoundPipeline, Counted]:
+    def best(self) -> tuple[FoundPipeline, PlanMemory]:
         """The method's result and a plan that fits. Raises InfeasibleError or LimitReached if none was found."""
         can, first = self.planner.method, None
         forbidden = _too_heavy(self.problem, self.cluster)
@@ -76,8 +77,8 @@ class PlanSearch:
                     raise (LimitReached(error.message) if attempt else error) from None
                 return self._without_search(error, heavy=bool(forbidden))
             first = first or answer
-            plan = answer.judged or self._judged(answer.stages)
-            if self.fits is not None and plan.period_s >= self.fits.judged.period_s:
+            plan = answer.timed or self._timed(answer.stages)
+            if self.fits is not None and plan.period_s >= self.fits.timed.period_s:
                 break
             counted = self.count.counted(plan)
             broken = counted.broken(self.cluster)
@@ -107,34 +108,34 @@ class PlanSearch:
         )
         return answer
 
-    def _judged(self, drafts: Drafted) -> Judged:
+    def _timed(self, drafts: StageDrafts) -> TimedPlan:
         # The orders are searched even if the method used up all the time.
-        judgement = judged(
+        timed = timed_plan(
             self.problem,
             self.cluster,
             drafts,
             self.accounting,
             clock=self.clock.at_least(LAST_S),
         )
-        assert judgement is not None  # a plan without limits always has a price
-        return judgement
+        assert timed is not None  # a plan without limits always has a price
+        return timed
 
-    def _in_time(self, counted: Counted) -> bool:
+    def _in_time(self, counted: PlanMemory) -> bool:
         limit = math.inf if self.accounting.max_latency_s is None else self.accounting.max_latency_s
-        return counted.judged.latency_s <= limit * (1 + 1e-12)
+        return counted.timed.latency_s <= limit * (1 + 1e-12)
 
-    def _at_smaller_windows(self, drafts: Drafted, plan: Judged) -> None:
-        below = math.inf if self.fits is None else self.fits.judged.period_s
+    def _at_smaller_windows(self, drafts: StageDrafts, plan: TimedPlan) -> None:
+        below = math.inf if self.fits is None else self.fits.timed.period_s
         for counted in self.count.at_smaller_windows(drafts, plan, below_s=below):
             if not counted.broken(self.cluster) and self._in_time(counted):
                 self.fits = counted
                 return
 
-    def _too_much(self, counted: Counted, broken: list[DeviceMemory]) -> Forbidden:
+    def _too_much(self, counted: PlanMemory, broken: list[DeviceMemory]) -> Forbidden:
         """The stages to forbid on devices whose memory they exceed. A smaller strip of the same segment, or of a longer
         one, might fit, so this forbids more than is known not to fit."""
         too_much: Forbidden = set()
-        stages = counted.judged.frame.stages
+        stages = counted.timed.frame.stages
         for device in [too_large.device for too_large in broken]:
             blocks = next((stage.blocks for stage in stages if device in stage.devices), stages[0].blocks)
             first, last = blocks[0].start, blocks[-1].stop
@@ -143,12 +144,12 @@ class PlanSearch:
             }
         return too_much
 
-    def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
+    def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, PlanMemory]:
         """The fastest plan that fits, if the method's first plan does not."""
         assert first is not None
         self.clock = self.count.go_on()
         note, stopped = "faster plans that were found do not fit", first.stopped or self.late
-        missed = replace(first, proven=False, judged=None, note=note, stopped=stopped)
+        missed = replace(first, proven=False, timed=None, note=note, stopped=stopped)
         if self.planner.method.proves and self.graph is not None:
             self._try_all(baseline_plans(self.problem, self.cluster, self.accounting.comm, self.clock))
             if self.fits is None:
@@ -157,11 +158,11 @@ class PlanSearch:
             raise self._too_large(first)
         return missed, self.fits
 
-    def _try_all(self, plans: Iterator[Drafted]) -> None:
+    def _try_all(self, plans: Iterator[StageDrafts]) -> None:
         """Keep the fastest of these plans that fits, if it is faster than the best so far."""
         for drafts in plans:
-            below = math.inf if self.fits is None else self.fits.judged.period_s
-            other = judged(
+            below = math.inf if self.fits is None else self.fits.timed.period_s
+            other = timed_plan(
                 self.problem,
                 self.cluster,
                 drafts,
@@ -184,11 +185,11 @@ class PlanSearch:
         if not self._in_time(counted):
             raise LimitReached(
                 f"no pipeline was found that fits the devices' memory within {self.accounting.max_latency_s:g} s; one "
-                f"that fits has a latency of {counted.judged.latency_s:.6g} s"
+                f"that fits has a latency of {counted.timed.latency_s:.6g} s"
             )
         self.fits = counted
 
-    def _without_search(self, error: DownsetError, *, heavy: bool) -> tuple[FoundPipeline, Counted]:
+    def _without_search(self, error: DownsetError, *, heavy: bool) -> tuple[FoundPipeline, PlanMemory]:
         """A plan for latency alone, or for memory alone, if the search found none. The search may miss plans, because
         it forbids more than memory does and, on shared networks, tries only a sample."""
         if not heavy and isinstance(error, InfeasibleError):
@@ -197,7 +198,7 @@ class PlanSearch:
             least, drafts = self._least_latency()
             if least > self.accounting.max_latency_s:
                 raise error
-            counted = self.count.counted(self._judged(drafts))
+            counted = self.count.counted(self._timed(drafts))
             if not counted.broken(self.cluster) and self._in_time(counted):
                 self.fits = counted
                 note = "planned for latency alone: no faster plan within it was found"
@@ -212,17 +213,17 @@ class PlanSearch:
         assert self.fits is not None
         return FoundPipeline((), 0.0, note=note), self.fits
 
-    def _least_latency(self) -> tuple[float, Drafted]:
-        request = PlanRequest(self.problem, self.cluster, self.accounting)
+    def _least_latency(self) -> tuple[float, StageDrafts]:
+        request = ExactRequest(self.problem, self.cluster, self.accounting)
         return least_latency(request, self.clock.at_least(1.0))
 
     def _too_large(self, answer: FoundPipeline) -> DownsetError:
-        counted = self.count.counted(answer.judged or self._judged(answer.stages))
+        counted = self.count.counted(answer.timed or self._timed(answer.stages))
         broken = counted.broken(self.cluster)
         if not broken:
             assert self.accounting.max_latency_s is not None
             least = self._least_latency()[0]
-            prefix = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
+            prefix = f"{self.planner.name}'s pipeline has a latency of {counted.timed.latency_s:.6g} s; "
             return too_slow(self.problem, self.cluster, self.accounting, least, prefix=prefix)
         too_large, described = broken[0], self.cluster.devices[broken[0].device]
         return LimitReached(

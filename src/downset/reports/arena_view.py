@@ -102,11 +102,10 @@ def arena_view(
     arena: Arena,
     *,
     memory: str | MemoryModel = "live",
-    beside: tuple[int, int] = (0, 0),
     bound_bytes: int | None = None,
 ) -> ArenaView:
-    """The view of an arena of a graph whose operators run in this order. `beside`: scratch and tail bytes.
-    `bound_bytes`: a lower bound for every order and placement."""
+    """The view of an arena of a graph whose operators run in this order. `bound_bytes`: a lower bound for every order
+    and placement."""
     operators = order_operators(graph, steps, memory)
     producers = graph.producers()
     facts: dict[str, TensorFacts] = {}
@@ -118,7 +117,7 @@ def arena_view(
         item = graph.tensors[tensor]
         kind = "input" if made_by < 0 else kind_name(graph, graph.ops[made_by])
         facts.setdefault(lives.records[record].id, TensorFacts(f"{shape_text(item)} {item.dtype}".strip(), kind))
-    return ArenaView(heading, arena, operators, facts, *beside, bound_bytes)
+    return ArenaView(heading, arena, operators, facts, bound_bytes=bound_bytes)
 
 
 def order_operators(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> tuple[Operator, ...]:

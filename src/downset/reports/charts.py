@@ -268,7 +268,7 @@ class _LabelRoom:
         edge = LEFT_PX + self._view.width - 4.0
         rights = (edge, *sorted((left - 8 for left, *_ in self._taken), reverse=True))
         texts = dict.fromkeys((text, text.split(", ")[0]))
-        places = [(said, right, foot) for said in texts for right in rights for foot in (y - 4, y + 13)]
+        places = [(text, right, foot) for text in texts for right in rights for foot in (y - 4, y + 13)]
         places.sort(key=lambda place: any(place[2] - 10 < line < place[2] + 3 for line in self._lines))
         return next((place for place in places if self.take(place[1], place[2], 7.0 * len(place[0]))), None)
 
@@ -277,10 +277,10 @@ def _overlay(chart: Chart, view: _View) -> str:
     """Names of levels, moments and rectangles, in this order. Names without room are left out."""
     free, parts = _LabelRoom(view, [view.y(level.y) for level in chart.levels]), []
     for level in chart.levels:
-        said, right, foot = free.note(level.text, view.y(level.y)) or ("", LEFT_PX, view.y(level.y))
+        text, right, foot = free.note(level.text, view.y(level.y)) or ("", LEFT_PX, view.y(level.y))
         parts.append(
             f'<text class="note" x="{_n(right)}" y="{_n(foot)}" text-anchor="end" '
-            f'data-y="{_n(level.y)}" data-text="{_text(level.text)}">{_text(said)}</text>'
+            f'data-y="{_n(level.y)}" data-text="{_text(level.text)}">{_text(text)}</text>'
         )
     for moment in chart.moments:
         late = moment.x > chart.x.start + 0.6 * chart.x.extent

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from downset.messages import Call, Message, Setting
 from downset.reports.document import Document, Facts, Section, Verdict, named
-from downset.results.fit import Comparison
+from downset.results.comparisons import Comparison
 
 __all__ = ["comparison_data", "comparison_document", "comparison_lines", "difference", "not_proven", "proof_line"]
 

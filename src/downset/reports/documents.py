@@ -34,22 +34,24 @@ __all__ = ["document_of"]
 _Memory = MemoryName | MemoryModel | None
 
 
-def document_of(given: object, plan: object = None, arena: Arena | None = None, *, memory: _Memory = None) -> Document:
+def document_of(
+    subject: object, plan: object = None, arena: Arena | None = None, *, memory: _Memory = None
+) -> Document:
     """The document of a plan, behind its graph or problem where that is given. Raises UsageError for anything that is
     not a plan, InvalidPlan for an order of another network."""
-    if memory is not None and not (isinstance(given, Recomputation) or isinstance(plan, (Order, Together))):
+    if memory is not None and not (isinstance(subject, Recomputation) or isinstance(plan, (Order, Together))):
         raise UsageError("memory= is that of an order of a graph: report(graph, order, memory=...)")
-    if isinstance(given, OrderProblem):
+    if isinstance(subject, OrderProblem):
         if memory is not None:
             raise UsageError("a bare problem has its storages already: leave memory= out")
-        return _of_problem(given, plan, arena)
-    if isinstance(given, Graph):
-        return _of_graph(given, plan, arena, memory)
+        return _of_problem(subject, plan, arena)
+    if isinstance(subject, Graph):
+        return _of_graph(subject, plan, arena, memory)
     if plan is not None or arena is not None:
         raise UsageError("a plan is reported by itself, or behind its graph: report(graph, plan)")
-    if isinstance(given, Recomputation):
-        return recomputation_document(given, memory=stated_model(given.order.memory, memory, "order"))
-    return _alone(given)
+    if isinstance(subject, Recomputation):
+        return recomputation_document(subject, memory=stated_model(subject.order.memory, memory, "order"))
+    return _alone(subject)
 
 
 def _of_problem(problem: OrderProblem, plan: object, arena: Arena | None) -> Document:

@@ -33,18 +33,26 @@ from downset.reports.document import (
     named,
     versions_value,
 )
-from downset.reports.fit import after_text, done_lines, fits_line, gain_line, how_to_run, ratio_text, stopped_by
+from downset.reports.fit_sentences import (
+    after_text,
+    done_lines,
+    fits_line,
+    gain_line,
+    how_to_run,
+    ratio_text,
+    stopped_by,
+)
+from downset.reports.fit_steps import fit_next_steps
 from downset.reports.fit_tables import FRONT, SESSIONS, candidates_picture, front_picture, latency_data, settings_text
-from downset.reports.gaps import gap_of, gap_text
+from downset.reports.gaps import bound_text, gap_of, gap_text
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
-from downset.reports.next_steps import next_steps
-from downset.reports.peak import peak_of
+from downset.reports.peak import peak_cause, peak_table, peak_values
 from downset.results.fit import Fit, RamVerdict
 from downset.results.sessions import Latency
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
 
-__all__ = ["fit_document", "fit_title", "fit_views"]
+__all__ = ["fit_document", "fit_title", "fit_views", "further_notes"]
 
 _INPUTS = 4
 """Inputs that the line below the title names."""
@@ -58,12 +66,13 @@ _SESSION_CAPTION = "one thread; by settings other than file order loads differ: 
 def fit_document(fit: Fit) -> Document:
     """The result of `fit`; docs/schemas/fit.json has its keys."""
     views = fit_views(fit)
-    peak_data, peak_table = peak_of(fit.graph, fit.shipped_steps, fit.shipped_memory, most=_LARGEST)
+    peak = peak_cause(fit.graph, fit.shipped_steps, fit.shipped_memory)
+    notes = tuple(Message("note: ", note) for note in further_notes(fit))
     sections = (
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
-        Section("Figures", (_bytes_table(fit), *peak_table, *_sessions(fit), *_strips(fit))),
-        Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(_notes(fit), PAGE))),
-        Section("What could be done next", (Steps(tuple(next_steps(fit))),)),
+        Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
+        Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
+        Section("What could be done next", (Steps(tuple(fit_next_steps(fit))),)),
         Section("Off-chip traffic", (_traffic(fit),)),
         Section("How to run it", _run(fit)),
     )
@@ -74,7 +83,7 @@ def fit_document(fit: Fit) -> Document:
         sections,
         _figures(fit),
         _foot(fit),
-        {**_data(fit), **peak_data},
+        _data(fit) | peak_values(peak),
     )
 
 
@@ -93,30 +102,23 @@ def fit_views(fit: Fit) -> list[ArenaView]:
         range(len(graph.ops)),
         fit.before,
         memory=fit.target,
-        beside=_beside(fit, "original", fit.before.arena_bytes),
         bound_bytes=fit.arena.bound if same else None,
     )
+    before = _with_runtime(fit, "original", before)
     if not fit.ships_plan:
         return [replace(before, heading="as the file is")]
     plan = fit.together
-    after = arena_view(
-        "after",
-        fit.graph,
-        plan.order.steps,
-        plan.arena,
-        memory=fit.memory,
-        beside=_beside(fit, fit.shipped, plan.arena.arena_bytes),
-        bound_bytes=fit.arena.bound,
-    )
-    return [before, after]
+    after = arena_view("after", fit.graph, plan.order.steps, plan.arena, memory=fit.memory, bound_bytes=fit.arena.bound)
+    return [before, _with_runtime(fit, fit.shipped, after)]
 
 
-def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
-    """Scratch and tail of a candidate, as TFLite Micro reports them; 0 if they were not measured."""
+def _with_runtime(fit: Fit, name: str, view: ArenaView) -> ArenaView:
+    """The view of a candidate's arena with the scratch and the tail that TFLite Micro reports, if it was measured."""
     parts = fit.measured.details.get(name, {}) if fit.measured is not None else {}
     if "head_bytes" not in parts:
-        return 0, 0
-    return max(0, parts["head_bytes"] - arena_bytes), parts["tail_bytes"]
+        return view
+    scratch_bytes = max(0, parts["head_bytes"] - view.arena.arena_bytes)
+    return replace(view, scratch_bytes=scratch_bytes, tail_bytes=parts["tail_bytes"])
 
 
 def _subtitle(fit: Fit) -> str:
@@ -150,10 +152,11 @@ def _least(ram: RamVerdict, *, rewritten: bool) -> str:
 
 
 def _figures(fit: Fit) -> tuple[Value, ...]:
-    """The most important figures. Those of bytes are in the table, too, which is what a terminal shows."""
+    """The most important figures. Those of bytes are a table on a terminal."""
     figures = []
     for row in _byte_rows(fit):
-        remark = row.remark or ("proven least" if row.proven else f"bound {format_bytes(row.bound or 0)} B")
+        bound = bound_text(f"{format_bytes(row.bound or 0)} B", gap_of(row.after, row.bound or 0))
+        remark = row.remark or f"analytic, {'proven least' if row.proven else bound}"
         text = f"{row.after_text} B" if row.before == row.after else f"{format_bytes(row.before)} → {row.after_text} B"
         figures.append(Value(row.title, text, remark=remark, on=PAGE))
     measured = fit.measured
@@ -199,7 +202,6 @@ _BYTES = (
     Column("lower bound", "bound", format_bytes, key="bound"),
     Column("gap", lambda row: None if row.bound is None else gap_of(row.after, row.bound), gap_text, key="gap"),
     Column("proven", "proven", lambda proven: "yes" if proven else "no", key="proven"),
-    Column("how it is known", lambda row: (row.remark and "measured") or "analytic, by the memory model", on=PAGE),
     Column("", "space", key="space", on=JSON_ONLY),
 )
 
@@ -221,20 +223,23 @@ def _byte_rows(fit: Fit) -> list[_Bytes]:
 
 
 def _bytes_table(fit: Fit) -> Table:
-    return Table(_BYTES, _byte_rows(fit), row_key=lambda row: row.key)
+    return Table(_BYTES, _byte_rows(fit), row_key=lambda row: row.key, on=TERMINAL)
 
 
 def _sessions(fit: Fit) -> list[Part]:
-    """Tables of the gains of file and settings, and of the candidates: a terminal lists them, a page draws them."""
+    """Tables of the gains of file and settings, and of the other candidates, which a page draws."""
     measured = fit.measured
     if measured is None:
         return []
     title = f"what the file gains, and what its session's settings gain (bytes; measured; {_SESSION_CAPTION})"
-    several = len(measured.front) > 1
-    caption = "memory against time on one thread: candidates that no other beats in both"
-    front = Table(SESSIONS, measured.front, caption, key="measured.front", on=TERMINAL if several else JSON_ONLY)
-    pictures = [Picture(lambda: candidates_picture(fit, measured))] if several and measured.rows else []
-    return [Table(SESSIONS, measured.rows, title, key="measured.rows"), front, *pictures]
+    rows = Table(SESSIONS, measured.rows, title, key="measured.rows")
+    front = Table(SESSIONS, measured.front, key="measured.front", on=JSON_ONLY)
+    if len(measured.front) < 2 or not measured.rows:
+        return [rows, front]
+    others = [row for row in measured.front if row not in measured.rows]
+    caption = "other candidates, which none beats in both memory and time on one thread"
+    picture = Picture(lambda: candidates_picture(fit, measured))
+    return [rows, front, Table(SESSIONS, others, caption, on=TERMINAL), picture]
 
 
 def _strips(fit: Fit) -> list[Part]:
@@ -264,9 +269,9 @@ def _moved(views: list[ArenaView]) -> str:
     return "the order is the file's"
 
 
-def _notes(fit: Fit) -> tuple[str, ...]:
+def further_notes(fit: Fit) -> tuple[str, ...]:
     """The notes, but not why nothing was measured, which the verdict says."""
-    return tuple(Message("note: ", note) for note in fit.notes if not fit.not_measured or fit.not_measured not in note)
+    return tuple(note for note in fit.notes if not fit.not_measured or fit.not_measured not in note)
 
 
 def _traffic(fit: Fit) -> Table:

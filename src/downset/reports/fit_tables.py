@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from downset.reports.document import JSON_ONLY, ChartGroup, Column, Table, columns, named
-from downset.reports.fit import ratio_text
+from downset.reports.fit_sentences import ratio_text
 from downset.results.fit import Fit, FrontRow, Measured
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import format_bytes
@@ -79,22 +79,23 @@ FRONT = (
 
 def candidates_picture(fit: Fit, measured: Measured) -> ChartGroup:
     """Memory against time of the front, with the original with default settings, which other candidates may beat."""
-    from downset.reports.page.trade_figure import trade_figure
+    from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 
     default = measured.rows[0]
     shown = [row for row in (*measured.front, default) if row.latency is not None]
     shown = [row for place, row in enumerate(shown) if _candidate(row) not in map(_candidate, shown[:place])]
-    points = [(row.latency.run_s, float(row.held_bytes)) for row in shown if row.latency is not None]
-    chosen = [place for place, row in enumerate(shown) if _candidate(row) == (fit.shipped, fit.session)]
+
+    def role(row: SessionTaken) -> Literal["chosen", "other", "original"]:
+        if _candidate(row) == (fit.shipped, fit.session):
+            return "chosen"
+        return "original" if _candidate(row) == _candidate(default) else "other"
+
+    points = [TradePoint(row.latency.run_s, row.held_bytes, role(row)) for row in shown if row.latency is not None]
     title = (
         "Memory against time: candidates that no other beats in both, and the original by default (measured). Bytes "
         "are those that the arena holds, which is what decides between candidates whose process grows alike."
     )
-    places = (place for place, row in enumerate(shown) if _candidate(row) == _candidate(default))
-    table = Table(SESSIONS, shown, "Candidates")
-    return trade_figure(
-        title, points, table, chosen=chosen, original=next(places), cost=("one run", "s"), held="arena holds"
-    )
+    return trade_figure(title, points, Table(SESSIONS, shown, "Candidates"), TradeAxes("one run", "s", "arena holds"))
 
 
 def _candidate(row: SessionTaken) -> tuple[str, SessionSettings]:
@@ -104,31 +105,31 @@ def _candidate(row: SessionTaken) -> tuple[str, SessionSettings]:
 
 def front_picture(fit: Fit) -> ChartGroup:
     """Memory against arithmetic of plans that compute segments in strips."""
-    from downset.reports.page.trade_figure import trade_figure
+    from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 
     measured = fit.measured is not None and all("head_bytes" in row.measured for row in fit.front)
     whole = fit.measured if measured and fit.measured is not None else fit.arena
     what = "head and tail, measured" if measured else "arena, planned"
     points = [
-        (row.extra_share, float(row.measured["total_bytes"] if measured else row.arena_bytes)) for row in fit.front
+        TradePoint(
+            row.extra_share,
+            row.measured["total_bytes"] if measured else row.arena_bytes,
+            "chosen" if row.ships else "other",
+        )
+        for row in fit.front
     ]
     shown = [column for column in FRONT if column.title]
     rows: list[Sequence[str]] = [[column.text(row) for column in shown] for row in fit.front]
-    chosen = [place for place, row in enumerate(fit.front) if row.ships]
-    points.append((0.0, float(whole.before)))
+    points.append(TradePoint(0.0, whole.before, "original"))
     rows.append(["as the file is", *[""] * (len(shown) - 1)])
-    if not chosen and fit.ships_plan:
-        chosen = [len(points)]
-        points.append((0.0, float(whole.after)))
+    if fit.ships_plan and not any(row.ships for row in fit.front):
+        points.append(TradePoint(0.0, whole.after, "chosen"))
         rows.append([f"{fit.shipped}, nothing in strips", *[""] * (len(shown) - 1)])
     figure = trade_figure(
         f"Memory against arithmetic: segments in strips ({what}).",
         points,
         Table(columns(*(column.title for column in shown)), rows, "Plans in strips"),
-        chosen=chosen,
-        original=len(fit.front),
-        cost=("more multiply-adds", "share"),
-        held="bytes",
+        TradeAxes("more multiply-adds", "share", "bytes"),
     )
     if fit.ram is not None and fit.ram.state == "fits" and not any(row.ships for row in fit.front):
         return replace(figure, note="What ships fits the limit without strips, so that nothing is computed in strips.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from downset.errors import UsageError
 from downset.reports.arena_view import ArenaView, Operator, kind_styles, record_view
@@ -15,13 +16,13 @@ from downset.text import format_bytes, format_size, printable
 
 __all__ = [
     "MOVED",
+    "Scale",
     "arena_chart",
     "largest_records",
-    "limit_above",
     "live_chart",
     "memory_map",
     "moved_steps",
-    "scale_bytes",
+    "scale_of",
     "steps_axis",
     "strip_chart",
 ]
@@ -55,13 +56,11 @@ def memory_map(
     Raises UsageError for `arenas` of another form."""
     views = _views(arenas)
     styles = kind_styles(views)
-    tallest = scale_bytes(views, limit_bytes)
+    scale = scale_of(views, limit_bytes)
     charts: list[tuple[str, Chart]] = []
     legend = _named(styles)
     for place, view in enumerate(views):
-        chart = arena_chart(
-            view, styles, tallest_bytes=tallest, limit_bytes=limit_bytes, height_px=height_px, titled=True
-        )
+        chart = arena_chart(view, styles, scale, height_px=height_px, titled=True)
         charts.append((f"{view.heading}: {_sizes(view)}", chart))
         if view.operators:
             moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
@@ -69,9 +68,9 @@ def memory_map(
             charts.append(("", strip_chart(view, styles, moved=moved, titled=True)))
     if views and not arenas_only:
         charts.append(("Live bytes", live_chart(views)))
-    if charts and (above := limit_above(views, limit_bytes)):
+    if charts and scale.limit_text:
         heading, chart = charts[0]
-        charts[0] = (f"{heading}. {above}", chart)
+        charts[0] = (f"{heading}. {scale.limit_text}", chart)
     drawn_legend, top = legend_of(legend, width_px=width_px)
     drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
     if (
@@ -88,26 +87,34 @@ def memory_map(
     return sheet(caption, drawn_legend + drawn, width_px=width_px, height_px=int(bottom) + 8)
 
 
-def scale_bytes(views: Sequence[ArenaView], limit_bytes: int | None) -> int:
-    """The upper end of a common scale for these views. A limit far above them is not drawn."""
-    tallest = max([1, *(view.total_bytes for view in views)])
-    return max(tallest, limit_bytes) if limit_bytes is not None and limit_bytes <= 3 * tallest else tallest
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The common scale of views, up to `most_bytes`, and a limit of bytes, which is drawn where it lies within."""
+
+    most_bytes: int
+    limit_bytes: int | None = None
+
+    @property
+    def limit_text(self) -> str:
+        """Text on a limit that lies too far above the picture to be drawn; "" for any other."""
+        limit, most = self.limit_bytes, self.most_bytes
+        if limit is None or limit <= most:
+            return ""
+        return f"The limit of {format_bytes(limit)} B is {limit / most:.3g} times as high, and not drawn."
 
 
-def limit_above(views: Sequence[ArenaView], limit_bytes: int | None) -> str:
-    """Text on a limit that lies too far above the picture to be drawn; "" for any other."""
-    tallest = scale_bytes(views, limit_bytes)
-    if limit_bytes is None or limit_bytes <= tallest:
-        return ""
-    return f"The limit of {format_bytes(limit_bytes)} B is {limit_bytes / tallest:.3g} times as high, and not drawn."
+def scale_of(views: Sequence[ArenaView], limit_bytes: int | None) -> Scale:
+    """A scale for these views, with the limit unless that lies far above them."""
+    most = max([1, *(view.total_bytes for view in views)])
+    within = limit_bytes is not None and limit_bytes <= 3 * most
+    return Scale(max(most, limit_bytes) if limit_bytes is not None and within else most, limit_bytes)
 
 
 def arena_chart(
     view: ArenaView,
     styles: Mapping[str, str],
+    scale: Scale,
     *,
-    tallest_bytes: int,
-    limit_bytes: int | None = None,
     rows: Mapping[str, str] | None = None,
     height_px: int = 260,
     titled: bool = False,
@@ -147,9 +154,9 @@ def arena_chart(
         levels.append(Level(view.bound, f"bound {format_bytes(view.bound)} B", "bound"))
     if top > arena.arena_bytes:
         levels.append(Level(top, f"in all {format_bytes(top)} B", "total"))
-    if limit_bytes is not None and limit_bytes <= tallest_bytes:
-        levels.append(Level(limit_bytes, f"limit {format_bytes(limit_bytes)} B", "limit"))
-    y = Axis(0, 1.04 * tallest_bytes, "bytes", "bytes")
+    if scale.limit_bytes is not None and not scale.limit_text:
+        levels.append(Level(scale.limit_bytes, f"limit {format_bytes(scale.limit_bytes)} B", "limit"))
+    y = Axis(0, 1.04 * scale.most_bytes, "bytes", "bytes")
     return Chart(
         f"Memory map, {view.heading}",
         x,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,38 +10,31 @@ from downset.graph.core import Graph
 from downset.graph.edit import WORKSPACE
 from downset.memory.bounds import breadths
 from downset.memory.liveness import lifetimes, order_problem, profile
-from downset.memory.models import MemoryModel, memory_model
-from downset.memory.overlaps import KERNELS
+from downset.memory.models import MemoryModel
 from downset.memory.records import Record
 from downset.messages import Call, Message, Part, Setting, joined
-from downset.reports.fit import stopped_by
-from downset.reports.more_search import larger_limit, search_setting
-from downset.results.fit import Fit, NextStep
+from downset.reports.more_search import search_setting
+from downset.results.fit import NextStep
 from downset.results.plans import Arena, Evidence, Order, SharedObjects
-from downset.results.sessions import SessionTaken
-from downset.text import format_bytes, format_seconds, printable, shortened
+from downset.text import format_bytes, printable, shortened
 
 __all__ = [
     "arena_next_steps",
     "listed",
-    "next_steps",
+    "more_search",
     "objects_next_steps",
     "order_next_steps",
     "ranked",
     "remedy_lines",
+    "smaller_tensors",
     "step_lines",
     "steps_json",
-    "without_small",
 ]
 
 _LARGEST = 3
 """The most tensors at the peak for which a step is computed."""
 _LISTED = 5
 """The most steps in a message."""
-_LEAST_SHARE = 0.01
-"""Where bytes are missing, steps that gain less than this share of them are left out."""
-_QUARTER = ("tflm", "litert")
-"""Targets that run int8 networks of a quarter of the bytes."""
 
 
 def ranked(steps: Iterable[NextStep]) -> list[NextStep]:
@@ -105,66 +97,6 @@ def _setting_json(setting: Setting) -> dict[str, Any]:
     return {"name": setting.name, **({} if setting.value is ... else {"value": setting.value})}
 
 
-def next_steps(fit: Fit) -> list[NextStep]:
-    """Steps after a fit: ways to keep a limit that is exceeded, more search if the arena is not proven least, smaller
-    tensors at the peak, another form of the file, other settings, or segments in strips. Where bytes are missing, none
-    that gain next to nothing."""
-    steps = fit.shipped_steps
-    lacking = None  # bytes, if they are known
-    if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
-        lacking = max(fit.ram.needed_bytes - fit.ram.limit_bytes, 0) or None
-    sure = [
-        *_smaller_tensors(fit.graph, steps, fit.shipped_memory, original=fit.original),
-        *_quantised(fit),
-        *_overlaps(fit, steps),
-        *_strips(fit),
-        *([] if fit.in_strips is None else [fit.in_strips]),
-    ]
-    if lacking is not None:
-        sure = [replace(step, suffices=(step.gained_bytes or 0) >= lacking) for step in sure]
-    steps_by_gain = ranked(
-        [
-            *(fit.ram.remedies if fit.ram is not None else ()),
-            *sure,
-            *_further_search(fit, lacking),
-            *_other_sessions(fit),
-        ]
-    )
-    if lacking is not None:
-        steps_by_gain = without_small(steps_by_gain, lacking)
-    return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file
-
-
-def _further_search(fit: Fit, lacking: int | None) -> list[NextStep]:
-    """The step to more search after a fit. Where a plan in strips keeps a limit there is none: it was chosen because
-    it costs least."""
-    within = fit.ram is not None and fit.ram.state == "fits" and any(one.kind == "row-wise" for one in fit.rewrites)
-    setting = None
-    if not within and not _searched_out(fit):
-        setting = larger_limit(stopped_by(fit), fit.time_limit_s, fit.work_limit or 0)
-    return _more_search(fit.arena.after, fit.arena.bound, setting, lacking=lacking)
-
-
-def _searched_out(fit: Fit) -> bool:
-    """Whether no search can find a smaller arena: the best plan has the bytes of the bound, though the runtime may take
-    less memory in all for a file without it."""
-    return fit.arena.proven or fit.together.arena.arena_bytes <= fit.arena.bound
-
-
-def without_small(steps: Sequence[NextStep], lacking: int) -> list[NextStep]:
-    """The steps without those that gain less than a hundredth of the bytes that are missing. Where only more memory is
-    left, a line says so."""
-    kept = [
-        step
-        for step in steps
-        if step.suffices or step.gained_bytes is None or step.gained_bytes >= _LEAST_SHARE * lacking
-    ]
-    if len(kept) < len(steps) and all(step.suffices and not step.gained_bytes for step in kept):
-        text = f"Nothing else that was computed gains {_LEAST_SHARE:.0%} of the {format_bytes(lacking)} B missing."
-        kept.append(NextStep(text))
-    return kept
-
-
 def order_next_steps(
     order: Order, graph: Graph | None = None, *, longer: Part | None = None, memory: MemoryModel | None = None
 ) -> list[NextStep]:
@@ -173,9 +105,9 @@ def order_next_steps(
     a built-in one."""
     evidence = order.evidence
     setting = longer or search_setting(evidence, "optimal")
-    steps = [] if evidence.proven else _more_search(order.peak_bytes, int(evidence.bound), setting, what="peak")
+    steps = [] if evidence.proven else more_search(order.peak_bytes, int(evidence.bound), setting, what="peak")
     if graph is not None:
-        steps += _smaller_tensors(graph, order.steps, memory or order.memory)
+        steps += smaller_tensors(graph, order.steps, memory or order.memory)
     return ranked(steps)
 
 
@@ -183,7 +115,7 @@ def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[Ne
     """Steps after a placement of records: more search, or smaller records at the step of the most live bytes."""
     evidence = arena.evidence
     steps = _more_placing(evidence, capacity_bytes)
-    return ranked([*steps, *_smaller_records(arena.records, arena.arena_bytes)])
+    return ranked([*steps, *(_smaller_records(arena.records, arena.arena_bytes) if evidence.proven else ())])
 
 
 def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
@@ -222,20 +154,24 @@ def _how(setting: Part) -> tuple[Part, ...]:
     return f"Search {'longer' if 'limit' in str(setting) else 'for the least'} (", setting, ")"
 
 
-def _more_search(
-    value: int, bound: int, setting: Part | None, *, what: str = "arena", lacking: int | None = None
+def more_search(
+    value: int, bound: int, setting: Part | None, *, what: str = "arena", missing_bytes: int | None = None
 ) -> list[NextStep]:
-    """The step to more search by a setting; none without one or a gap. `lacking`: bytes that are missing; they are told
-    in place of the bound."""
+    """The step to more search by a setting; none without one or a gap. `missing_bytes`: stated in
+    place of the bound."""
     gap = value - bound
     if setting is None or gap <= 0:
         return []
-    beside = f"the bound is {format_bytes(bound)} B" if lacking is None else f"{format_bytes(lacking)} B are missing"
+    beside = (
+        f"the bound is {format_bytes(bound)} B"
+        if missing_bytes is None
+        else f"{format_bytes(missing_bytes)} B are missing"
+    )
     most = f", at most {format_bytes(gap)} B may still be saved; {beside}" if bound > 0 else ""  # 0: no bound is known
     return [NextStep(Message(*_how(setting), f": the {what} is not proven least{most}."), gap)]
 
 
-def _smaller_tensors(
+def smaller_tensors(
     graph: Graph, steps: Sequence[int], memory: str | MemoryModel, *, original: Graph | None = None
 ) -> list[NextStep]:
     """Steps that halve a tensor at the peak, with the peak that this order then has. `original`: the network before
@@ -294,132 +230,3 @@ def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextSt
                 )
             )
     return steps
-
-
-def _quantised(fit: Fit) -> list[NextStep]:
-    kinds = {tensor.dtype for tensor in fit.graph.tensors if tensor.role == "activation" and tensor.nbytes}
-    if fit.target not in _QUARTER or kinds != {"float32"}:
-        return []
-    gained = fit.arena.after - fit.arena.after // 4
-    return [
-        NextStep(
-            f"Quantise to int8: the same plan takes about a quarter, {format_bytes(fit.arena.after // 4)} B (analytic; "
-            "it changes results).",
-            gained,
-        )
-    ]
-
-
-def _exact_int8(fit: Fit) -> list[NextStep]:
-    """The step to the exact int8 form of a uint8 file, which TFLite Micro runs, if it has one."""
-    if not fit.int8_form:
-        return []
-    return [
-        NextStep(
-            Message(
-                "Fit the exact int8 form (",
-                Setting("int8", True),
-                "): TFLite Micro runs and measures it; its tensors take the same "
-                f"{format_bytes(fit.arena.after)} B, its inputs and outputs are less by 128.",
-            )
-        )
-    ]
-
-
-def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
-    """The step to results that overlap inputs, as the kernels of a library allow: the peak of the same order under its
-    memory model."""
-    if fit.target != "tflm" or fit.kernels is not None or not fit.ships_plan:
-        return []
-    by_peak: dict[int, list[str]] = {}
-    for kernels in KERNELS:
-        left = max(profile(order_problem(fit.graph, memory_model(f"tflm-{kernels}")), steps), default=0)
-        by_peak.setdefault(left, []).append(kernels)
-    return [
-        NextStep(
-            Message(
-                "Let results lie over inputs (",
-                joined(" or ", (Setting("kernels", library) for library in libraries)),
-                f"): this order would peak at {format_bytes(left)} B, {format_bytes(fit.peak.after - left)} B less "
-                "(analytic), and another plan may need less still; the file is then right with the named kernels only.",
-            ),
-            fit.peak.after - left,
-        )
-        for left, libraries in by_peak.items()
-        if left < fit.peak.after
-    ]
-
-
-def _other_sessions(fit: Fit) -> list[NextStep]:
-    """Steps to files and settings that were measured to be faster than what is shipped, for more bytes; where there is
-    a limit, only to those that keep it at every load. Each names a `slower` that leaves out every measured candidate
-    that holds less, so that `fit` ships the one that is named. None that holds about as much as a faster one."""
-    shipped = fit.taken
-    if fit.measured is None or shipped is None or shipped.latency is None:
-        return []
-    steps: list[NextStep] = []
-    front = sorted(fit.measured.front, key=lambda row: math.inf if row.latency is None else row.latency.run_s)
-    faster_bytes = math.inf  # what the faster ones hold that are offered
-    for row in front:
-        if row.latency is None or _same(row, shipped) or row.latency.run_s >= shipped.latency.run_s:
-            continue
-        if fit.ram is not None and (row.held_bytes > fit.ram.limit_bytes or not row.settings.follows_file):
-            continue
-        slower = max(math.ceil(100 * row.latency.ratio) / 100, 1.0)
-        smaller = [shipped, *(one for one in front if one.held_bytes < row.held_bytes)]
-        if not all(_left_out(one, slower) for one in smaller):
-            continue
-        if row.held_bytes > faster_bytes * (1 - _LEAST_SHARE):
-            continue
-        faster_bytes = row.held_bytes
-        gained = shipped.latency.run_s - row.latency.run_s
-        more = row.held_bytes - shipped.held_bytes
-        beside = f"{format_bytes(abs(more))} B {'more' if more > 0 else 'fewer'}" if more else "as much"
-        differ = "" if row.settings.follows_file else "; other loads may hold more"
-        steps.append(
-            NextStep(
-                Message(
-                    "Where time counts more, leave out what is slow (",
-                    Setting("slower", slower),
-                    f"): {row.file}, {row.settings.name}, runs in {format_seconds(row.latency.run_s)}, "
-                    f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
-                    f"{beside} (measured{differ}).",
-                ),
-                gained_s=gained,
-            )
-        )
-    return steps
-
-
-def _left_out(row: SessionTaken, slower: float) -> bool:
-    """Whether `slower` leaves the candidate out: it is known to be slower."""
-    return row.latency is not None and row.latency.ratio_low > slower
-
-
-def _same(one: SessionTaken, other: SessionTaken) -> bool:
-    return (one.file, one.settings.name) == (other.file, other.settings.name)
-
-
-def _strips(fit: Fit) -> list[NextStep]:
-    """The step to the plan in strips that was measured to take least, if it takes less than what is shipped."""
-    totals = [(row.measured.get("total_bytes", row.arena_bytes), row) for row in fit.front if not row.ships]
-    shipped = fit.arena.after
-    if fit.measured is not None and fit.front and all(row.measured for row in fit.front):
-        shipped = fit.measured.after
-    if not totals:
-        return []
-    nbytes, row = min(totals, key=lambda item: (item[0], item[1].extra_macs))
-    if nbytes >= shipped:
-        return []
-    how = "measured" if row.measured else "planned"
-    return [
-        NextStep(
-            Message(
-                "Compute segments in strips of rows (",
-                Setting("ram_bytes", nbytes),
-                f"): {format_bytes(nbytes)} B, {format_bytes(shipped - nbytes)} B less, for {row.extra_share:.1%} more "
-                f"multiply-adds ({how}).",
-            ),
-            shipped - nbytes,
-        )
-    ]

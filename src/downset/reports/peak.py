@@ -14,19 +14,31 @@ from downset.reports.document import Column, Table
 from downset.reports.naming import kind_name
 from downset.text import abridged, format_bytes, printable, shortened
 
-__all__ = ["PeakCause", "peak_cause", "peak_of"]
+__all__ = ["PeakCause", "peak_cause", "peak_lines", "peak_table", "peak_values", "peak_words"]
+
+
+_NAME_WIDTH = 60
+"""The most characters of a name in a line; JSON and the tables of pages have it whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeakCause:
-    """The cause of an order's peak: the step, its operator, and the live tensors, largest first."""
+    """The cause of an order's peak: the step, its operator, and the live tensors, largest first. `count`: of steps."""
 
     step: int
-    operator: int
+    count: int
+    kind: str
+    operator: str
     nbytes: int
     live: tuple[tuple[str, int], ...]
 
     __repr__ = abridged
+
+    @property
+    def place(self) -> str:
+        """The step and its operator: "the peak is at step 3 of 9, Conv 'wide'"."""
+        operator = f"{shortened(self.kind, 20)} {shortened(self.operator, 36)!r}"
+        return f"the peak is at step {self.step} of {self.count}, {operator}"
 
 
 def peak_cause(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> PeakCause | None:
@@ -38,38 +50,47 @@ def peak_cause(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) ->
     records = lifetimes(graph, steps, memory).records
     alive = [(record.id, record.nbytes) for record in records if record.start <= step < record.stop]
     alive.sort(key=lambda item: -item[1])
-    return PeakCause(step, steps[step], needs[step], tuple(alive))
+    op = graph.ops[steps[step]]
+    return PeakCause(step, len(needs), kind_name(graph, op), op.name, needs[step], tuple(alive))
 
 
-_NAME_WIDTH = 60
-"""The most characters of a name in a line; JSON and the tables of pages have it whole."""
-
-
-def peak_of(
-    graph: Graph, steps: Sequence[int], memory: str | MemoryModel, *, most: int
-) -> tuple[dict[str, Any], tuple[Table, ...]]:
-    """The values of an order's peak for a document's `data`, and the table of the tensors that live then, of which a
-    terminal shows the `most` largest. No table for a graph without operators."""
-    cause = peak_cause(graph, steps, memory)
+def peak_values(cause: PeakCause | None) -> dict[str, Any]:
+    """The values of an order's peak for a document's `data`."""
     if cause is None:
-        return {"peak": None}, ()
-    op = graph.ops[cause.operator]
-    kind = kind_name(graph, op)
+        return {"peak": None}
+    values = {"step": cause.step, "operator": cause.operator, "kind": cause.kind, "bytes": cause.nbytes}
+    return {f"peak.{key}": value for key, value in values.items()}
+
+
+def peak_table(cause: PeakCause | None, *, most: int) -> tuple[Table, ...]:
+    """The table of the tensors that live at the peak, of which a terminal shows the `most` largest; none without a
+    cause."""
+    if cause is None:
+        return ()
     smaller = [nbytes for _, nbytes in cause.live[most:]]
-    table = Table(
-        (
-            Column("tensor", itemgetter(0), _short, key="name", left=True),
-            Column("bytes", itemgetter(1), format_bytes, key="bytes"),
-        ),
-        cause.live,
-        f"the peak is at step {cause.step} of {len(graph.ops)}, {shortened(kind, 20)} {shortened(op.name, 36)!r}, "
-        "where these are live",
-        key="peak.tensors",
-        rest=f"{format_bytes(sum(smaller))} B in {len(smaller):,} more, none of them larger" if smaller else "",
-        most=most,
+    rest = f"{format_bytes(sum(smaller))} B in {len(smaller):,} more, none of them larger" if smaller else ""
+    columns = (
+        Column("tensor", itemgetter(0), _short, key="name", left=True),
+        Column("bytes", itemgetter(1), format_bytes, key="bytes"),
     )
-    values = {"step": cause.step, "operator": op.name, "kind": kind, "bytes": cause.nbytes}
-    return {f"peak.{key}": value for key, value in values.items()}, (table,)
+    caption = f"{cause.place}, where these are live"
+    return (Table(columns, cause.live, caption, key="peak.tensors", rest=rest, most=most),)
+
+
+def peak_lines(cause: PeakCause | None, *, most: int) -> list[str]:
+    """The same as lines, for an error."""
+    if cause is None:
+        return []
+    largest = (f"  {format_bytes(nbytes):>12} B  {_short(name)}" for name, nbytes in cause.live[:most])
+    return [f"{cause.place}, where the largest live are", *largest]
+
+
+def peak_words(cause: PeakCause | None) -> list[str]:
+    """The same in one sentence, for a message."""
+    if cause is None:
+        return []
+    largest = ", ".join(f"{_short(name)} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
+    return [f"{cause.place}, where {largest} live"]
 
 
 def _short(name: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
@@ -25,10 +25,10 @@ from downset.reports.document import (
     Value,
     Verdict,
 )
-from downset.reports.gaps import gap_of, gap_text
+from downset.reports.gaps import bound_text, gap_of
 from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
-from downset.reports.peak import peak_of
+from downset.reports.peak import peak_cause, peak_table, peak_values
 from downset.results.plans import Arena, Evidence, Order, SharedObjects, Together
 from downset.text import counted, format_bytes, format_size, printable, shortened
 
@@ -57,9 +57,10 @@ def bytes_text(nbytes: float) -> str:
 
 
 def known(evidence: Evidence) -> str:
-    """How good a number of bytes is known to be, and by which method: "proven least", or its bound and the limit that
-    ended the search."""
-    claim = "proven least" if evidence.proven else f"bound {bytes_text(evidence.bound)}{evidence.stopped()}"
+    """How good a number of bytes is known to be, and by which method: "proven least", or its bound, the gap and the
+    limit that ended the search."""
+    gap = gap_of(evidence.value, evidence.bound)
+    claim = "proven least" if evidence.proven else f"{bound_text(bytes_text(evidence.bound), gap)}{evidence.stopped()}"
     return f"{claim}, by {evidence.method}"
 
 
@@ -114,7 +115,7 @@ def order_document(
     caption = f"{len(moved)} of {counted(len(steps), 'operator')} moved; all others keep the order of the file"
     moves = [one for one in steps if one.moved]
     more = f"{len(moves) - _MOVED:,} more moved" if len(moves) > _MOVED else ""
-    peak_data, peak_table = peak_of(graph, order.steps, model, most=_LISTED)
+    peak = peak_cause(graph, order.steps, model)
 
     def draw() -> ChartGroup:
         from downset.reports.page.memory_figure import memory_figure, order_figure
@@ -132,7 +133,7 @@ def order_document(
         facts = ("the file's order peaks at no more than this one: nothing has to move",)
     sections = (
         Section("Order" if arena is None else "Memory", (Picture(draw),)),
-        Section("At the peak", peak_table),
+        Section("At the peak", peak_table(peak, most=_LISTED)),
         Section(
             "Moved operators",
             (
@@ -149,19 +150,19 @@ def order_document(
     elif evidence.proven:
         head = f"Already optimal (proven): the file's order peaks at {bytes_text(order.peak_bytes)}"
     figures = [
-        Value("peak of live bytes", order.peak_bytes, bytes_text, known(evidence), key="peak_bytes"),
-        Value("peak in the file's order", before_bytes, bytes_text, key="before_bytes"),
+        Value("peak of live bytes", order.peak_bytes, key="peak_bytes", on=JSON_ONLY),
+        Value("peak in the file's order", before_bytes, key="before_bytes", on=JSON_ONLY),
     ]
     if arena is not None:
         figures.append(Value("arena", arena.arena_bytes, bytes_text, known(arena.evidence)))
     return Document(
         printable(graph.name) or "Order",
         f"an order of {counted(len(graph.ops), 'operator')}, memory model {model.name}",
-        Verdict("good" if evidence.proven else "plain", head),
+        Verdict("good" if evidence.proven else "plain", head, known(evidence)),
         sections,
         tuple(figures),
         _foot(evidence, Value("memory model", model.name, key="memory")),
-        {**_evidence_data(evidence), "order": order.steps, **peak_data},
+        {**_evidence_data(evidence), "order": order.steps, **peak_values(peak)},
     )
 
 
@@ -178,7 +179,7 @@ def problem_document(problem: OrderProblem, order: Order) -> Document:
         views = [_numbered("by number", problem, by_number), _numbered("of this order", problem, order.steps)]
     needs = profile(problem, order.steps)
     step = max(by_number, key=needs.__getitem__, default=None)
-    fact = "" if step is None else f"peak at step {step}: operator {order.steps[step]}, {bytes_text(needs[step])} live"
+    fact = "" if step is None else f"the peak is at step {step}, operator {order.steps[step]}"
 
     def draw() -> ChartGroup:
         from downset.reports.page.memory_figure import order_figure
@@ -187,21 +188,16 @@ def problem_document(problem: OrderProblem, order: Order) -> Document:
 
     alone = plain_order_document(order)
     parts: tuple[Part, ...] = (Picture(draw), *([Facts((fact,))] if fact else []))
-    return Document(alone.title, alone.subtitle, alone.verdict, (Section("Order", parts),), alone.figures, alone.foot)
+    return replace(alone, sections=(Section("Order", parts),))
 
 
 def plain_order_document(order: Order) -> Document:
     """An order of which nothing else is known."""
     model = f", memory model {order.memory}" if order.memory else ""
-    verdict = Verdict("good" if order.evidence.proven else "plain", f"Peak {bytes_text(order.peak_bytes)}")
-    figure = Value("peak of live bytes", order.peak_bytes, bytes_text, known(order.evidence))
+    state: Literal["good", "plain"] = "good" if order.evidence.proven else "plain"
+    verdict = Verdict(state, f"Peak {bytes_text(order.peak_bytes)}", known(order.evidence))
     return Document(
-        "Order",
-        f"an order of {counted(len(order.steps), 'operator')}{model}",
-        verdict,
-        (),
-        (figure,),
-        _foot(order.evidence),
+        "Order", f"an order of {counted(len(order.steps), 'operator')}{model}", verdict, foot=_foot(order.evidence)
     )
 
 
@@ -214,16 +210,16 @@ def _numbered(heading: str, problem: OrderProblem, steps: Sequence[int]) -> Aren
 
 
 def together_document(plan: Together) -> Document:
-    """An order and its arena without their graph: the document of the arena, with the figure of the order."""
+    """An order and its arena without their graph: the document of the arena, with the verdict of the order."""
     order, arena = plain_order_document(plan.order), arena_document(plan.arena)
-    figures = (*order.figures, *arena.figures)
+    figures = (Value("arena", plan.arena.arena_bytes, bytes_text, known(plan.arena.evidence)),)
     return Document(order.title, order.subtitle, order.verdict, arena.sections, figures, arena.foot)
 
 
 def arena_document(arena: Arena, *, capacity_bytes: int | None = None, title: str = "Arena") -> Document:
     """Offsets of records, with the capacity if one is given, which the arena may exceed; docs/schemas/arena.json has
     its keys."""
-    headline = f"{bytes_text(arena.arena_bytes)} for {counted(len(arena.records), 'record')}"
+    headline = f"An arena of {bytes_text(arena.arena_bytes)}"
     note = "The colours only tell neighbours apart: nothing is known of what makes these records."
 
     def draw() -> ChartGroup:
@@ -243,15 +239,14 @@ def arena_document(arena: Arena, *, capacity_bytes: int | None = None, title: st
         f"offsets for {counted(len(arena.records), 'record')}",
         _verdict(capacity_bytes, arena.evidence, headline),
         sections,
-        tuple(_placed("arena", arena.evidence)),
+        (_placed(arena.evidence),),
         _placed_foot(arena.evidence, len(arena.records)),
         {**_evidence_data(arena.evidence), "offsets": offsets},
     )
 
 
-def _placed(what: str, evidence: Evidence) -> Iterator[Value]:
-    yield Value(what, int(evidence.value), bytes_text, known(evidence), key="arena_bytes")
-    yield Value("gap", gap_of(evidence.value, evidence.bound), gap_text)
+def _placed(evidence: Evidence) -> Value:
+    return Value("arena", int(evidence.value), key="arena_bytes", on=JSON_ONLY)
 
 
 def _placed_foot(evidence: Evidence, count: int) -> tuple[Value, ...]:
@@ -281,7 +276,7 @@ def objects_document(
         f"objects for {counted(len(shared.records), 'record')}",
         _verdict(capacity_bytes, shared.evidence, headline),
         sections,
-        tuple(_placed("objects", shared.evidence)),
+        (_placed(shared.evidence),),
         _placed_foot(shared.evidence, len(shared.records)),
         {**_evidence_data(shared.evidence), "objects": holders, "object_bytes": shared.object_bytes},
     )
@@ -290,12 +285,12 @@ def objects_document(
 def _verdict(capacity_bytes: int | None, evidence: Evidence, headline: str) -> Verdict:
     """The verdict on bytes under a capacity; without one it is `headline`."""
     if capacity_bytes is None:
-        return Verdict("good" if evidence.proven else "plain", headline)
+        return Verdict("good" if evidence.proven else "plain", headline, known(evidence))
     limit, needed = format_size(capacity_bytes), bytes_text(evidence.value)
     if evidence.value <= capacity_bytes:
         free = bytes_text(capacity_bytes - evidence.value)
-        ended = "" if evidence.proven else "A placement that fits ends the search."
-        return Verdict("good", f"Fits {limit}: {needed} taken, {free} free", ended)
+        ended = "" if evidence.proven else "; a placement that fits ends the search"
+        return Verdict("good", f"Fits {limit}: {needed} taken, {free} free", f"{known(evidence)}{ended}")
     best = f"The picture shows the best that was found: {needed}, {known(evidence)}"
     if evidence.bound > capacity_bytes:
         return Verdict("bad", f"Does not fit {limit}: at least {bytes_text(evidence.bound)} are needed", best)

@@ -51,16 +51,15 @@ def stage_document(result: StageResult, *, title: str = "Stages", notes: Sequenc
     kept = plan.evidence.method == result.candidates[0].name
     first = "" if kept else f"{format_seconds(result.candidates[0].percentile(0.5))} → "
     how_bound = "the longest path of units timed alone, or all arithmetic at its best rate"
+    chosen = frozenset(place for place, one in enumerate(result.candidates) if one.name == plan.evidence.method)
     figures = (
-        Value("latency, measured", f"{first}{format_seconds(plan.evidence.value)}", remark=_spread(result)),
+        Value("latency, measured", f"{first}{format_seconds(plan.evidence.value)}", remark=_spread(result), on=PAGE),
         Value("bound", result.bound_s, format_seconds, how_bound, key="bound_s", missing="not known"),
         Value("stages timed", result.timings_used, key="timings_used"),
     )
     lanes = Picture(lambda: _lanes(plan, result.unit_s, result.unit_names))
-    chosen = frozenset(place for place, one in enumerate(result.candidates) if one.name == plan.evidence.method)
-    table = Table(
-        _candidate_columns(result), result.candidates, "candidates", key="candidates", marked=chosen, on=TERMINAL
-    )
+    caption = f"candidates, {counted(len(result.candidates[0].seconds), 'run')} each"
+    table = Table(_candidate_columns(result), result.candidates, caption, key="candidates", marked=chosen, on=TERMINAL)
     peers = Table(_PEERS, list(result.peer_s.items()), "runtimes, in rounds with rests between them", key="peers")
     sections = (
         Section("Stages", (lanes,)),
@@ -140,21 +139,16 @@ _PEERS = (
 
 
 def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
-    """Which other runtimes are faster than ours ("downset") if the measurements show that, and of which it is not
-    known."""
-    if len(seconds) < 2:
+    """A line on the runtimes of which it is not known whether they are faster than ours ("downset"). The verdict names
+    those that are."""
+    not_known = peer_times(seconds).not_known
+    if not not_known:
         return []
-    times, lines = peer_times(seconds), []
-    for name in times.faster:
-        spread = "; repeated times vary too much for a ratio of medians" if name in times.at_least else ""
-        lines.append(f"{name} is faster than this plan, {times.ratio(name)}{spread}")
-    if times.not_known:
-        names = " and ".join(times.not_known)
-        lines.append(
-            f"it is not known whether {names} {'is' if len(times.not_known) == 1 else 'are'} faster than this plan: "
-            "repeated times vary too much (p90 over p10)"
-        )
-    return lines
+    verb = "is" if len(not_known) == 1 else "are"
+    return [
+        f"it is not known whether {' and '.join(not_known)} {verb} faster than this plan: repeated times vary too much "
+        "(p90 over p10)"
+    ]
 
 
 def _verdict(result: StageResult) -> tuple[Literal["good", "unknown", "plain"], str]:

@@ -10,7 +10,7 @@ from statistics import median
 from downset.messages import Call, Message, Part, Setting, joined
 from downset.reports.more_search import search_setting, time_setting
 from downset.reports.next_steps import ranked
-from downset.reports.serving import busiest_use, slower_than_planned
+from downset.reports.pipeline_sentences import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
 from downset.results.fit import NextStep
 from downset.results.pipelines import Pipeline, PipelineSchedule, Resource
@@ -131,11 +131,11 @@ def _time_beside(other: StageCandidate, chosen: StageCandidate) -> str:
     rounds = len(differences)
     for word, many in (("slower", sum(d > 0 for d in differences)), ("faster", sum(d < 0 for d in differences))):
         if rounds and many >= _TELLING_ROUNDS * rounds:
-            said = f"it was {word} in {many} of {rounds} rounds (measured)"
+            rounds_text = f"it was {word} in {many} of {rounds} rounds (measured)"
             if is_steady(other.seconds) and is_steady(chosen.seconds):
                 typical = format_seconds(abs(median(differences)))
-                return f"{said}, by {typical} in the median"
-            return f"{said}; by how much is not known, because repeated times vary too much"
+                return f"{rounds_text}, by {typical} in the median"
+            return f"{rounds_text}; by how much is not known, because repeated times vary too much"
     return "whether it is slower is not known: neither was faster in four fifths of the rounds (measured)"
 
 
@@ -169,8 +169,8 @@ def pipeline_next_steps(
             NextStep(
                 Message(
                     f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
-                    f"{format_seconds(busy_s)} of every period of {format_seconds(period)}. This plan would then gain "
-                    f"at most {format_seconds(period - left_s)} (analytic); another plan may gain more: ",
+                    f"{format_seconds(busy_s)} of every period. This plan would then gain at most "
+                    f"{format_seconds(period - left_s)} (analytic); another plan may gain more: ",
                     Call("pipelines.replan.plan_upgraded"),
                     " looks for it.",
                 ),

@@ -67,8 +67,8 @@ def planned_timeline(plan: Pipeline) -> Timeline:
             for piece in _pieces(plan, lanes, index, 0, start, start + seconds[index])
         ]
         return _timeline("planned", plan, lanes, slices, end, "one frame alone, by the paper's equations (analytic)")
-    held = occupied_seconds(plan)
-    starts = _steady_starts(plan, plan.schedule, seconds, held)
+    occupied = occupied_seconds(plan)
+    starts = _steady_starts(plan, plan.schedule, seconds, occupied)
     end = PERIODS_SHOWN * plan.period_s
     shift = max(starts, default=0.0)  # the first frame shown then has others ahead of it
     slices = []
@@ -76,7 +76,7 @@ def planned_timeline(plan: Pipeline) -> Timeline:
         behind = math.floor((start - shift) / plan.period_s)
         for frame in range(-behind - 1, PERIODS_SHOWN + 1 - behind):
             begin = start - shift + frame * plan.period_s
-            slices += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + held[index], end))
+            slices += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + occupied[index], end))
     first = min((piece.frame for piece in slices), default=0)
     slices = [replace(piece, frame=piece.frame - first) for piece in slices]
     return _timeline("planned", plan, lanes, slices, end, f"{PERIODS_SHOWN} periods of its steady state (analytic)")
@@ -85,17 +85,17 @@ def planned_timeline(plan: Pipeline) -> Timeline:
 def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
     """The tasks that a simulation observed, over a few periods in its middle. A message is drawn while it occupies the
     network."""
-    held = [
+    occupied = [
         math.inf if task.transfer is None or seconds == whole else seconds
         for task, whole, seconds in zip(plan.tasks, plan_seconds(plan), occupied_seconds(plan), strict=True)
     ]
-    drawn = ((frame, task, begin, min(end, begin + held[task])) for frame, task, begin, end in ran)
+    drawn = ((frame, task, begin, min(end, begin + occupied[task])) for frame, task, begin, end in ran)
     return _middle("simulated", plan, drawn, plan.period_s, "(simulated)")
 
 
 def measured_timeline(plan: Pipeline, ran: Iterable[RanTask], period_s: float | None) -> Timeline:
     """The tasks that devices ran by the plan, over a few measured periods in the middle of the record. A task ends when
-    the driver is told of it."""
+    the driver hears of it."""
     note = "(measured; a task ends when the driver hears of it)"
     return _middle("measured", plan, ran, period_s or plan.period_s, note)
 
@@ -123,7 +123,7 @@ def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = (), unit_names: Se
     took = list(unit_s) if has_times else [1.0] * len(plan.units)
     names = [f"unit {unit}" for unit in range(len(plan.units))]
     if len(unit_names) == len(plan.units):
-        names = [f"{name} ({printable(said)})" for name, said in zip(names, unit_names, strict=True)]
+        names = [f"{name} ({printable(unit_name)})" for name, unit_name in zip(names, unit_names, strict=True)]
     lanes = max((1 if stage.merged else len(stage.groups) for stage in plan.stages), default=1)
     slices, now = [], 0.0
     for number, stage in enumerate(plan.stages):
@@ -223,7 +223,7 @@ def _alone(plan: Pipeline, seconds: Sequence[float]) -> list[float]:
 
 
 def _steady_starts(
-    plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float], held: Sequence[float]
+    plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float], occupied: Sequence[float]
 ) -> list[float]:
     """The earliest starts of frame 0 that keep every order, buffer and window at the plan's period: longest paths by
     relaxation, which ends because no cycle has a positive sum. O(tasks · arcs) at worst."""
@@ -233,10 +233,10 @@ def _steady_starts(
         arcs += [(other, number, seconds[other]) for other in task.after]
     for order in schedule.orders:
         for one, two in pairwise(order.turns):
-            arcs.append((one.task, two.task, held[one.task] - (one.behind - two.behind) * period))
+            arcs.append((one.task, two.task, occupied[one.task] - (one.behind - two.behind) * period))
         if order.turns:
             last, first = order.turns[-1], order.turns[0]
-            arcs.append((last.task, first.task, held[last.task] - (1 + last.behind - first.behind) * period))
+            arcs.append((last.task, first.task, occupied[last.task] - (1 + last.behind - first.behind) * period))
     for buffer in schedule.buffers:
         arcs += [(one, two, seconds[one] - buffer.slots * period) for one in buffer.users for two in buffer.writers]
     entries = [number for number, task in enumerate(plan.tasks) if not task.after]

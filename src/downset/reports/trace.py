@@ -35,10 +35,10 @@ def arena_trace(views: Sequence[ArenaView]) -> str:
         for track, (record, offset) in enumerate(zip(view.arena.records, view.arena.offsets, strict=True), start=1):
             events.append(_thread(process, track, record.id))
             facts = view.tensors.get(record.id)
-            told: dict[str, Any] = {"bytes": record.nbytes, "offset": offset}
-            told |= {} if facts is None else {"shape": facts.shape, "made_by": facts.kind}
+            details: dict[str, Any] = {"bytes": record.nbytes, "offset": offset}
+            details |= {} if facts is None else {"shape": facts.shape, "made_by": facts.kind}
             for start, stop in record.active():
-                events.append(_slice(process, track, record.id, start - view.start, stop - start, told))
+                events.append(_slice(process, track, record.id, start - view.start, stop - start, details))
     return _document(events, {"time": "one step of the order is written as 1 microsecond"})
 
 
@@ -69,9 +69,10 @@ def _thread(process: int, track: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": printable(name)}}
 
 
-def _slice(process: int, track: int, name: str, step: int, steps: int, told: dict[str, Any]) -> dict[str, Any]:
+def _slice(process: int, track: int, name: str, step: int, steps: int, details: dict[str, Any]) -> dict[str, Any]:
     times = {"ts": step * _STEP_US, "dur": steps * _STEP_US}
-    return {"ph": "X", "cat": "downset", "name": printable(name), "pid": process, "tid": track, **times, "args": told}
+    where = {"name": printable(name), "pid": process, "tid": track}
+    return {"ph": "X", "cat": "downset", **where, **times, "args": details}
 
 
 def _counter(process: int, step: int, nbytes: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from downset.reports.arena_view import ArenaView, Operator
 from downset.reports.document import Column, Document, Picture, Section, Steps, Table, Value, Verdict, columns
 from downset.reports.next_steps import order_next_steps, ranked
 from downset.reports.page.memory_figure import order_figure
-from downset.reports.page.trade_figure import trade_figure
+from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 from downset.reports.plan_documents import UNPLACED, bytes_text, known, order_document
 from downset.results.fit import NextStep, Recomputation, StepNeed
 from downset.text import counted, format_bytes, format_seconds, printable
@@ -57,12 +57,11 @@ def compiled_document(report: OrderReport) -> Document:
         Section("What could be done next", (Steps(tuple(_after_order(report))),)),
     )
     figures = (
-        Value("peak, the best of Inductor's orders", before, bytes_text),
-        Value("peak of live bytes", after, bytes_text, f"{(after - before) / max(before, 1):+.1%}, {known(evidence)}"),
         Value("peak before Inductor's own reordering", report.given_bytes, bytes_text),
         Value("planned in", evidence.seconds, format_seconds, f"{evidence.states:,} states"),
     )
-    note = "Bytes are Inductor's estimate. They do not count parameters, the state of an optimiser, or what a "
+    note = f"{(after - before) / max(before, 1):+.1%} against the best of Inductor's orders; {known(evidence)}.\n"
+    note += "Bytes are Inductor's estimate. They do not count parameters, the state of an optimiser, or what a "
     note += "fused kernel keeps in registers."
     if before == after and report.chosen:
         note += " Our order runs, because at this peak it holds less where kernels share a call."
@@ -82,11 +81,10 @@ def recompute_document(report: RecomputeReport) -> Document:
     """The choice of what runs again in the backward pass, and the front of cost and peak."""
     within = report.peak_bytes <= report.limit_bytes
     headline = f"Peak {format_bytes(report.none_bytes)} → {bytes_text(report.peak_bytes)}"
-    headline += "" if within else f": above the {bytes_text(report.limit_bytes)} that were asked for"
+    headline += "" if within else ": more than was asked for"
     count = counted(len(report.operators), "operator")
     figures = [
-        Value("peak if nothing runs again (estimate)", report.none_bytes, bytes_text),
-        Value("peak (estimate)", report.peak_bytes, bytes_text, f"asked for {bytes_text(report.limit_bytes)}"),
+        Value("peak that was asked for", report.limit_bytes, bytes_text),
         Value("runs again", report.cost_s, format_seconds, f"{count}; analytic"),
         Value("choices tried", report.tried, lambda tried: f"{tried:,}", format_seconds(report.seconds)),
     ]
@@ -140,7 +138,7 @@ def recomputation_document(recomputation: Recomputation, *, memory: MemoryModel 
     figures = (*document.figures, Value("cost of what runs twice", recomputation.cost, _cost_text, proven))
     twice = counted(len(recomputation.recomputed), "operator")
     headline = f"Peak {bytes_text(recomputation.order.peak_bytes)} with {twice} run twice"
-    verdict = Verdict("good" if evidence.proven else "plain", headline)
+    verdict = Verdict("good" if evidence.proven else "plain", headline, known(recomputation.order.evidence))
     return replace(document, verdict=verdict, sections=sections, figures=figures)
 
 
@@ -197,18 +195,17 @@ def _traded(
         for place, (cost, peak, name) in enumerate(points)
     ]
     table = Table(columns("choice", "cost", "peak, bytes"), rows, "Choices")
-    marked = [place for place, (cost, peak, name) in enumerate(points) if (cost, peak) == chosen and not name]
+    dots = [
+        TradePoint(cost, peak, "original" if name else "chosen" if (cost, peak) == chosen else "other")
+        for cost, peak, name in points
+    ]
     title = "Memory against what runs again: choices that no other beats in both (estimates)."
-    theirs = next((place for place, point in enumerate(points) if point[2]), -1)
     draw = partial(
         trade_figure,
         title,
-        [(cost, float(peak)) for cost, peak, _ in points],
+        dots,
         table,
-        chosen=marked,
-        original=theirs,
-        cost=("cost", "s" if seconds else "count"),
-        held="peak",
+        TradeAxes("cost", "s" if seconds else "count", "peak"),
         original_named="PyTorch's own choice",
         limit_bytes=limit_bytes,
     )

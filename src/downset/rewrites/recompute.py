@@ -73,17 +73,17 @@ def plan_recompute(
         raise UsageError(f"limit_bytes is {limit_bytes!r}; give a whole number of bytes, such as 4_000_000")
     price = _prices(graph, costs)
     check_choices(choices)
-    given = _ordered(graph, memory)
+    unchanged = _ordered(graph, memory)
     least = _least_needed(graph, memory)
     if limit_bytes < least:
         raise InfeasibleError(
             f"{graph.name}: one operator needs {format_bytes(least)} B however much is recomputed; give at least that"
         )
-    steps = given.steps
+    steps = unchanged.steps
 
     def made(again: tuple[int, ...], late: frozenset[int]) -> _Made:
         if not again:
-            return _Made(0.0, graph, given)
+            return _Made(0.0, graph, unchanged)
         copied = _with_copies(graph, again, len(steps) - len(late), steps)
         return _Made(sum(price[index] for index in again), copied, _ordered(copied, memory))
 

@@ -28,7 +28,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import RowForm, RowInput
 
-__all__ = ["CONCAT_INPUTS", "IN_PLACE", "InPlace", "tflite_form", "writable_rows"]
+__all__ = ["CONCAT_INPUTS", "IN_PLACE", "InPlace", "tflite_form", "tflite_forms", "writable_rows"]
 
 InPlace = Literal["nothing", "cuts", "joins inside", "all joins"]
 """Which copies are made in place; each choice includes those before it. `cuts`: rows that are cut out. `joins inside`:
@@ -103,20 +103,51 @@ def tflite_form(graph: Graph, *, cut_off: Collection[int] = (), in_place: InPlac
     """
     if in_place not in IN_PLACE:
         raise UsageError(f"in_place is {' or '.join(map(repr, IN_PLACE))}, not {in_place!r}")
+    whole = _all_in_place(graph, cut_off)
+    return graph if whole is graph else _with_copies(whole, in_place)
+
+
+def tflite_forms(graph: Graph) -> list[Graph]:
+    """`tflite_form` for each choice of copies in place. They share all but the attributes of operators. The graph alone
+    where `tflite_form` returns it unchanged."""
+    whole = _all_in_place(graph, ())
+    return [graph] if whole is graph else [_with_copies(whole, in_place) for in_place in IN_PLACE]
+
+
+def _all_in_place(graph: Graph, cut_off: Collection[int]) -> Graph:
+    """The form in which all copies are made in place, with the attribute `_FROM`; the graph itself where it has no
+    other form."""
     if graph.source.format != "tflite" or not graph.source.rewritten:
         return graph
-    forms = _Forms(graph, frozenset(cut_off), IN_PLACE.index(in_place))
+    forms = _Forms(graph, frozenset(cut_off))
     for index, op in enumerate(graph.ops):
         if graph.source.op_index[index] < 0:
             forms.state(index, op)
     return forms.edit.finish(as_placed=True)
 
 
+def _with_copies(graph: Graph, in_place: InPlace) -> Graph:
+    """The graph of `_all_in_place` in which only these copies are made in place."""
+    choices = IN_PLACE[: IN_PLACE.index(in_place) + 1]
+    ops = tuple(_with_copy(op, op.attrs[_FROM] in choices) if _FROM in op.attrs else op for op in graph.ops)
+    return replace(graph, ops=ops)
+
+
+def _with_copy(op: Op, in_place: bool) -> Op:
+    dropped = {_FROM} if in_place else {_FROM, *_COPIES}
+    return replace(op, attrs={name: value for name, value in op.attrs.items() if name not in dropped})
+
+
+_COPIES = ("lies_at", "in_place")
+"""The attributes that state copies in place."""
+_FROM = "in_place_from"
+"""The attribute, while forms are made, that names the first choice in which the copy is made in place."""
+
+
 @dataclass(slots=True)
 class _Forms:
     graph: Graph
     cut_off: frozenset[int]
-    in_place: int
     edit: Edit = field(init=False)
     _cut: frozenset[int] = field(init=False)
     _read_by: tuple[tuple[int, ...], ...] = field(init=False)
@@ -218,12 +249,12 @@ class _Forms:
         inputs = (source, *self._box(meta, axis, start))
         self.edit.replace(index, [replace(op, kind="tflite::SLICE", inputs=inputs, attrs=attrs)])
 
-    def _lies_at(self, meta: Tensor, axis: int, start: int) -> dict[str, int]:
+    def _lies_at(self, meta: Tensor, axis: int, start: int) -> dict[str, Any]:
         """The attribute that states at which byte of its source a piece begins; none where its bytes are not contiguous
         there."""
-        if not self.in_place or any(extent != 1 for extent in meta.shape[:axis]) or not meta.shape[axis]:
+        if any(extent != 1 for extent in meta.shape[:axis]) or not meta.shape[axis]:
             return {}
-        return {"lies_at": meta.nbytes // meta.shape[axis] * start}
+        return _copied("cuts", lies_at=meta.nbytes // meta.shape[axis] * start)
 
     def _box(self, meta: Tensor, axis: int, start: int) -> tuple[int, int]:
         """The two constants of a SLICE: the begin of the box, which is `start` along `axis`, and its sizes."""
@@ -264,11 +295,13 @@ class _Forms:
         segment this is the last part only: kept rows are live before it, and would take the bytes of the whole result
         so long."""
         last = len(op.inputs) - 1
-        if self.graph.source.tensor_index[result] < 0:
-            places: tuple[int, ...] = (last,) if self.in_place >= 2 and op.inputs[last] not in self._cut else ()
+        if self.graph.source.tensor_index[result] >= 0:
+            copied = _copied("all joins", in_place=tuple(range(last + 1)))
+        elif op.inputs[last] not in self._cut:
+            copied = _copied("joins inside", in_place=(last,))
         else:
-            places = tuple(range(last + 1)) if self.in_place == 3 else ()
-        return replace(op, attrs={**op.attrs, "in_place": places}) if places else op
+            return op
+        return replace(op, attrs={**op.attrs, **copied})
 
     def _axis(self, op: Op) -> int:
         return int(op.attrs["axis"]) % len(self.graph.tensors[op.outputs[0]].shape)
@@ -289,6 +322,11 @@ class _Forms:
                 f"strips/{name}", value.shape, like, role="constant", value=lambda: value
             )
         return self._constants[key]
+
+
+def _copied(since: InPlace, **stated: Any) -> dict[str, Any]:
+    """Attributes of an operator whose copy is made in place since that choice."""
+    return {_FROM: since, **stated}
 
 
 def _evenly(parts: Sequence[int], count: int) -> list[list[int]]:

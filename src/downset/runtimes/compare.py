@@ -22,7 +22,8 @@ from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.methods import check_choice
-from downset.results.fit import Comparison, Proof
+from downset.process.limits import limits
+from downset.results.comparisons import Comparison, Proof
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds
@@ -178,6 +179,16 @@ def compare_outputs(
     check_choice("runtime", runtime, RUNTIMES)
     row, source = RUNTIMES[runtime], source or FeedSource()
     graphs = [load(path, shapes=source.shapes, trust=row.compute is in_torch) for path in (first, second)]
+    with limits(operators=max(len(graph.ops) for graph in graphs)):
+        comparison = _run_both(runtime, (first, second), graphs, source, ordered)
+    return replace(comparison, proof=proof)
+
+
+def _run_both(
+    runtime: RuntimeName, paths: tuple[Named, Named], graphs: Sequence[Graph], source: FeedSource, ordered: bool
+) -> Comparison:
+    """`compare_outputs` without a proof."""
+    (first, second), row = paths, RUNTIMES[runtime]
     names = _common(*graphs) if row.looks_inside else []
     try:
         feeds, ours = _first_computed(row, first, graphs[0], names, source)
@@ -186,15 +197,13 @@ def compare_outputs(
             _first_computed(row, second, graphs[1], (), source)
         except UnsupportedError:
             raise refused from None
-        return Comparison(False, None, runtime, Message(f"it runs {second} alone: ", refused.message), proof=proof)
+        return Comparison(False, None, runtime, Message(f"it runs {second} alone: ", refused.message))
     try:
         theirs = row.compute(second, feeds, inside=names, ordered=ordered)
     except UnsupportedError as refused:
-        return Comparison(False, None, runtime, Message(f"it runs {first} alone: ", refused.message), proof=proof)
+        return Comparison(False, None, runtime, Message(f"it runs {first} alone: ", refused.message))
     outputs = [_listed(computed) for computed in (ours, theirs)]
-    comparison = replace(
-        compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs)
-    )
+    comparison = replace(compare_arrays(*outputs, runtime=runtime), runs=len(feeds), varies=vary(ours.outputs))
     if not comparison.rounds_alike:
         again = row.compute(first, feeds, inside=())
         if not compare_arrays(*(_listed(computed) for computed in (ours, again))).rounds_alike:
@@ -239,7 +248,6 @@ def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comp
     moved = f"ONNX Runtime's own optimisation of the original moves the outputs by {comparison.max_abs_error:.3g}"
     return replace(
         alone,
-        proof=comparison.proof,
         runs=comparison.runs,
         varies=comparison.varies,
         note=f"as they are written; {moved}",
@@ -249,7 +257,7 @@ def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comp
 def with_offsets(first: Named, second: Named, comparison: Comparison, source: FeedSource) -> Comparison:
     """The comparison, with a run of both files in TFLite Micro added where the second holds offsets that no run has
     used yet. If their outputs differ there, that comparison is returned instead. Nothing is added where TFLite Micro is
-    missing or does not run the files."""
+    missing, does not run the files or takes too long."""
     if (
         comparison.proof is None
         or not comparison.proof.placed
@@ -259,7 +267,7 @@ def with_offsets(first: Named, second: Named, comparison: Comparison, source: Fe
         return comparison
     try:
         placed = compare_outputs(first, second, runtime="tflm", source=source, proof=comparison.proof)
-    except UnsupportedError:
+    except (UnsupportedError, LimitReached):
         return comparison
     return replace(comparison, placed=True) if placed.rounds_alike else replace(placed, placed=False)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from downset.extras import torch_library
 from downset.messages import Message
-from downset.results.fit import ROUNDING, Comparison
+from downset.results.comparisons import ROUNDING, Comparison
 
 __all__ = ["allowed_difference", "as_array", "compare_arrays", "difference", "first_difference", "not_compared", "vary"]
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,7 +26,7 @@ from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.formats.onnx.skeleton import save
 from downset.messages import Setting
 from downset.process.isolation import isolated
-from downset.process.limits import worker_bytes
+from downset.process.limits import limits, worker_bytes, worker_s
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies
@@ -93,9 +92,10 @@ def optimise_offline(
     copied to another device. Raises UnsupportedError where ONNX Runtime refuses the file, or the file with these sizes.
     """
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
+        fixed, nodes = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
         try:
-            isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)})
+            with limits(operators=nodes):
+                isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)})
         except UnsupportedError as error:
             if shapes and _loads(path, Path(folder) / "as_it_is.onnx"):
                 sizes = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
@@ -125,15 +125,16 @@ def _loads(path: Named, output: Path) -> bool:
 def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
     """Write the file as a session with these settings optimises it for this processor, weights included. Raises
     UnsupportedError where ONNX Runtime refuses the file."""
-    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
+    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": _plain_settings(settings)}
     isolated(_WORKER, "optimise_here", arguments)
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
 
 
-def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
+def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> tuple[Path, int]:
     """A file with these input sizes, in which the only weights listed as inputs are those that a caller may override:
-    the file itself if it is one, else a copy in `folder`, where external weights are linked."""
+    the file itself if it is one, else a copy in `folder`, where external weights are linked. Returns
+    its path and the number of its nodes."""
     model = read_skeleton(path)
     before = model.SerializeToString()
     weights = {initializer.name for initializer in model.graph.initializer}
@@ -151,11 +152,11 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
     if model.SerializeToString() == before:
-        return path
+        return path, len(model.graph.node)
     link_weights(path, folder)
     fixed = folder / path.name
     save(model, fixed)
-    return fixed
+    return fixed, len(model.graph.node)
 
 
 def run(
@@ -174,7 +175,7 @@ def run_on(
     """Outputs on the inputs `feeds`, by name; optimised (EXTENDED), on one thread. `shapes` replaces the file's input
     shapes."""
     with tempfile.TemporaryDirectory(prefix="downset-") as folder, saved([feeds]) as where:
-        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
+        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes)[0] if shapes else path
         arrays, _ = isolated(_WORKER, "run_on_here", {"path": os.fspath(fixed), **where})
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
@@ -197,14 +198,14 @@ def measure_sessions(
 ) -> list[PeakMeasurement]:
     """`measure_peak` with each of these settings, in one process. With `first_that_fits` the first settings whose arena
     needs no more than its first region are the last that are measured."""
-    options = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
+    options = {"settings": list(map(_plain_settings, settings)), "first_that_fits": first_that_fits}
     arguments = _arguments(path, shapes, seed) | options
     arrays, _ = isolated(_WORKER, "measure_here", arguments)
     measured = []
     for index in range(len(arrays) // 2):
-        peak, persistent, live, held = (int(value) for value in arrays[f"bytes_{index}"])
+        peak, persistent, live, held_bytes = (int(value) for value in arrays[f"bytes_{index}"])
         executed = tuple(str(name) for name in arrays[f"executed_{index}"])
-        measured.append(PeakMeasurement(peak, persistent, live, held, executed))
+        measured.append(PeakMeasurement(peak, persistent, live, held_bytes, executed))
     return measured
 
 
@@ -241,7 +242,7 @@ def program_bytes(program: Named, processes: int) -> list[tuple[int, int]]:
     nodes, are the same. Raises UnsupportedError where it fails, LimitReached where it takes too long."""
     arguments = {"path": os.fspath(program)}
     printed = (isolated(_WORKER, "program_here", arguments, fresh=True)[0]["bytes"] for _ in range(processes))
-    return [(int(in_use), int(held)) for in_use, held in printed]
+    return [(int(in_use), int(held_bytes)) for in_use, held_bytes in printed]
 
 
 def time_sessions(
@@ -276,7 +277,7 @@ def session_seconds(
     """Seconds of a run, by round and session. All rounds run in one process, and each session runs once in each.
     `rounds`: the least and the most rounds; between these, rounds go on until `budget_s` is spent."""
     arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
-    timeout_s = max(_TIMING_S, 4 * budget_s)
+    timeout_s = worker_s(max(_TIMING_S, 4 * budget_s))
     seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s)[0]["seconds"]
     return seconds
 
@@ -295,8 +296,14 @@ def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:
 
 
 def _plain(sessions: Sequence[tuple[Named, SessionSettings]], shapes: Shapes | None, seed: int) -> dict[str, Any]:
-    listed = [(os.fspath(path), msgspec.to_builtins(settings)) for path, settings in sessions]
+    listed = [(os.fspath(path), _plain_settings(settings)) for path, settings in sessions]
     return {"sessions": listed, "shapes": _fixed(shapes), "seed": seed}
+
+
+def _plain_settings(settings: SessionSettings) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(settings)
 
 
 def _fixed(shapes: Shapes | None) -> dict[str, list[int]]:

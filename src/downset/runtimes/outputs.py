@@ -24,7 +24,6 @@ from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.skeleton import save
 from downset.formats.tflite.interpreter import open_interpreter
-from downset.formats.torch.read import trusted_program
 from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes.feeds import Feeds, saved, unpacked
@@ -177,6 +176,8 @@ def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) 
 def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
     """`in_torch` inside the worker process."""
     del inside
+    from downset.formats.torch.read import trusted_program
+
     torch = torch_library("running .pt2 files")
     program = trusted_program(Path(path))
     flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from downset.equivalence.unshown import OtherConstant, Unshown
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.formats.reading import load
-from downset.results.fit import ROUNDING, Comparison
+from downset.results.comparisons import ROUNDING, Comparison
 from downset.runtimes.bodies import ways, with_output
 from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import FeedSource

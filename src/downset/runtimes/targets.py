@@ -18,7 +18,7 @@ from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
 from downset.messages import Setting
 from downset.results.plans import Arena
 from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
-from downset.runtimes import litert, ort, tflm, torch_eager
+from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
 from downset.runtimes.ort_open_sizes import keep_open_sizes
 
@@ -120,6 +120,8 @@ def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int, trust: bool
 
 
 def _measure_torch(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
+    from downset.runtimes import torch_eager
+
     peak = torch_eager.measure(path, shapes=shapes, seed=seed, trust=trust)
     return Taken({"total_bytes": peak.total_bytes}, workspaces=peak.workspaces)
 

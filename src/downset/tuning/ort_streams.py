@@ -89,16 +89,16 @@ class StreamsTimed:
         if len(self.streams) < 2:
             return f"ONNX Runtime's streams: {self.why_not}, so nothing was written"
         sequential, streams = (median(column) * 1e3 for column in zip(*self.seconds, strict=True))
-        said = (
+        text = (
             f"ONNX Runtime's streams: {streams:.3f} ms, sequential {sequential:.3f} ms in the median, faster in "
             f"{self.wins} of {len(self.seconds)} fresh interleaved rounds"
         )
         if self.kept:
             return (
-                f"{said}. Open the session with execution_mode=ORT_PARALLEL, intra_op_num_threads={self.threads}, "
+                f"{text}. Open the session with execution_mode=ORT_PARALLEL, intra_op_num_threads={self.threads}, "
                 f"inter_op_num_threads={self.lanes}, and the file as {OPTION}"
             )
-        return f"{said}: {self.why_not}, so nothing was written"
+        return f"{text}: {self.why_not}, so nothing was written"
 
 
 def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...]:

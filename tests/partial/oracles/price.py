@@ -31,6 +31,8 @@ class PricedOperator(NamedTuple):
     writes: tuple[int, ...]
     in_place: tuple[int, ...] = ()
     lag: int | None = None
+    moves: bool = False
+    """Whether it only moves values."""
 
 
 def price_of(pricing: Pricing, program: StripProgram) -> Price:
@@ -52,8 +54,7 @@ def price_of(pricing: Pricing, program: StripProgram) -> Price:
     peaks = _peaks(operators, nbytes, beside + sum(given), kept, apart, shared, pricing.model)
     computed = [step for step in program.steps if step.kind == "compute"]
     macs = sum(pricing.form.ops[step.op].macs_per_row * _made(program, step) for step in computed)
-    written = sum(nbytes[piece] for operator in operators for piece in operator.writes)
-    copied = written - sum(nbytes[piece] for step in computed for piece in step.writes)
+    copied = sum(nbytes[piece] for operator in operators if operator.moves for piece in operator.writes)
     extra = macs - whole_macs(pricing.form, segment.operators)
     costs, replaced = pricing.persistent, computing(graph, segment)
     moved = (len(operators) - len(computed)) * costs.moving_bytes
@@ -64,24 +65,35 @@ def price_of(pricing: Pricing, program: StripProgram) -> Price:
 
 
 def _operators(pricing: Pricing, program: StripProgram, step: StripStep, nbytes: list[int]) -> Iterator[PricedOperator]:
-    """The operators of one step: two where a .tflite file cannot state a window's pads and a Pad comes before
-    it."""
+    """The operators of one step: two where a .tflite file cannot state a window's pads and a Pad comes before it, or
+    rows of an AveragePool with the pads of SAME are cut off behind it."""
     reads = step.reads
     if step.kind != "compute":
-        yield PricedOperator(reads, step.writes)
+        yield PricedOperator(reads, step.writes, moves=True)
         return
     op = pricing.graph.ops[step.op]
     sides = _sides(pricing, program, step) if reads and kind_of(op.kind).rows == "window" else None
     padded = _pad_bytes(pricing, program, step, sides) if pricing.graph.source.format == "tflite" and sides else 0
-    lag = None if sides is None else _lag(pricing, program, step, sides, padded=padded > 0)
+    over = takes_over(op, pricing.model)
+    in_place = tuple(piece for piece in step.reads if program.pieces[piece].tensor in over)
+    if padded and op.kind == "AveragePool":
+        source, made = program.pieces[step.reads[0]], program.pieces[step.writes[0]].tensor
+        frame, height = window(pricing.graph, op, 0), source.rows[1] - source.rows[0]
+        rows = -(-height // frame.stride)
+        nbytes.append(pricing.piece_bytes(made, (0, rows)))
+        whole = (len(nbytes) - 1,)
+        sides = (*same_pads(height, frame), *sides[2:])
+        yield PricedOperator(reads, whole, in_place, _lag(pricing, program, step, sides, rows, padded=False))
+        yield PricedOperator(whole, step.writes, moves=True)
+        return
+    made_rows = program.pieces[step.writes[0]].rows[1] - program.pieces[step.writes[0]].rows[0]
+    lag = None if sides is None else _lag(pricing, program, step, sides, made_rows, padded=padded > 0)
     if padded:
         nbytes.append(padded)
-        yield PricedOperator(reads[:1], (len(nbytes) - 1,))
+        yield PricedOperator(reads[:1], (len(nbytes) - 1,), moves=True)
         reads = (len(nbytes) - 1, *reads[1:])
-    over = takes_over(op, pricing.model)
     if pricing.model.outputs_apart and op.outputs[0] in pricing.graph.outputs and step.writes[0] in program.results:
-        over = frozenset()
-    in_place = tuple(piece for piece in step.reads if program.pieces[piece].tensor in over)
+        in_place = ()
     yield PricedOperator(reads, step.writes, in_place, lag)
 
 
@@ -110,14 +122,21 @@ def _pad_bytes(pricing: Pricing, program: StripProgram, step: StripStep, sides: 
 
 
 def _lag(
-    pricing: Pricing, program: StripProgram, step: StripStep, sides: tuple[int, int, int, int], *, padded: bool
+    pricing: Pricing,
+    program: StripProgram,
+    step: StripStep,
+    sides: tuple[int, int, int, int],
+    made: int,
+    *,
+    padded: bool,
 ) -> int | None:
-    """The aligned lag of a window in a strip, by the kernels of the model's library (`memory.storages.lagged`)."""
+    """The aligned lag of a window that makes `made` rows in a strip, by the kernels of the model's library
+    (`memory.storages.lagged`)."""
     op = pricing.graph.ops[step.op]
     if pricing.model.kernels is None or op.kind in pricing.model.in_place:
         return None
     whole = geometry(pricing.graph, op)
-    source, result = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
+    source = program.pieces[step.reads[0]]
     if whole is None or source.tensor != op.inputs[0]:
         return None
     top, below, left, right = sides
@@ -126,7 +145,7 @@ def _lag(
     strip = replace(
         whole,
         read=(batches, height + padded * (top + below), columns + padded * (left + right), depth),
-        written=(batches, result.rows[1] - result.rows[0], *whole.written[2:]),
+        written=(batches, made, *whole.written[2:]),
         pads=(0, 0) if padded else (top, left),
     )
     lag = least_lag(pricing.graph, op, pricing.model.kernels, strip)

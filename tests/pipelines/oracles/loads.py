@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from downset.budget import Budget, Clock
 from downset.pipelines.set_problem import SetProblem
-from downset.pipelines.set_search import PlanRequest, load_problem
+from downset.pipelines.set_search import ExactRequest, load_problem
 
 __all__ = ["least_load"]
 
@@ -53,7 +53,7 @@ Trade = TypeVar("Trade", _Row, _LoadLabel)
 
 def least_load(problem, cluster, accounting, forbidden=frozenset()) -> float:
     """The least load of a pipeline, in seconds; infinity: there is none."""
-    asked = load_problem(PlanRequest(problem, cluster, accounting, forbidden=forbidden))
+    asked = load_problem(ExactRequest(problem, cluster, accounting, forbidden=forbidden))
     path = _LoadSearch(asked, Budget(60.0).start()).best()
     return math.inf if path is None else path[0]
 

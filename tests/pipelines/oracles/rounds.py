@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from downset.budget import Budget
-from downset.pipelines.device_order import Canonical, canonical
-from downset.pipelines.prices import SegmentPrices, quantities
+from downset.pipelines.device_order import CanonicalDevices, canonical
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.segment_prices import SegmentPrices, quantities
 
 __all__ = ["least_rounds"]
 
@@ -47,7 +47,7 @@ class _PipelineSearch:
     def __init__(
         self,
         problem: SplitProblem,
-        devices: Canonical,
+        devices: CanonicalDevices,
         handover: list[int],
         overlap: bool,
         shared: bool,

@@ -23,20 +23,20 @@ def joined_cluster(
     head: str | None,
     keys: str | os.PathLike[str] | None,
     joins_s: float,
-    told: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Join a cluster with these devices, as `cluster` makes it. Everything that it starts ends with the context.
 
     Raises LimitReached naming the devices that did not join within `joins_s` seconds, and the errors of `cluster`."""
     with cluster(names, head=head, keys=keys, store_bytes=_STORE_BYTES) as fleet:
-        until, said = time.monotonic() + joins_s, len(names) + 1
+        until, missing = time.monotonic() + joins_s, len(names) + 1
         while lacks := sorted(set(names) - set(fleet.present())):
             if time.monotonic() > until:
                 raise LimitReached(
                     f"device {', '.join(lacks)} did not join within {joins_s:g} s; does downset worker run there?"
                 )
-            if len(lacks) < said:
-                said = len(lacks)
-                told(f"waiting for {', '.join(lacks)}")
+            if len(lacks) < missing:
+                missing = len(lacks)
+                progress(f"waiting for {', '.join(lacks)}")
             time.sleep(_LOOKS_S)
         yield

@@ -63,7 +63,7 @@ _WINDOW_MESSAGES = 10
 """The least messages of a window; fewer where they take longer than the longest window."""
 _LONGEST_WINDOW = 4
 """The longest window over the shortest one."""
-Told = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +105,26 @@ def measure_cluster(
     *,
     effort: Effort | None = None,
     what: str = "standard probes",
-    told: Told = lambda _: None,
+    progress: Progress = lambda _: None,
     ready: Callable[[], None] = lambda: None,
 ) -> MeasuredCluster:
-    """Measure these devices of the cluster that this process has joined. `told` is called with what is being done, and
-    `ready` when all devices have answered and before anything is measured.
+    """Measure these devices of the cluster that this process has joined. `progress` is called with what is being done,
+    and `ready` when all devices have answered and before anything is measured.
 
     Raises UsageError for devices that are not in the cluster or are busy, LimitReached for one that does not answer."""
     check_devices(names)
     with Measuring(names, effort or Effort()) as measuring:
         ready()
-        told(f"{len(names)} devices are there; memory of their runtimes")
+        progress(f"{len(names)} devices are there; memory of their runtimes")
         runtimes = measuring.all("runtime_bytes")
-        told(f"computing: {len(probes)} probes on all devices at once")
+        progress(f"computing: {len(probes)} probes on all devices at once")
         rates = measuring.computing(probes)
         by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
         measuring.all("open", by_macs[len(by_macs) // 2].model)
-        told("what messages cost devices that compute")
+        progress("what messages cost devices that compute")
         costs = measuring.costs()
-        told("messages between devices")
-        kind, duplex, common, links = measuring.network(costs, told)
+        progress("messages between devices")
+        kind, duplex, common, links = measuring.network(costs, progress)
         described = measuring.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
@@ -173,10 +173,10 @@ class Measuring:
         for actor in self._actors:
             self._ray.kill(actor)
 
-    def all(self, method: str, *given: Any, **options: Any) -> list[Any]:
+    def all(self, method: str, *arguments: Any, **options: Any) -> list[Any]:
         """Call this method on every device at once, and return the results in the order of devices."""
-        asked = [getattr(actor, method).remote(*given, **options) for actor in self._actors]
-        return [self._answer(reference, name) for reference, name in zip(asked, self.names, strict=True)]
+        calls = [getattr(actor, method).remote(*arguments, **options) for actor in self._actors]
+        return [self._answer(reference, name) for reference, name in zip(calls, self.names, strict=True)]
 
     def _answer(self, reference: Any, name: str) -> Any:
         try:
@@ -199,8 +199,8 @@ class Measuring:
         when this process asks for the message until it knows that it has arrived."""
         begun = time.monotonic()
         payloads = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
-        asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(payloads, pairs, strict=True)]
-        left, seconds = {reference: number for number, reference in enumerate(asked)}, [0.0] * len(pairs)
+        calls = [self._actors[target].take.remote([one]) for one, (_, target) in zip(payloads, pairs, strict=True)]
+        left, seconds = {reference: number for number, reference in enumerate(calls)}, [0.0] * len(pairs)
         while left:
             ready, waits = self._ray.wait([*left], timeout=self.effort.answer_s)
             for reference in ready or waits[:1]:
@@ -239,12 +239,12 @@ class Measuring:
     def all_computing(self) -> Iterator[None]:
         """Make all devices compute all the time, with the opened probe, while the context lasts."""
         self.all("wake")
-        asked = [actor.keep_computing.remote() for actor in self._actors]
+        calls = [actor.keep_computing.remote() for actor in self._actors]
         try:
             yield
         finally:
             self.all("rest")
-            for reference, name in zip(asked, self.names, strict=True):
+            for reference, name in zip(calls, self.names, strict=True):
                 self._answer(reference, name)
 
     def costs(self) -> list[MessageCosts]:
@@ -256,8 +256,8 @@ class Measuring:
         machine."""
 
         def progress(devices: Sequence[int]) -> list[tuple[int, float]]:
-            asked = [self._actors[device].progress.remote() for device in devices]
-            return [self._answer(one, self.names[device]) for one, device in zip(asked, devices, strict=True)]
+            calls = [self._actors[device].progress.remote() for device in devices]
+            return [self._answer(one, self.names[device]) for one, device in zip(calls, devices, strict=True)]
 
         def message(source: int, target: int, nbytes: int) -> None:
             self._answer(self._ask_message(source, target, nbytes), self.names[target])
@@ -283,7 +283,7 @@ class Measuring:
         return self._actors[target].take.remote([self._actors[source].give.remote(nbytes)])
 
     def network(
-        self, costs: Sequence[MessageCosts], told: Told
+        self, costs: Sequence[MessageCosts], progress: Progress
     ) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
         """Kind of network, duplex, and the rates of all messages and of those of each pair. `costs`: as measured
         before.
@@ -296,7 +296,7 @@ class Measuring:
             return "links", "full", LinkRates(1e12, 0.0), {}
         duplex: Duplex = "full" if self.full_duplex(costs) else "half"
         shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
-        told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
+        progress(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
         if shared:  # each device once; the medium is the same for all
             for pair in next(rounds_of_pairs(count)):
@@ -306,7 +306,7 @@ class Measuring:
                 samples.update(zip(pairs, self._sizes(pairs), strict=True))
         common = link_rates([sample for of_pair in samples.values() for sample in of_pair])
         links = {} if shared else {pair: link_rates(of_pair) for pair, of_pair in sorted(samples.items())}
-        told("messages that follow one another")
+        progress("messages that follow one another")
         if shared:
             common = with_occupancy(common, self._streams([_STREAMED * next(rounds_of_pairs(count))])[0])
         else:

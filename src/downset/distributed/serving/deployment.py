@@ -212,7 +212,7 @@ def _held_bytes(plan: Pipeline, device: int) -> int:
     """The bytes that the plan holds there: weights, working memory, runtime, and rows of the frames in its frame
     window."""
     assert plan.schedule is not None
-    held = sum(one.total_bytes for one in plan.memory if one.device == device)
+    memory_bytes = sum(one.total_bytes for one in plan.memory if one.device == device)
     if plan.schedule.buffers:
-        return held + sum(one.nbytes * one.slots for one in plan.schedule.buffers if one.device == device)
-    return held + plan.schedule.window * _frame_bytes(plan, device)
+        return memory_bytes + sum(one.nbytes * one.slots for one in plan.schedule.buffers if one.device == device)
+    return memory_bytes + plan.schedule.window * _frame_bytes(plan, device)

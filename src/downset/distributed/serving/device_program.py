@@ -85,12 +85,12 @@ class RowStore:
     def __init__(self, forms: Mapping[int, TensorForm], readers: Mapping[int, int]) -> None:
         self._forms = forms
         self._left = dict(readers)
-        self._held: dict[int, list[tuple[Rows, Array]]] = {}
+        self._arrays: dict[int, list[tuple[Rows, Array]]] = {}
 
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays held; rows in several arrays count in each."""
-        return sum(array.nbytes for arrays_of in self._held.values() for _, array in arrays_of)
+        return sum(array.nbytes for arrays_of in self._arrays.values() for _, array in arrays_of)
 
     def put(self, rows: Rows, array: Array) -> None:
         """Hold rows of a tensor, given as an array of their shape and type, which is not copied. Raises InvalidPlan for
@@ -103,12 +103,12 @@ class RowStore:
                 f"{array.dtype} {list(array.shape)}"
             )
         if self._left.get(rows.tensor, 0) > 0:
-            self._held.setdefault(rows.tensor, []).append((rows, array))
+            self._arrays.setdefault(rows.tensor, []).append((rows, array))
 
     def rows(self, wanted: Rows) -> Array:
         """These rows as a contiguous array. Raises InvalidPlan if some are not held."""
         form = self._forms[wanted.tensor]
-        arrays_of = self._held.get(wanted.tensor, ())
+        arrays_of = self._arrays.get(wanted.tensor, ())
         for rows, array in arrays_of:
             if _within(wanted, rows, form):
                 return np.ascontiguousarray(array[_cut(form, rows, wanted)])
@@ -128,7 +128,7 @@ class RowStore:
         for tensor in tensors:
             self._left[tensor] -= 1
             if not self._left[tensor]:
-                self._held.pop(tensor, None)
+                self._arrays.pop(tensor, None)
 
 
 def _columns(form: TensorForm, rows: Rows) -> _Span:

@@ -94,7 +94,7 @@ class Dispatch:
 
     def _can_begin(self, instance: Instance) -> bool:
         work = self.work
-        if any(self._busy[resource] >= self._room[resource] for resource in work.held[instance.task]):
+        if any(self._busy[resource] >= self._room[resource] for resource in work.resources[instance.task]):
             return False
         taken = self._inside[instance.frame].taken
         return all(
@@ -110,7 +110,7 @@ class Dispatch:
         work, frame = self.work, self._inside[instance.frame]
         self._due.discard(instance)
         self._begun.add(instance)
-        for resource in work.held[instance.task]:
+        for resource in work.resources[instance.task]:
             self._busy[resource] += 1
         for buffer in work.written[instance.task]:
             if buffer not in frame.taken:
@@ -121,7 +121,7 @@ class Dispatch:
         """Note that a task is done; whether its frame has left with it."""
         work, frame = self.work, self._inside[instance.frame]
         self._begun.remove(instance)
-        for resource in work.held[instance.task]:
+        for resource in work.resources[instance.task]:
             self._busy[resource] -= 1
         for other in work.followers[instance.task]:
             frame.waits[other] -= 1
@@ -140,7 +140,7 @@ class Dispatch:
 @dataclass(frozen=True, slots=True)
 class RunTables:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
-    are ordered by (frame + rounds behind, position). `held[t]`: the numbers of the resources that it occupies.
+    are ordered by (frame + rounds behind, position). `resources[t]`: the numbers of the resources that it occupies.
     `lanes[r]`: how many tasks run side by side on resource r: one, and on a medium one for each pair of devices.
     `written[t]`: the buffers that it writes; `used[t]`: those that it writes or reads. `slots[b]`: how many frames
     buffer b has room for. `users[b]`: how many tasks write or read it. `planned_s`: the planned seconds of each task.
@@ -152,7 +152,7 @@ class RunTables:
     place: tuple[tuple[int, int], ...]
     transfers: tuple[bool, ...]
     lanes: tuple[int, ...]
-    held: tuple[tuple[int, ...], ...]
+    resources: tuple[tuple[int, ...], ...]
     written: tuple[tuple[int, ...], ...]
     used: tuple[tuple[int, ...], ...]
     slots: tuple[int, ...]
@@ -176,11 +176,11 @@ def work_of(plan: Pipeline) -> RunTables:
         for other in before:
             followers[other].append(index)
     number: dict[tuple[Resource, bool], int] = {}
-    held = []
+    resources = []
     for task in tasks:
         transfers = task.transfer is not None
         own = [(resource, transfers) for resource in dict.fromkeys(resources_of(plan.cluster, task))]
-        held.append(tuple(number.setdefault(key, len(number)) for key in own))
+        resources.append(tuple(number.setdefault(key, len(number)) for key in own))
     placed = {order.resource: {turn.task: k for k, turn in enumerate(order.turns)} for order in schedule.orders}
     behind = {turn.task: turn.behind for order in schedule.orders for turn in order.turns}
     place = []
@@ -199,7 +199,7 @@ def work_of(plan: Pipeline) -> RunTables:
         place=tuple(place),
         transfers=tuple(task.transfer is not None for task in tasks),
         lanes=tuple(pairs if resource.kind == "medium" else 1 for resource, _ in number),
-        held=tuple(held),
+        resources=tuple(resources),
         written=tuple(map(tuple, written)),
         used=tuple(map(tuple, used)),
         slots=tuple(described.slots for described in schedule.buffers),
@@ -229,7 +229,7 @@ def joined(work: RunTables) -> RunTables:
         place=tuple(work.place[chain[0]] for chain in chains),
         transfers=tuple(work.transfers[chain[0]] for chain in chains),
         lanes=work.lanes,
-        held=tuple(work.held[chain[0]] for chain in chains),
+        resources=tuple(work.resources[chain[0]] for chain in chains),
         written=together(work.written),
         used=used,
         slots=work.slots,
@@ -247,7 +247,9 @@ def _chains(work: RunTables) -> list[list[int]]:
         for task in tasks
         if len(work.followers[task]) == 1 and not work.transfers[task]
         for next_one in work.followers[task]
-        if work.after[next_one] == (task,) and work.held[next_one] == work.held[task] and not work.transfers[next_one]
+        if work.after[next_one] == (task,)
+        and work.resources[next_one] == work.resources[task]
+        and not work.transfers[next_one]
     }
     inner, chains = set(following.values()), []
     for first in (task for task in tasks if task not in inner):

@@ -84,7 +84,7 @@ class Driver:
         self._better: Deployment | None = None
         self._ready_for: dict[frozenset[str], Deployment] = {}
         self._waiting: deque[SubmittedFrame] = deque()
-        self._held: dict[int, list[Array]] = {}
+        self._outputs: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
         self._is_ready = self._ended = False
         self._event_s: float | None = None  # when the driver began with the present event
@@ -194,8 +194,8 @@ class Driver:
 
     # Devices.
 
-    def _joined(self, device: str, told: Mapping[str, Any]) -> None:
-        self._carrier.has(device, told["shards"])
+    def _joined(self, device: str, description: Mapping[str, Any]) -> None:
+        self._carrier.has(device, description["shards"])
         if self._runs:
             self._note("back", device, "used from the next plan on")
             self._consider()
@@ -376,9 +376,9 @@ class Driver:
         self._run.go_on()
 
     def _finished(self, frame: SubmittedFrame, outputs: list[Array]) -> None:
-        self._held[frame.index] = outputs
-        while self._delivered in self._held:
-            self._outlet.deliver(self._held.pop(self._delivered))
+        self._outputs[frame.index] = outputs
+        while self._delivered in self._outputs:
+            self._outlet.deliver(self._outputs.pop(self._delivered))
             self._delivered += 1
         self._check_pace()
 

@@ -182,11 +182,11 @@ class Membership:
                 self._calls.start(device)
                 self._calls.call(device, "describe", then=partial(self._described, device), refused=self._refused)
 
-    def _described(self, device: str, told: Mapping[str, Any]) -> None:
+    def _described(self, device: str, description: Mapping[str, Any]) -> None:
         ours = versions()
-        other = [what for what in ours if told.get(what) != ours[what]]
+        other = [what for what in ours if description.get(what) != ours[what]]
         if other:
-            theirs, here = (", ".join(f"{what} {side.get(what)}" for what in other) for side in (told, ours))
+            theirs, here = (", ".join(f"{what} {side.get(what)}" for what in other) for side in (description, ours))
             self._calls.stop(device)
             error = UnsupportedError(f"device {device!r} has {theirs}, the driver has {here}; install the same on both")
             self._refused(error)
@@ -194,8 +194,8 @@ class Membership:
         self.alive.add(device)
         self._unanswered[device] = 0
         self._health.watch(device)
-        _log.info("device %s joined: process %s, %s threads", device, told["pid"], told["threads"])
-        self._joined(device, told)
+        _log.info("device %s joined: process %s, %s threads", device, description["pid"], description["threads"])
+        self._joined(device, description)
 
     def lose(self, device: str, now: float) -> bool:
         """Note that a device is lost; whether it took part until now."""
@@ -214,7 +214,7 @@ class Membership:
         for device in tuple(self.alive):
             if self._unanswered.get(device, 0) < _OPEN_QUESTIONS:
                 self._unanswered[device] = self._unanswered.get(device, 0) + 1
-                self._health.asked(device, now)
+                self._health.note_question(device, now)
                 self._calls.call(device, "ping", then=partial(self._pong, device, answered))
 
     def _pong(self, device: str, answered: Callable[[str, Mapping[str, Any]], None], value: Mapping[str, Any]) -> None:

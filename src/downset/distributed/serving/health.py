@@ -71,7 +71,7 @@ class Health:
     def forget(self, device: str) -> None:
         self._states.pop(device, None)
 
-    def asked(self, device: str, now: float) -> None:
+    def note_question(self, device: str, now: float) -> None:
         """Note that a device is asked for a sign of life. Its silence begins with the first open question, so that a
         device is not blamed for a driver that did not ask."""
         if (state := self._states.get(device)) is not None and state.asked_s is None:

@@ -93,7 +93,7 @@ class NodeProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def said(self) -> str:
+    def last_error(self) -> str:
         """The last line that Ray wrote about an error, or its last line if there is none, without time and source."""
         text = b"" if self._log < 0 else os.pread(self._log, os.fstat(self._log).st_size, 0)
         lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]

@@ -49,8 +49,8 @@ class Planning:
         cluster."""
         names = [device.name for device in plan.cluster.devices]
         whole = self._plan.cluster
-        given = sub_cluster(whole, [[device.name for device in whole.devices].index(name) for name in names])
-        simulation = simulate(replace(plan, cluster=slowed(given, factors)), frames=_SIMULATED_FRAMES)
+        ordered = sub_cluster(whole, [[device.name for device in whole.devices].index(name) for name in names])
+        simulation = simulate(replace(plan, cluster=slowed(ordered, factors)), frames=_SIMULATED_FRAMES)
         return simulation.sustained_period_s or plan.period_s
 
 
@@ -87,13 +87,13 @@ class Advisor:
 
     def __init__(self, planning: Planning, shards: Shards, tell: Callable[[Advice], None]) -> None:
         self._planning, self._shards, self._tell = planning, shards, tell
-        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._latest = 0
         threading.Thread(target=self._work, name="downset-plans", daemon=True).start()
 
     def stop(self) -> None:
         self._latest += 1
-        self._asked.put(None)
+        self._requests.put(None)
 
     def forget(self) -> None:
         """Drop the answers to questions so far: they are out of date."""
@@ -102,19 +102,19 @@ class Advisor:
     def prepare(self, deployment: Deployment, devices: Collection[str], factors: Mapping[str, float]) -> None:
         """Plan for the loss of each device that the deployment uses."""
         number, alive, snapshot = self._number(), frozenset(devices), dict(factors)
-        self._asked.put(lambda: self._prepare(number, deployment, alive, snapshot))
+        self._requests.put(lambda: self._prepare(number, deployment, alive, snapshot))
 
     def consider(self, plan: Pipeline, devices: Collection[str], factors: Mapping[str, float]) -> None:
         """Look for a plan that is worth changing to."""
         number, alive, snapshot = self._number(), frozenset(devices), dict(factors)
-        self._asked.put(lambda: self._consider(number, plan, alive, snapshot))
+        self._requests.put(lambda: self._consider(number, plan, alive, snapshot))
 
     def _number(self) -> int:
         self._latest += 1
         return self._latest
 
     def _work(self) -> None:
-        while (job := self._asked.get()) is not None:
+        while (job := self._requests.get()) is not None:
             job()
 
     def _prepare(

@@ -177,7 +177,7 @@ class RayFleet:
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
         """Raise UnsupportedError if the head's node has ended, or the time is over."""
         if node is not None and not node.running:
-            raise _ended(node.said()) from None
+            raise _ended(node.last_error()) from None
         if time.monotonic() > until:
             raise UnsupportedError(f"no answer from Ray's head at {self._head}: {reason}") from None
 
@@ -195,7 +195,7 @@ class RayFleet:
     def check(self) -> None:
         """Raise UnsupportedError if the head's node has ended. Ray notices it later, and then ends this process."""
         if self._node is not None and not self._node.running:
-            raise _ended(self._node.said())
+            raise _ended(self._node.last_error())
 
     def present(self) -> Collection[str]:
         """The devices whose nodes are in the cluster. Raises UsageError if two nodes have one name, and

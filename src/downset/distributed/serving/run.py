@@ -105,7 +105,7 @@ class PipelineRun:
         self._count += 1
         self._frames[number] = frame
         self._entering.append(number)
-        held, entry = [self._calls.reference(list(frame.inputs))], self._names[self._plan.entry]
+        references, entry = [self._calls.reference(list(frame.inputs))], self._names[self._plan.entry]
         nbytes = sum(array.nbytes for array in frame.inputs)
         what = f"frame {frame.index}: {nbytes} bytes from the driver to device {entry}"
         self._waits["frame", number] = self._waited(what, entry, "a frame on its way to it", self._driver_s(nbytes))
@@ -114,7 +114,7 @@ class PipelineRun:
             "enter",
             self.number,
             number,
-            held,
+            references,
             wanted=self._wanted,
             then=lambda value: self._entered(number, float(value["seconds"])),
         )

@@ -285,6 +285,6 @@ def _inputs(graph: Graph, frame: Frame) -> tuple[Array, ...]:
         raise UsageError(f"a frame has {len(arrays)} arrays, and the network {len(metas)} inputs")
     for meta, array in zip(metas, arrays, strict=True):
         if not isinstance(array, np.ndarray) or array.shape != meta.shape or str(array.dtype) != meta.dtype:
-            given = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise UsageError(f"input {meta.name!r} is {meta.dtype} {list(meta.shape)}; the frame has {given}")
+            form = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise UsageError(f"input {meta.name!r} is {meta.dtype} {list(meta.shape)}; the frame has {form}")
     return tuple(np.ascontiguousarray(array) for array in arrays)

@@ -47,9 +47,9 @@ class WorkerOptions:
     wait_s: float | None = None
 
 
-def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
-    """Serve until stopped, or until no head answers for `wait_s`. Returns how many heads were joined. `told` is called
-    with messages about what happens.
+def work(options: WorkerOptions, *, report: Callable[[str], None]) -> int:
+    """Serve until stopped, or until no head answers for `wait_s`. Returns how many heads were joined. `report` gets
+    messages about what happens.
 
     Raises UsageError for a head that is not HOST:PORT or has no address, for an invalid name or address, and for one
     that the keys do not hold; UnsupportedError if the node ends again and again soon after its start."""
@@ -66,19 +66,19 @@ def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
         if not answers(host, port):
             if since_s is None:
                 since_s = time.monotonic()
-                told(f"{options.name}: waiting for the head at {options.head}")
+                report(f"{options.name}: waiting for the head at {options.head}")
             if options.wait_s is not None and time.monotonic() - since_s > options.wait_s:
                 return joined
             time.sleep(_LOOKS_S)
             continue
         since_s, begun_s, joined = None, time.monotonic(), joined + 1
-        said = _serve_once(options, address, host, port, told)
+        reason = _serve_once(options, address, host, port, report)
         early = early + 1 if time.monotonic() - begun_s < _ENDED_EARLY_S else 0
         if early >= _EARLY_ENDS:
-            raise UnsupportedError(f"Ray's node ended {early} times soon after its start: {said}")
+            raise UnsupportedError(f"Ray's node ended {early} times soon after its start: {reason}")
 
 
-def _serve_once(options: WorkerOptions, address: str, host: str, port: int, told: Callable[[str], None]) -> str:
+def _serve_once(options: WorkerOptions, address: str, host: str, port: int, report: Callable[[str], None]) -> str:
     """Run the node until it ends; returns the last line that Ray wrote."""
     folder = working_folder()
     own = {
@@ -100,12 +100,12 @@ def _serve_once(options: WorkerOptions, address: str, host: str, port: int, told
                 remove_folder=True,
             )
         )
-        told(f"{options.name}: joins the head at {options.head} from {address}")
+        report(f"{options.name}: joins the head at {options.head} from {address}")
         while not node.wait(_LOOKS_S):
             pass
-        said = node.said()
-        told(f"{options.name}: left the head ({said})")
-        return said
+        reason = node.last_error()
+        report(f"{options.name}: left the head ({reason})")
+        return reason
     finally:
         if node is not None:
             node.stop()

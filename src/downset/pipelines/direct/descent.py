@@ -31,7 +31,7 @@ from downset.pipelines.direct.limits import (
     limits_of,
     segment_bytes,
 )
-from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts
 from downset.pipelines.floors import Reads
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
@@ -45,7 +45,7 @@ _SHIFTS = (1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 0.0)
 """The shares of a stage's rows by which a boundary moves; 0: by one row."""
 
 
-def descended(drafts: Drafted, priced: DirectDrafts, *, at_least_s: float, clock: Clock) -> Drafted:
+def descended(drafts: StageDrafts, priced: DirectDrafts, *, at_least_s: float, clock: Clock) -> StageDrafts:
     """The drafts after all changes that helped. The descent ends early when the loads are down to `at_least_s`."""
     best = priced.loads(drafts)
     while best.bound_s > at_least_s * (1 + _CLOSE):
@@ -72,7 +72,7 @@ def _less(one: Loads, two: Loads) -> bool:
     return False
 
 
-def _changes(drafts: Drafted, priced: DirectDrafts, loads: Loads) -> Iterator[Drafted]:
+def _changes(drafts: StageDrafts, priced: DirectDrafts, loads: Loads) -> Iterator[StageDrafts]:
     """All changes, those of the busiest stages first, and small ones before large ones."""
 
     def busiest(stage: StageDraft) -> float:
@@ -93,7 +93,7 @@ def _changes(drafts: Drafted, priced: DirectDrafts, loads: Loads) -> Iterator[Dr
     yield from _devices(drafts, priced, order)
 
 
-def _with(drafts: Drafted, place: int, *stages: StageDraft) -> Drafted:
+def _with(drafts: StageDrafts, place: int, *stages: StageDraft) -> StageDrafts:
     return (*drafts[:place], *stages, *drafts[place + len(stages) :])
 
 
@@ -157,7 +157,7 @@ def _like(priced: DirectDrafts, start: int, stop: int, devices: Sequence[int], b
     return Split(start, stop, tiles(devices, scaled), halo=True)
 
 
-def _ends(drafts: Drafted, place: int, priced: DirectDrafts) -> Iterator[StageDraft]:
+def _ends(drafts: StageDrafts, place: int, priced: DirectDrafts) -> Iterator[StageDraft]:
     stage = drafts[place]
     for device in _members(stage) if place == 0 and priced.accounting.source is None else ():
         yield replace(stage, entry=device)
@@ -165,7 +165,7 @@ def _ends(drafts: Drafted, place: int, priced: DirectDrafts) -> Iterator[StageDr
         yield replace(stage, exit=device)
 
 
-def _cuts(drafts: Drafted, priced: DirectDrafts) -> Iterator[Drafted]:
+def _cuts(drafts: StageDrafts, priced: DirectDrafts) -> Iterator[StageDrafts]:
     """The drafts with a cut between two stages moved; both stages are then one block."""
     for place, (one, two) in enumerate(pairwise(drafts)):
         start, cut, stop = one.splits[0].start, two.splits[0].start, two.splits[-1].stop
@@ -178,7 +178,7 @@ def _cuts(drafts: Drafted, priced: DirectDrafts) -> Iterator[Drafted]:
                 yield _with(drafts, place, *stages)
 
 
-def _devices(drafts: Drafted, priced: DirectDrafts, order: Sequence[int]) -> Iterator[Drafted]:
+def _devices(drafts: StageDrafts, priced: DirectDrafts, order: Sequence[int]) -> Iterator[StageDrafts]:
     """The drafts with a device changed: an idle device, or one of another stage, joins; two devices change places; one
     is left out."""
     members = [_members(stage) for stage in drafts]
@@ -203,7 +203,7 @@ def _devices(drafts: Drafted, priced: DirectDrafts, order: Sequence[int]) -> Ite
                     yield from _reassigned(drafts, priced, {place: swapped, away: [*left, other]})
 
 
-def _reassigned(drafts: Drafted, priced: DirectDrafts, members: dict[int, list[int]]) -> Iterator[Drafted]:
+def _reassigned(drafts: StageDrafts, priced: DirectDrafts, members: dict[int, list[int]]) -> Iterator[StageDrafts]:
     reassigned = list(drafts)
     for place, devices in members.items():
         start, stop = drafts[place].splits[0].start, drafts[place].splits[-1].stop
@@ -213,7 +213,7 @@ def _reassigned(drafts: Drafted, priced: DirectDrafts, members: dict[int, list[i
     yield tuple(reassigned)
 
 
-def directly(drafts: Drafted) -> Drafted | None:
+def directly(drafts: StageDrafts) -> StageDrafts | None:
     """The same strips handed over directly; the leaders of the first and last stage become entry and exit. None for
     tiles with columns."""
     if any(tile.columns is not None for stage in drafts for split in stage.splits for tile in split.tiles):
@@ -247,7 +247,7 @@ class DirectDrafts:
     order: tuple[int, ...]
     """Devices in the order in which strips lie."""
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
-    loads_of: dict[Drafted, Loads] = field(default_factory=dict)
+    loads_of: dict[StageDrafts, Loads] = field(default_factory=dict)
     halo_blocks: HaloBlocks = field(default_factory=dict)
     _limits: dict[tuple[int, int, int, int], list[Limit]] = field(default_factory=dict)
 
@@ -257,7 +257,7 @@ class DirectDrafts:
         }
         self.reads = Reads(self.problem)
 
-    def loads(self, drafts: Drafted) -> Loads:
+    def loads(self, drafts: StageDrafts) -> Loads:
         if drafts not in self.loads_of:
             frame = frame_tasks(self.problem, self.cluster, drafts, self.accounting, self.halo_blocks)
             timed, resources = timed_tasks(self.cluster, frame)
@@ -275,7 +275,7 @@ class DirectDrafts:
         cuts = self.problem.cuts
         return min(self.loads((self.stage(0, cuts, [device]),)).bound_s for device in self.kinds)
 
-    def allowed(self, drafts: Drafted) -> bool:
+    def allowed(self, drafts: StageDrafts) -> bool:
         """Whether no stage of the drafts is forbidden."""
         return not any(
             (stage.splits[0].start, stage.splits[-1].stop, tile.device) in self.forbidden
@@ -284,7 +284,7 @@ class DirectDrafts:
             for tile in split.tiles
         )
 
-    def draft(self, types: Sequence[Sequence[int]], stages: Stages) -> Drafted | None:
+    def draft(self, types: Sequence[Sequence[int]], stages: Stages) -> StageDrafts | None:
         """Drafts with devices for the types of the stages and with balanced rows; None if all devices left are
         forbidden."""
         free = [list(members) for members in types]

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
-from downset.pipelines.device_order import Canonical, canonical, rounded
+from downset.pipelines.device_order import CanonicalDevices, canonical, rounded
 from downset.pipelines.direct.limits import (
     ENTRY,
     EXIT,
@@ -129,7 +129,7 @@ def _batches(
     return tuple(batches)
 
 
-def _members(form: Canonical) -> tuple[tuple[int, ...], ...]:
+def _members(form: CanonicalDevices) -> tuple[tuple[int, ...], ...]:
     return tuple(
         tuple(form.order[place] for place, kind in enumerate(form.type) if kind == one)
         for one in sorted(set(form.type))

@@ -57,8 +57,8 @@ def device_types(cluster: Cluster, types: Sequence[Sequence[int]]) -> tuple[Devi
 
 
 def _best_of(cluster: Cluster, members: tuple[int, ...]) -> DeviceType:
-    devices, held = cluster.devices, cluster.occupied
-    others = [[held.link(one, two) for two in range(len(devices)) if two != one] for one in members]
+    devices, occupied = cluster.devices, cluster.occupied
+    others = [[occupied.link(one, two) for two in range(len(devices)) if two != one] for one in members]
     links = [link for line in others for link in line]
     return DeviceType(
         members,

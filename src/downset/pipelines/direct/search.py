@@ -18,12 +18,12 @@ from itertools import pairwise
 from typing import Literal
 
 from downset.budget import Clock
-from downset.pipelines.device_order import Canonical, canonical
+from downset.pipelines.device_order import CanonicalDevices, canonical
 from downset.pipelines.direct.descent import DirectDrafts, descended, directly
 from downset.pipelines.direct.least_period import DirectSpace, Relaxed, RelaxedSpace, direct_space, least_period
-from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
-from downset.pipelines.judging import judged
-from downset.pipelines.set_search import PlanRequest
+from downset.pipelines.drafts import FoundPipeline, StageDrafts, TimedPlan
+from downset.pipelines.judging import timed_plan
+from downset.pipelines.set_search import ExactRequest
 
 __all__ = ["direct"]
 
@@ -44,11 +44,11 @@ _SPACES: Mapping[Space, str] = {
 
 
 def direct(
-    request: PlanRequest,
+    request: ExactRequest,
     clock: Clock,
     *,
     total_bound_s: float,
-    led_drafts: Iterable[Drafted],
+    led_drafts: Iterable[StageDrafts],
     incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:
     """The best plan found until the end of the clock, at least as good as the incumbent; None if there is none within
@@ -60,7 +60,7 @@ def direct(
         alike = directly(incumbent.stages)  # of equal plans the one without leaders
         if alike is not None:
             best.offer(alike)
-        best.offer(incumbent.stages, incumbent.judged)
+        best.offer(incumbent.stages, incumbent.timed)
     if clock.late():
         return best.unproven(total_bound_s)
     space = direct_space(problem, cluster, accounting, forbidden=request.forbidden)
@@ -92,10 +92,10 @@ def direct(
 
 
 def _beginnings(
-    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], led_drafts: Iterable[Drafted]
-) -> Iterator[Drafted]:
+    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], led_drafts: Iterable[StageDrafts]
+) -> Iterator[StageDrafts]:
     """Drafts to begin with, without repetitions, the least load first."""
-    beginnings: dict[Drafted, None] = {}
+    beginnings: dict[StageDrafts, None] = {}
     for _, stages in (one for many in relaxed for one in many.tried):
         drafts = priced.draft(space.types, stages)
         if drafts is not None:
@@ -137,15 +137,15 @@ class _Bounds:
 class _Best:
     """The plan of least period so far within the limits."""
 
-    request: PlanRequest
+    request: ExactRequest
     clock: Clock
-    drafts: Drafted = ()
-    kept: Judged | None = None
+    drafts: StageDrafts = ()
+    kept: TimedPlan | None = None
     period_s: float = math.inf
 
-    def offer(self, drafts: Drafted, judgement: Judged | None = None) -> None:
+    def offer(self, drafts: StageDrafts, timed: TimedPlan | None = None) -> None:
         request, limit = self.request, self.request.accounting.max_latency_s
-        judgement = judgement or judged(
+        timed = timed or timed_plan(
             request.problem,
             request.cluster,
             drafts,
@@ -153,19 +153,19 @@ class _Best:
             below_s=self.period_s,
             clock=self.clock,
         )
-        if judgement is None or (limit is not None and judgement.latency_s > limit):
+        if timed is None or (limit is not None and timed.latency_s > limit):
             return
-        if judgement.period_s < self.period_s * (1 - _CLOSE):
-            self.drafts, self.kept, self.period_s = drafts, judgement, judgement.period_s
+        if timed.period_s < self.period_s * (1 - _CLOSE):
+            self.drafts, self.kept, self.period_s = drafts, timed, timed.period_s
 
     def unproven(self, total_bound_s: float) -> FoundPipeline | None:
         """The plan without a search; only the bound on all pipelines is known."""
         if self.kept is None:
             return None
         bound = min(total_bound_s, self.period_s)
-        return FoundPipeline(self.drafts, bound, stopped=True, judged=self.kept, space=_SPACES["all"])
+        return FoundPipeline(self.drafts, bound, stopped=True, timed=self.kept, space=_SPACES["all"])
 
-    def proven_by(self, bounds: _Bounds, form: Canonical) -> FoundPipeline | None:
+    def proven_by(self, bounds: _Bounds, form: CanonicalDevices) -> FoundPipeline | None:
         """The plan with the bound of the smallest space that contains it, or of a larger space whose bound it meets."""
         if self.kept is None:
             return None
@@ -185,7 +185,7 @@ class _Best:
         )
 
 
-def _spaces(drafts: Drafted, form: Canonical) -> list[Literal["one block", "any blocks"]]:
+def _spaces(drafts: StageDrafts, form: CanonicalDevices) -> list[Literal["one block", "any blocks"]]:
     """The spaces that contain a plan, the smallest first."""
     place = {device: form.type[k] for k, device in enumerate(form.order)}
     for split in (split for stage in drafts for split in stage.splits):

@@ -16,7 +16,8 @@ from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.direct.limits import DeviceType
 from downset.pipelines.floors import Reads
-from downset.pipelines.prices import PricedChain, SegmentPrices, sweeps
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.segment_prices import SegmentPrices, sweeps
 from downset.pipelines.strips import equal_rows
 
 __all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]

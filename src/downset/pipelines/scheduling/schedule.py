@@ -13,12 +13,12 @@ Complexity: O(tasks² · log tasks) for each period and rule tried, plus computi
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from downset.budget import Clock
+from downset.pipelines.scheduling.circle import Circle
 from downset.pipelines.scheduling.events import (
     Deadlock,
     Schedule,
@@ -31,7 +31,7 @@ from downset.pipelines.scheduling.events import (
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
 from downset.results.pipelines import Turn
 
-__all__ = ["Circle", "Scheduled", "cyclic_schedule", "lone_frame_s", "one_at_a_time", "sequence"]
+__all__ = ["ScheduleResult", "cyclic_schedule", "lone_frame_s", "one_at_a_time", "sequence"]
 
 _STEPS = (0.0, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """By how much the tried periods are above the load bound."""
@@ -59,7 +59,7 @@ class _SchedulingProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
+class ScheduleResult:
     """`period_s`: the period that the orders reach with the window. `bound_s`: the load bound, a lower bound for all
     orders."""
 
@@ -79,7 +79,7 @@ def cyclic_schedule(
     medium: int | None = None,
     window: int | None = None,
     clock: Clock | None = None,
-) -> Scheduled:
+) -> ScheduleResult:
     """The best orders found with at most `window` frames inside (None: as many as help); of equal periods the orders
     that need the fewest frames. A larger window never gives a longer period. `medium`: the resource that transfers hold
     in addition to both ends, if there is one. At the end of the clock the best orders so far, at worst
@@ -89,10 +89,10 @@ def cyclic_schedule(
     bound = load_bound_s(tasks, resources)
     serial = one_at_a_time(tasks, resources, order)
     longest = max(bound, lone_frame_s(tasks, serial))
-    best = Scheduled(serial, longest, bound)
+    best = ScheduleResult(serial, longest, bound)
     if best.tight or bound == 0 or window == 1 or work.late():
         return best
-    best = min(best, _judged(work, serial, bound), key=_rank)
+    best = min(best, _timed(work, serial, bound), key=_rank)
     for step in _STEPS:
         period = bound * (1 + step)
         if best.tight or period >= longest:
@@ -100,7 +100,7 @@ def cyclic_schedule(
         for phases in _candidates(work, period, exact=step == 0):
             schedule = _from_phases(work, phases, period)
             if schedule is not None:
-                best = min(best, _judged(work, schedule, bound), key=_rank)
+                best = min(best, _timed(work, schedule, bound), key=_rank)
             if work.late():
                 return best
     return best
@@ -114,19 +114,19 @@ def _candidates(work: _SchedulingProblem, period: float, *, exact: bool) -> Iter
         yield from _along_trees(work, period)
 
 
-def _rank(schedule: Scheduled) -> tuple[float, int]:
+def _rank(schedule: ScheduleResult) -> tuple[float, int]:
     """The key by which shorter periods come first, up to rounding, then fewer frames inside."""
     return (float(f"{schedule.period_s:.9g}"), schedule.schedule.window)
 
 
-def _judged(work: _SchedulingProblem, schedule: Schedule, bound: float) -> Scheduled:
+def _timed(work: _SchedulingProblem, schedule: Schedule, bound: float) -> ScheduleResult:
     tasks, window = work.tasks, work.window
     period = period_s(event_graph(tasks, schedule, window=False), at_least=bound)
     needed = window_needed(tasks, schedule, period, clock=work.clock)
     if window is None or needed <= window:
-        return Scheduled(Schedule(schedule.orders, needed), period, bound)
+        return ScheduleResult(Schedule(schedule.orders, needed), period, bound)
     narrower = Schedule(schedule.orders, window)
-    return Scheduled(narrower, period_s(event_graph(tasks, narrower), at_least=period), bound)
+    return ScheduleResult(narrower, period_s(event_graph(tasks, narrower), at_least=period), bound)
 
 
 def sequence(tasks: Sequence[TimedTask]) -> list[int]:
@@ -342,61 +342,3 @@ class _PhaseSearch:
 
     def done(self, index: int) -> float:
         return self.placed[index] + self.work.tasks[index].lasts_s
-
-
-class Circle:
-    """The taken arcs of each resource, disjoint and sorted, on circles of `length`. An arc may run past the end."""
-
-    def __init__(self, resources: int, length: float) -> None:
-        self.length = length
-        self._slack = 1e-11 * length
-        self._starts: list[list[float]] = [[] for _ in range(resources)]
-        self._stops: list[list[float]] = [[] for _ in range(resources)]
-
-    def first_free(self, resources: Iterable[int], seconds: float, wanted: float) -> float | None:
-        """The first place, at or behind `wanted` and at most once round, where an arc of `seconds` is free on all
-        resources. It is in [wanted, wanted + length). None if there is no such place."""
-        if seconds > self.length + self._slack:
-            return None
-        start_s, wanted_resources = wanted, tuple(resources)
-        while start_s < wanted + self.length - self._slack or start_s == wanted:
-            clash = max((self._clash(resource, start_s, seconds) for resource in wanted_resources), default=0.0)
-            if clash <= 0:
-                return start_s
-            start_s += clash
-        return None
-
-    def take(self, resources: Iterable[int], seconds: float, start_s: float) -> float:
-        """Take the arc; returns its place in [0, length)."""
-        phase = start_s % self.length
-        if phase >= self.length - self._slack:
-            phase = 0.0
-        for resource in resources:
-            for start, stop in self._parts(phase, seconds):
-                place = bisect_left(self._starts[resource], start)
-                self._starts[resource].insert(place, start)
-                self._stops[resource].insert(place, stop)
-        return phase
-
-    def _parts(self, phase: float, seconds: float) -> list[tuple[float, float]]:
-        if seconds <= self._slack:
-            return []
-        stop = phase + seconds
-        if stop <= self.length + self._slack:
-            return [(phase, min(stop, self.length))]
-        return [(phase, self.length), (0.0, stop - self.length)]
-
-    def _clash(self, resource: int, start_s: float, seconds: float) -> float:
-        """The seconds by which the arc must begin later to be free of the last taken arc that it meets; 0 if it is
-        free."""
-        starts, stops = self._starts[resource], self._stops[resource]
-        phase = start_s % self.length
-        later = 0.0
-        base = 0.0
-        for start, stop in self._parts(phase, seconds):
-            low = bisect_right(stops, start + self._slack)
-            high = bisect_left(starts, stop - self._slack)
-            if low < high:
-                later = base + stops[high - 1] - start
-            base += self.length - start
-        return later

@@ -10,10 +10,9 @@ from downset.reports.memory_map import (
     MOVED,
     arena_chart,
     largest_records,
-    limit_above,
     live_chart,
     moved_steps,
-    scale_bytes,
+    scale_of,
     strip_chart,
 )
 from downset.text import format_bytes, shortened
@@ -29,11 +28,11 @@ def memory_figure(
     styles = kind_styles(views)
     tensors, tensor_rows = _tensor_table(views, drawn)
     operators, operator_rows = _operator_table([view.operators for view in views])
-    tallest = scale_bytes(views, limit_bytes)
+    scale = scale_of(views, limit_bytes)
     charts = []
     for place, view in enumerate(views):
         rows = {record.id: tensor_rows[record.id] for record in view.arena.records}
-        chart = arena_chart(view, styles, tallest_bytes=tallest, limit_bytes=limit_bytes, rows=rows)
+        chart = arena_chart(view, styles, scale, rows=rows)
         charts.append((f"Memory {view.heading}", chart))
         if view.operators:
             moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
@@ -44,13 +43,13 @@ def memory_figure(
     legend = legend_of(styles) if operator_rows else ()
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
-    said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1], drawn)) if part)
+    notes = (note, scale.limit_text, largest_tensors(views[-1], drawn))
     return ChartGroup(
         f"Memory map: each rectangle is a {drawn}, as wide as its lifetime and as high as its bytes.",
         tuple(charts),
         legend,
         tables,
-        said,
+        " ".join(filter(None, notes)),
     )
 
 
@@ -92,7 +91,7 @@ def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[s
     id by its name."""
     names = list(dict.fromkeys(record.id for view in views for record in view.arena.records))
     ids = {name: f"t{place}" for place, name in enumerate(names)}
-    held: list[dict[str, tuple[str, str, int]]] = [
+    places_of: list[dict[str, tuple[str, str, int]]] = [
         {
             record.id: (format_bytes(offset), f"{record.start}-{record.stop}", record.nbytes)
             for record, offset in zip(view.arena.records, view.arena.offsets, strict=True)
@@ -103,9 +102,9 @@ def _tensor_table(views: Sequence[ArenaView], drawn: str) -> tuple[Table, dict[s
     rows = []
     for name in names:
         facts = next((view.tensors[name] for view in views if name in view.tensors), None)
-        nbytes = next(item[name][2] for item in held if name in item)
+        nbytes = next(item[name][2] for item in places_of if name in item)
         described = (facts.shape, facts.kind) if facts is not None else ("", "")
-        places = [item.get(name, ("", "", 0))[:2] for item in held]
+        places = [item.get(name, ("", "", 0))[:2] for item in places_of]
         rows.append(
             (name, *(described if has_tensors else ()), format_bytes(nbytes), *(part for two in places for part in two))
         )

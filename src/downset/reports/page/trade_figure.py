@@ -4,47 +4,65 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from downset.reports.axes import Axis, Unit
 from downset.reports.charts import Chart, Curve, Level, Mark
 from downset.reports.document import ChartGroup, Table
 from downset.text import format_bytes
 
-__all__ = ["trade_figure"]
+__all__ = ["TradeAxes", "TradePoint", "trade_figure"]
+
+
+@dataclass(frozen=True, slots=True)
+class TradePoint:
+    """A candidate of this cost and these bytes. `role`: chosen, or the original with which all are compared."""
+
+    cost: float
+    nbytes: float
+    role: Literal["chosen", "other", "original"] = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class TradeAxes:
+    """The labels of both axes, and the unit of the cost."""
+
+    cost: str
+    unit: Unit
+    nbytes_label: str
+
+
+_STYLES = {"chosen": "c6", "other": "c5", "original": "c8"}
 
 
 def trade_figure(
     title: str,
-    points: Sequence[tuple[float, float]],
+    points: Sequence[TradePoint],
     table: Table,
+    axes: TradeAxes,
     *,
-    chosen: Sequence[int],
-    original: int,
-    cost: tuple[str, Unit],
-    held: str,
     original_named: str = "as the file is",
     limit_bytes: int | None = None,
 ) -> ChartGroup:
-    """Points of (cost, bytes), each for a row of the table, with a line through those that no other beats in both.
-    `original`: the index of the point to compare with, -1 for none; the legend calls it `original_named`.
-    `limit_bytes`: a line is drawn there if it lies within the axis of the points."""
-    ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
-    if cost[1] == "s":  # a browser draws no dots in units that are much larger than the picture
-        points, cost = [(1e6 * seconds, nbytes) for seconds, nbytes in points], (cost[0], "µs")
-    colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
-    x_axis, y_axis = (
-        _around(values, *named)
-        for values, named in zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True)
-    )
-    size = _dot_px(points, x_axis, y_axis)
+    """Points, each for a row of the table, with a line through those that no other beats in both. The legend calls the
+    original `original_named`. `limit_bytes`: a line is drawn there if it lies within the axis of the points."""
+    unit = axes.unit
+    ids = tuple(f"{unit}{place}" for place in range(len(points)))
+    if unit == "s":  # a browser draws no dots in units that are much larger than the picture
+        points, unit = [replace(point, cost=1e6 * point.cost) for point in points], "µs"
+    x_axis = _around([point.cost for point in points], axes.cost, unit)
+    y_axis = _around([point.nbytes for point in points], axes.nbytes_label, "bytes")
+    places = [(point.cost, point.nbytes) for point in points]
+    colours = [_STYLES[point.role] for point in points]
+    size = _dot_px(places, x_axis, y_axis)
     marks = [
         Mark(x, y, 0.0, 0.0, colour, name, dot_px=size if colour == "c5" else max(size, _NAMED_PX))
-        for (x, y), colour, name in zip(points, colours, ids, strict=True)
+        for (x, y), colour, name in zip(places, colours, ids, strict=True)
     ]
     marks.sort(key=lambda mark: ("c8", "c6", "c5").index(mark.style))  # the smaller dots lie over those with a name
     front: list[tuple[float, float]] = []
-    for x, y in sorted(points):
+    for x, y in sorted(places):
         if not front or y < front[-1][1]:
             front.append((x, y))
     levels = []
@@ -59,9 +77,10 @@ def trade_figure(
         levels=tuple(levels),
         height_px=_TRADE_PX,
     )
+    chosen = frozenset(place for place, point in enumerate(points) if point.role == "chosen")
     legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", original_named)]
     shown = tuple(item for item in legend if item[0] in colours)
-    return ChartGroup(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
+    return ChartGroup(title, (("", chart),), shown, (replace(table, ids=ids, marked=chosen),))
 
 
 def _around(values: Sequence[float], label: str, unit: Unit) -> Axis:

@@ -104,11 +104,12 @@ def _leaves_alone(graph: Graph, op: Op, axis: int, rank: int) -> bool:
     """Whether a Pad is known to change nothing along the axis."""
     if len(op.inputs) > 3:  # for some axes only
         return False
-    given = graph.constant(op.inputs[1]) if len(op.inputs) > 1 else np.asarray(op.attrs.get("pads", ()))
-    if given is None or given.size != 2 * rank:
+    amounts = graph.constant(op.inputs[1]) if len(op.inputs) > 1 else np.asarray(op.attrs.get("pads", ()))
+    if amounts is None or amounts.size != 2 * rank:
         return False
-    pads = given if given.shape == (rank, 2) else given.reshape(2, rank).T  # TFLite's pairs; ONNX's begins, then ends
-    return not pads[axis].any()
+    if amounts.shape != (rank, 2):  # ONNX's begins, then its ends; TFLite's are pairs
+        amounts = amounts.reshape(2, rank).T
+    return not amounts[axis].any()
 
 
 def _convolution(graph: Graph, concat: Op, op: Op, axis: int, inexact: bool) -> Rule | None:

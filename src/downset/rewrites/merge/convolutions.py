@@ -138,5 +138,5 @@ def _named(graph: Graph, ops: Sequence[int]) -> str:
 
 def other_attrs(op: Op) -> tuple[tuple[str, str], ...]:
     """The attributes of a convolution other than its window, such as a fused activation, sorted."""
-    given = ((key, value) for key, value in op.attrs.items() if key not in GEOMETRY and value not in (None, "", [], ()))
-    return tuple(sorted((key, repr(list(value) if isinstance(value, tuple) else value)) for key, value in given))
+    kept = {key: value for key, value in op.attrs.items() if key not in GEOMETRY and value not in (None, "", [], ())}
+    return tuple(sorted((key, repr(list(value) if isinstance(value, tuple) else value)) for key, value in kept.items()))

@@ -127,10 +127,10 @@ def split_channels(edit: Edit, whole: int, parts: Sequence[int]) -> Op:
     sizes = [edit.tensors[part].shape[CHANNELS] for part in parts]
     name = edit.tensors[whole].name
     like = Tensor(f"{name}/sizes", (len(sizes),), "int64", 0)
-    given = edit.add_tensor(
+    lengths = edit.add_tensor(
         f"{name}/sizes", (len(sizes),), like, role="constant", value=lambda: np.asarray(sizes, np.int64)
     )
-    return Op(f"{name}/split", "Split", (whole, given), tuple(parts), {"axis": CHANNELS})
+    return Op(f"{name}/split", "Split", (whole, lengths), tuple(parts), {"axis": CHANNELS})
 
 
 def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list[Op]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
-from downset.reports.naming import kind_name
-from downset.reports.peak import PeakCause
 from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
 from downset.results.sessions import Latency, SessionSettings
-from downset.text import counted, format_bytes, operator_name, shortened
+from downset.text import counted, format_bytes, operator_name
 
 __all__ = [
     "after_text",
@@ -19,7 +17,6 @@ __all__ = [
     "gain_line",
     "how_to_run",
     "overlap_line",
-    "peak_lines",
     "ratio_text",
     "stopped_by",
 ]
@@ -68,7 +65,9 @@ def done_lines(result: Fit) -> list[str]:
     if result.assumed_kernels is not None:
         lines.append(overlap_line(result.assumed_kernels))
     if result.shipped != "original":
-        lines += comparison_lines(result.outputs)
+        kept = result.ram is None or result.ram.state == "fits"  # then the verdict tells what is not proven
+        in_verdict = int(kept and result.outputs.proof is not None and not result.outputs.proven)
+        lines += comparison_lines(result.outputs)[in_verdict:]
     lines += _loads(result)
     if result.session is not None and result.session.arena and not result.session.follows_file:
         lines.append(
@@ -76,19 +75,6 @@ def done_lines(result: Fit) -> list[str]:
             f"file's own order, measured is what ran ({result.session.name})"
         )
     return lines
-
-
-def peak_lines(result: Fit, cause: PeakCause | None) -> list[str]:
-    """The operator at the peak of what is shipped, and the largest tensors that live there; none without operators."""
-    graph = result.graph
-    if cause is None:
-        return []
-    op = graph.ops[cause.operator]
-    what = f"{kind_name(graph, op)} {shortened(op.name, 60)!r}"
-    return [
-        f"peak at step {cause.step} of {len(graph.ops)}: {what}, where the largest live are",
-        *(f"  {format_bytes(nbytes):>12} B  {shortened(name, 60)}" for name, nbytes in cause.live[:3]),
-    ]
 
 
 def _loads(result: Fit) -> list[str]:
@@ -152,8 +138,8 @@ def gain_line(result: Fit) -> str:
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
     text = f"Arena {saved:.1%} smaller ({result.shipped})"
     if result.session is not None and result.measured is not None and not _measures_the_same(result):
-        held = 1 - result.measured.after / result.measured.before
-        return f"ONNX Runtime's arena holds {held:.1%} less ({result.shipped}; by file and settings, measured)."
+        less = 1 - result.measured.after / result.measured.before
+        return f"ONNX Runtime's arena holds {less:.1%} less ({result.shipped}; by file and settings, measured)."
     if _measures_the_same(result):
         return f"{text} as planned, but the runtime takes as much for it as for the original."
     return f"{text}."
