@@ -162,7 +162,7 @@ private:
         Sides sides;
         bool padded = false;
         auto made_rows = pieces_[writes[0]].rows.size();
-        auto made = writes;
+        auto results = writes;
         const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
         if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none))
             sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
@@ -170,7 +170,7 @@ private:
             if (op.cut_off) {
                 made_rows = (read_rows + op.stride - 1) / op.stride;
                 sides = same_sides(op, read_rows);
-                made = {unnamed_piece(network_.row_bits[network_.form.ops[operator_index].outputs[0]] * made_rows)};
+                results = {unnamed_piece(network_.row_bits[network_.form.ops[operator_index].outputs[0]] * made_rows)};
             } else {
                 const auto whole = unnamed_piece(op.padded_row_bits * (read_rows + sides.top + sides.bottom));
                 runs_.push_back({{reads[0]}, {whole}, {}, -1, 0});
@@ -180,7 +180,7 @@ private:
         }
         const auto lag = lags_.of(op, operator_index, read_rows, made_rows, sides, padded);
         const auto lagged = lag < 0 ? -1 : reads[0];
-        runs_.push_back({std::move(reads), made, std::move(over), lagged, lag});
+        runs_.push_back({std::move(reads), results, std::move(over), lagged, lag});
         runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
                                                [&](auto taken) {
                                                    const auto& now = runs_.back().reads;
@@ -191,7 +191,7 @@ private:
         runs_.back().persistent_bytes = op.persistent_bytes;
         runs_.back().apart = op.apart;
         runs_.back().macs = network_.form.ops[operator_index].macs_per_row * made_rows;
-        if (made != writes) runs_.push_back({made, writes, {}, -1, 0});
+        if (results != writes) runs_.push_back({results, writes, {}, -1, 0});
     }
 
     std::int64_t unnamed_piece(std::int64_t bits) {
