@@ -115,6 +115,7 @@ def test_time_is_limited():
 def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})  # of this process and of those it starts
+    monkeypatch.setenv("PINNED", "1")  # which makes it start another server
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin, start_new_session=True) for _ in range(6)]  # Linux shares out by session
     try:

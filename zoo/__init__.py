@@ -7,11 +7,13 @@ options are described at `network.Network` and at each build.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import onnx
 
 from downset.formats.reading import load
@@ -79,4 +81,8 @@ def graph(name: str, **options: Any) -> Graph:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(ZOO[name](**options), str(path))
-        return load(path)
+        network = load(path)
+        if not options.get("weights", True):
+            return network
+        values = {tensor: network.constant(tensor) for tensor in network.constants}  # the file is gone afterwards
+    return replace(network, constants={tensor: partial(np.asarray, value) for tensor, value in values.items()})

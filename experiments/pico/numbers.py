@@ -22,7 +22,7 @@ from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import StageDrafts
-from downset.pipelines.judging import judged
+from downset.pipelines.judging import timed_plan
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
 from downset.pipelines.prices import PricedChain
@@ -89,7 +89,7 @@ def link_rows(problems: dict[str, PricedChain], *, quick: bool) -> Iterator[Row]
 
 def priced(problem: PricedChain, cluster: Cluster, stages: StageDrafts) -> float:
     """The period of stages that were planned for another cluster."""
-    plan = judged(problem, cluster, stages, Accounting())
+    plan = timed_plan(problem, cluster, stages, Accounting())
     assert plan is not None
     return plan.period_s
 

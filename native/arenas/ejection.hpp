@@ -53,12 +53,15 @@ public:
         height_ = height_of(best_);
     }
 
-    // Goes on until the height is `bound`, or a limit ends it. What is found within a limit is found within a larger.
+    // Goes on until the height is `bound` or the end of a pinned record, or a limit ends it. What is found within a limit
+    // is found within a larger.
     void run(Offset bound, double seconds, std::int64_t step_limit, std::int64_t visit_limit) {
         deadline_ = Deadline(seconds);
         step_limit_ = step_limit;
         visit_limit_ = visit_limit;
         require(bound >= 0, "bound: ", bound, " bytes are less than nothing");
+        for (std::size_t i = 0; i < best_.size(); ++i)
+            if (records_.pinned[i] >= 0) bound = std::max(bound, end(static_cast<int>(i)));
         int failures = 0;
         while (height_ > bound && !stopped()) {
             // Half the gap, a quarter, ... and once more from there; always more patient.
@@ -142,10 +145,7 @@ private:
         stays_.assign(count, 0);
         waiting_.clear();
         for (int i = 0; i < count; ++i)
-            if (end(i) > target) {
-                if (records_.pinned[i] >= 0) return false;
-                waiting_.push_back(i);
-            }
+            if (end(i) > target) waiting_.push_back(i);
         for (int i : waiting_) take_out(i);
         std::sort(waiting_.begin(), waiting_.end(),
                   [&](int a, int b) { return std::pair(records_.nbytes[a], a) < std::pair(records_.nbytes[b], b); });
