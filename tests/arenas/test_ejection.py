@@ -2,6 +2,8 @@
 
 import math
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -96,3 +98,17 @@ def test_short_lifetimes_are_placed_within_one_percent_of_the_bound():
     found = best(records)
     check_placement(records, found.solution)
     assert height(records, found.solution) <= 1.01 * offsets_bound(records)
+
+
+PINNED_ON_TOP = """
+import math
+from downset import _native
+records = _native.Records([10, 4], [1, 1], [100, -1], [[(0, 2)], [(1, 3)]])
+offsets, height, _ = _native.arena_lower(records, [100, 110], 0, math.inf, 1 << 40, 1 << 40, 0)
+assert (offsets[0], height) == (100, 110) and offsets[1] <= 96
+"""
+
+
+def test_the_end_of_a_pinned_record_ends_the_search():
+    """No placement is lower, whatever the bound and the limits; the search went on for ever."""
+    subprocess.run([sys.executable, "-c", PINNED_ON_TOP], check=True, timeout=60)
