@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from downset import __version__
-from downset.errors import DownsetError
+from downset.errors import DownsetError, LoadError
 from downset.process.command import (
     Stopped,
     abandon_stdout,
@@ -129,6 +129,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         abandon_stdout()
         return 128 + signal.SIGPIPE
+    if isinstance(error, OSError) and error.filename is not None:
+        gone = LoadError(f"cannot use {os.fsdecode(error.filename)}: {error.strerror or error}")
+        return _fail(gone.code, gone.exit_code, str(gone))
     if isinstance(error, OSError):  # what a command reads or writes it reports itself; this is the output being full
         abandon_stdout()
         _complain(f"cannot go on: {error.strerror or error}")

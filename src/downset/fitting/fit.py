@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from downset.errors import DownsetError
 from downset.fitting.candidates import Original
 from downset.fitting.choosing import choose, within_limit
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
@@ -21,7 +24,9 @@ from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
+from downset.formats.reading import check_readable
 from downset.memory.overlaps import KernelsName
+from downset.process.file_ranges import check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
 from downset.runtimes.targets import TargetName
@@ -110,16 +115,29 @@ def fit(  # noqa: PLR0913 - users know its keywords
 def fit_model(options: FitOptions, listener: Listener) -> Fit:
     """`fit`, with its keywords as one value."""
     target = check_options(options)
-    with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
+    check_readable(Path(options.model))
+    with tempfile.TemporaryDirectory(prefix="downset-") as scratch, _unchanged(options.model) as check_model:
         job = start(options, target, Path(scratch), listener)
         original = read(job)
         with limits(operators=len(original.graph.ops)):
             original = measure_original(job, original)
             with listener.searching():
-                return _fitted(job, original)
+                return _fitted(job, original, check_model)
 
 
-def _fitted(job: Job, original: Original) -> Fit:
+@contextmanager
+def _unchanged(model: str | os.PathLike[str]) -> Iterator[Callable[[], None]]:
+    """Gives a function that raises LoadError where the model has changed since: steps of a fit read it again, and would
+    mix two networks. An error of the body that follows from such a change is replaced by that one."""
+    check_model = partial(check_state, model, file_state(os.stat(model)))  # noqa: PTH116  the path may be a string
+    try:
+        yield check_model
+    except (DownsetError, OSError):
+        check_model()
+        raise
+
+
+def _fitted(job: Job, original: Original, check_model: Callable[[], None]) -> Fit:
     planned = plan(job, original.graph)
     others = list_candidates(job, original, planned)
     candidates = within_limit(job, planned, measure_all(job, original, others))
@@ -128,4 +146,5 @@ def _fitted(job: Job, original: Original) -> Fit:
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)
     result = with_traffic(job, planned, check_ram(result, job.options.ram_bytes, candidates.strips))
+    check_model()
     return ship(job, choice.file, result)

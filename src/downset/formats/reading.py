@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Setting
+from downset.process.file_ranges import file_state
 from downset.process.limits import machine_bytes
 from downset.text import format_size
 
@@ -67,10 +68,10 @@ def load(
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
     `shapes` fixes the shapes of inputs by name. Constants of .onnx and .pt2 files are read from the file when they are
-    needed; an .onnx file that has changed since is refused then. Nothing in a file is executed, except with `trust`:
-    PyTorch then loads .pt2 files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes,
-    not a model), UsageError (shapes for a format whose sizes are fixed), UnsupportedError (an extra is missing) or
-    LimitReached (too large for this machine).
+    needed; an .onnx file that has changed since is refused then, and any file when a network is exported. Nothing in a
+    file is executed, except with `trust`: PyTorch then loads .pt2 files, which runs code that they contain. Raises
+    LoadError (missing, damaged, open sizes, not a model), UsageError (shapes for a format whose sizes are fixed),
+    UnsupportedError (an extra is missing) or LimitReached (too large for this machine).
     """
     path = Path(path)
     try:
@@ -86,12 +87,13 @@ def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bo
     reader = READERS.get(suffix)
     if reader is None:
         raise LoadError(f"{path}: {_not_read(suffix)}")
-    if reader.resized:
-        return reader.load(path, shapes=shapes)
-    if shapes:
+    if shapes and not reader.resized:
         fixed = f"{path}: the sizes in a {suffix} file are fixed; "
         raise UsageError(fixed, Setting("shapes"), f" is for {_resized()}")
-    return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
+    state = file_state(path.stat())
+    options: dict[str, Any] = {"shapes": shapes} if reader.resized else {"trust": trust} if reader.brings_code else {}
+    graph = reader.load(path, **options)
+    return replace(graph, source=replace(graph.source, state=state))
 
 
 def _resized() -> str:

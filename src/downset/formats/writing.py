@@ -11,6 +11,7 @@ from pathlib import Path
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
+from downset.process.file_ranges import check_state
 from downset.process.whole_files import write_whole
 from downset.results.plans import Arena, Order
 
@@ -34,9 +35,16 @@ class FileWriter:
     weights_outside: bool = False
 
 
+def _check_source(graph: Graph) -> None:
+    """Raise LoadError where the file that is copied with another order is not the one that was planned."""
+    if graph.source.state is not None:
+        check_state(graph.source.path, graph.source.state)
+
+
 def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
     from downset.formats.tflite.write import export_tflite
 
+    _check_source(graph)
     export_tflite(
         path,
         graph,
@@ -50,6 +58,7 @@ def _write_onnx(path: Named, graph: Graph, order: Order, arena: Arena | None) ->
     from downset.formats.onnx.write import export_onnx
 
     del arena  # ONNX Runtime places tensors itself
+    _check_source(graph)
     export_onnx(path, graph, order.steps)
 
 
@@ -57,6 +66,7 @@ def _write_torch(path: Named, graph: Graph, order: Order, arena: Arena | None) -
     from downset.formats.torch.write import export_torch
 
     del arena  # PyTorch places tensors itself
+    _check_source(graph)
     export_torch(path, graph, order.steps)
 
 
@@ -86,7 +96,8 @@ WRITERS: Mapping[str, FileWriter] = {
 
 def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Arena | None = None) -> None:
     """Write the network in its new order (.tflite with the arena's offsets inside if given, .onnx, .pt2), or the plan
-    itself (.json: the arena where given, else the order; .h needs the arena). Raises UsageError for other suffixes."""
+    itself (.json: the arena where given, else the order; .h needs the arena). Raises UsageError for other suffixes, and
+    LoadError where a model that is to be copied has changed since it was read."""
     writer = WRITERS.get(Path(path).suffix.lower())
     if writer is None or (writer.needs_arena and arena is None):
         names = [f"{suffix} with an arena" if writer.needs_arena else suffix for suffix, writer in WRITERS.items()]

@@ -136,6 +136,8 @@ class Source:
         """Whether the graph differs from that of the file in more than the order."""
         return bool(self.settings_of)
 
+    state: tuple[int, int, int] | None = field(default=None, compare=False)
+    """That of the file before it was read (`process.file_ranges`); a writer copies from the file in no other state."""
     trusted: bool = False
     """Whether the user lets PyTorch load the file; loading runs code that the file contains."""
 

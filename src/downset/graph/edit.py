@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.graph.core import ABSENT, Graph, Op, Role, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, part_of_part
 
@@ -136,13 +136,12 @@ class Edit:
         )
         old_source = self._graph.source
         in_file: Mapping[int, int] = dict(enumerate(old_source.tensor_index))
-        source = Source(
-            old_source.format,
-            old_source.path,
-            tuple(slot.source for slot in slots),
-            tuple(in_file.get(old, -1) for old in sorted(used)),
-            tuple(slot.settings for slot in slots),
-            {number[old]: part for old, part in self._parts.items() if old in number},
+        source = replace(
+            old_source,
+            op_index=tuple(slot.source for slot in slots),
+            tensor_index=tuple(in_file.get(old, -1) for old in sorted(used)),
+            settings_of=tuple(slot.settings for slot in slots),
+            parts={number[old]: part for old, part in self._parts.items() if old in number},
         )
         return Graph(
             self._graph.name,

@@ -1,4 +1,4 @@
-"""Bytes that stay in a file until they are needed, and then are read piece by piece."""
+"""Bytes that stay in a file until they are needed, and then are read piece by piece; and whether a file has changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 
 from downset.errors import LoadError
 
-__all__ = ["FileRange", "file_state"]
+__all__ = ["FileRange", "FileState", "check_state", "file_state"]
+
+FileState = tuple[int, int, int]
+"""Inode, size and time of the last change of a file."""
 
 _PIECE = 1 << 18
 """Larger pieces take memory from the system each time, page by page: up to four times the CPU time."""
@@ -18,21 +21,20 @@ _PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """`nbytes` bytes of the file at the absolute `path`, from the byte `start`. `state`: inode, size and time of the
-    last change of the file when the range was made; reading fails where they have changed."""
+    """`nbytes` bytes of the file at the absolute `path`, from the byte `start`. `state`: that of the
+    file when the range was made; reading fails where it has changed."""
 
     path: str
     start: int
     nbytes: int
-    state: tuple[int, int, int]
+    state: FileState
 
     def pieces(self) -> Iterator[bytes]:
         """The bytes, in pieces of 256 KiB, of which the last may be shorter. Raises LoadError where the file is missing
         or has changed."""
         try:
             with open(self.path, "rb") as file:  # noqa: PTH123  the path is a string
-                if file_state(os.fstat(file.fileno())) != self.state:
-                    raise LoadError(f"{self.path} has changed since it was read; start again")
+                _check(self.path, file_state(os.fstat(file.fileno())), self.state)
                 end = self.start + self.nbytes
                 file.seek(self.start)
                 for place in range(self.start, end, _PIECE):
@@ -63,6 +65,20 @@ class FileRange:
         return all(one == two for one, two in zip(self.pieces(), other.pieces(), strict=True))
 
 
-def file_state(status: os.stat_result) -> tuple[int, int, int]:
+def file_state(status: os.stat_result) -> FileState:
     """The state of a file by which a change is noticed."""
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def check_state(path: str | os.PathLike[str], state: FileState) -> None:
+    """Raise LoadError where the file is missing or its state is another."""
+    try:
+        now = file_state(os.stat(path))  # noqa: PTH116  the path may be a string
+    except OSError as error:
+        raise LoadError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from None
+    _check(path, now, state)
+
+
+def _check(path: str | os.PathLike[str], now: FileState, state: FileState) -> None:
+    if now != state:
+        raise LoadError(f"{os.fspath(path)} has changed since it was read; start again")

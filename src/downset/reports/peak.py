@@ -82,7 +82,7 @@ def peak_lines(cause: PeakCause | None, *, most: int) -> list[str]:
     if cause is None:
         return []
     largest = (f"  {format_bytes(nbytes):>12} B  {_short(name)}" for name, nbytes in cause.live[:most])
-    return [f"{cause.place}, where the largest live are", *largest]
+    return [f"{cause.place}, where {format_bytes(cause.nbytes)} B are live; the largest are", *largest]
 
 
 def peak_words(cause: PeakCause | None) -> list[str]:
