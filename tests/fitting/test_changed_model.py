@@ -72,6 +72,26 @@ def test_fit_ships_nothing_of_a_model_that_changes_meanwhile(tmp_path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
+@pytest.mark.parametrize("phase", PHASES[1:])
+def test_nor_of_one_whose_weights_beside_it_change(tmp_path, monkeypatch, phase):
+    model, output = write_network(tmp_path / "m.onnx", 1), tmp_path / "new" / "out.onnx"
+    onnx.save(onnx.load(model), model, save_as_external_data=True, location="w.bin", size_threshold=0)
+    output.parent.mkdir()
+    run = getattr(fitting, phase)
+
+    def replacing(*arguments):
+        result = run(*arguments)
+        other = tmp_path / "other"
+        other.write_bytes((tmp_path / "w.bin").read_bytes()[::-1])
+        other.replace(tmp_path / "w.bin")
+        return result
+
+    monkeypatch.setattr(fitting, phase, replacing)
+    with pytest.raises(LoadError, match=r"w\.bin has changed since it was read; start again"):
+        fitting.fit(model, output=output, time_limit_s=1.0)
+    assert not [*output.parent.iterdir()]
+
+
 def test_an_error_of_the_system_about_a_file_names_the_file(capfd):
     assert _explain(FileNotFoundError(2, "No such file or directory", "m.onnx")) == LoadError.exit_code
     assert capfd.readouterr().err == "downset: error: cannot use m.onnx: No such file or directory\n"

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from downset.errors import DownsetError
@@ -24,15 +23,20 @@ from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
+from downset.formats.onnx.data_files import external_files, external_path
 from downset.formats.reading import check_readable
+from downset.formats.writing import WRITERS
 from downset.memory.overlaps import KernelsName
-from downset.process.file_ranges import check_state, file_state
+from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
 from downset.runtimes.targets import TargetName
 from downset.text import unheard
 
 __all__ = ["fit", "fit_model"]
+
+States = dict[str, FileState]
+"""Of the files that hold the model, by path, as they were before they were read."""
 
 
 def fit(  # noqa: PLR0913 - users know its keywords
@@ -116,28 +120,40 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
     """`fit`, with its keywords as one value."""
     target = check_options(options)
     check_readable(Path(options.model))
-    with tempfile.TemporaryDirectory(prefix="downset-") as scratch, _unchanged(options.model) as check_model:
+    states = _states([options.model])
+    with tempfile.TemporaryDirectory(prefix="downset-") as scratch, _unchanged(states):
         job = start(options, target, Path(scratch), listener)
         original = read(job)
+        if WRITERS[job.form].weights_outside:
+            states |= _states(external_path(job.path, name) for name in external_files(job.path))
         with limits(operators=len(original.graph.ops)):
             original = measure_original(job, original)
             with listener.searching():
-                return _fitted(job, original, check_model)
+                return _fitted(job, original, states)
 
 
 @contextmanager
-def _unchanged(model: str | os.PathLike[str]) -> Iterator[Callable[[], None]]:
-    """Gives a function that raises LoadError where the model has changed since: steps of a fit read it again, and would
-    mix two networks. An error of the body that follows from such a change is replaced by that one."""
-    check_model = partial(check_state, model, file_state(os.stat(model)))  # noqa: PTH116  the path may be a string
+def _unchanged(states: States) -> Iterator[None]:
+    """Where a file has changed since its state was noted, the LoadError about that takes the place of an error of the
+    body, which may follow from it: steps of a fit read the files again."""
     try:
-        yield check_model
+        yield
     except (DownsetError, OSError):
-        check_model()
+        _check_states(states)
         raise
 
 
-def _fitted(job: Job, original: Original, check_model: Callable[[], None]) -> Fit:
+def _states(files: Iterable[str | os.PathLike[str]]) -> States:
+    return {os.fspath(file): file_state(os.stat(file)) for file in files if os.path.exists(file)}  # noqa: PTH110, PTH116
+
+
+def _check_states(states: States) -> None:
+    """Raise LoadError where one of the files has changed: what is shipped would mix two networks."""
+    for file, state in states.items():
+        check_state(file, state)
+
+
+def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
     others = list_candidates(job, original, planned)
     candidates = within_limit(job, planned, measure_all(job, original, others))
@@ -146,5 +162,5 @@ def _fitted(job: Job, original: Original, check_model: Callable[[], None]) -> Fi
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)
     result = with_traffic(job, planned, check_ram(result, job.options.ram_bytes, candidates.strips))
-    check_model()
+    _check_states(states)
     return ship(job, choice.file, result)

@@ -135,7 +135,8 @@ def shares_table(plan: Pipeline, simulation: Simulation | None, served: Served |
         if simulation is not None:
             row.append(f"{simulation.redundancy[place]:.1%}" if simulation.redundancy else "-")
         if served is not None:
-            row += ["-", "-"] if use is None else [str(use.frames), format_size(use.rss_bytes)]
+            memory = "-" if use is None or not use.rss_bytes else format_size(use.rss_bytes)  # 0: it has told none
+            row += ["-" if use is None else str(use.frames), memory]
         rows.append(row)
     titles = ["device", "computing", "sending", "receiving"]
     titles += ["redundant"] if simulation else []

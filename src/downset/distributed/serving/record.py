@@ -128,10 +128,12 @@ class ServeRecord:
 
 
 def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
-    """Mean seconds between results, without the first fifth and without the time in which the pipeline fills."""
+    """Mean seconds between results, without the first fifth and without the time in which the pipeline fills. None
+    where fewer results follow than frames are inside at once: these may leave in a burst."""
     window = 1 if plan.schedule is None else plan.schedule.window
-    first = min(max(len(times) // 5, window), len(times) - 2)
-    return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
+    first = max(len(times) // 5, window)
+    gaps = len(times) - 1 - first
+    return (times[-1] - times[first]) / gaps if gaps >= window else None
 
 
 def _of_a_frame(plan: Pipeline) -> dict[str, DeviceSeconds]:
