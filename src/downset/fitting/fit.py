@@ -36,7 +36,7 @@ from downset.text import unheard
 __all__ = ["fit", "fit_model"]
 
 States = dict[str, FileState]
-"""Of the files that hold the model, by path, as they were before they were read."""
+"""The states of the files that hold the model, by path, before they were read."""
 
 
 def fit(  # noqa: PLR0913 - users know its keywords
