@@ -35,7 +35,7 @@ def test_a_period_is_not_measured_on_a_burst(tmp_path):
     devices = tuple(Device(f"d{number}", 1e6) for number in range(3))
     plan = ds.plan_pipeline(graph, Cluster(devices, Network("links", 1e7, overlap=True)), time_limit_s=2)
     window, measured = plan.schedule.window, 0
-    assert window > 1
+    assert 1 < window <= 5
     for frames in range(12 * window):
         record = ServeRecord(plan, 0.0)
         for frame in range(frames):
