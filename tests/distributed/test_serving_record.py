@@ -29,23 +29,6 @@ def test_planned_shares_do_not_depend_on_how_fast_frames_leave(tmp_path):
     assert max(use[0] for use in fast) > 0.5
 
 
-def test_a_period_is_not_measured_on_a_burst(tmp_path):
-    """Results leave in bursts of as many frames as are inside at once: few of them say nothing about the period."""
-    graph = ds.load(branchy_model(tmp_path / "net.onnx"))
-    devices = tuple(Device(f"d{number}", 1e6) for number in range(3))
-    plan = ds.plan_pipeline(graph, Cluster(devices, Network("links", 1e7, overlap=True)), time_limit_s=2)
-    window, measured = plan.schedule.window, 0
-    assert 1 < window <= 5
-    for frames in range(12 * window):
-        record = ServeRecord(plan, 0.0)
-        for frame in range(frames):
-            record.left(["d0"], 1.0, 10.0 * window * (frame // window + 1))
-        period_s = record.served(frames, 1e6).period_s
-        assert period_s is None or 5.0 <= period_s <= 15.0, frames
-        measured += period_s is not None
-    assert measured >= 8 * window
-
-
 def test_the_memory_of_a_device_that_has_not_told_it_is_not_known(tmp_path):
     graph = ds.load(branchy_model(tmp_path / "net.onnx"))
     plan = ds.plan_pipeline(graph, Cluster((Device("d0", 1e6),), Network("links", 1e7)), time_limit_s=2)

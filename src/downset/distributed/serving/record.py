@@ -13,8 +13,6 @@ __all__ = ["ServeRecord"]
 
 _LATENCIES = 100_000
 """How many latencies and times are kept, of the latest frames, so that memory does not grow with the frames."""
-_FEWEST = 5
-"""How many times between results tell a period, also where more frames are inside at once."""
 _TASKS = 20_000
 """How many of the latest tasks are kept; pictures show a few periods."""
 
@@ -130,12 +128,10 @@ class ServeRecord:
 
 
 def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
-    """Mean seconds between results, without the first fifth and without the time in which the pipeline fills. None
-    where few results follow (fewer than `_FEWEST`, and than frames are inside at once): these may leave in a burst."""
+    """Mean seconds between results, without the first fifth and without the time in which the pipeline fills."""
     window = 1 if plan.schedule is None else plan.schedule.window
-    first = max(len(times) // 5, window)
-    gaps = len(times) - 1 - first
-    return (times[-1] - times[first]) / gaps if gaps >= min(window, _FEWEST) else None
+    first = min(max(len(times) // 5, window), len(times) - 2)
+    return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
 
 
 def _of_a_frame(plan: Pipeline) -> dict[str, DeviceSeconds]:
