@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <limits>
 #include <tuple>
@@ -146,8 +147,7 @@ private:
 
     // A part by itself, in the order at hand: by the longest life, the largest area, or the fullest section first.
     Outcome solve(Part& part) {
-        part.marks_beside = marks_sum_;
-        for (int i : part.records) part.marks_beside -= mark(i, rest_[i]);
+        part.marks_beside = marks_sum_ - marks(part);
         const std::uint64_t state = signature(part, 0);
         if (slot(state) == state) return Outcome::kImpossible;
         struct Keyed {
@@ -229,7 +229,14 @@ private:
 
     // What the rest of the search depends on. Two states are taken for one if 64 bits agree.
     std::uint64_t signature(const Part& part, Size last) const {
+        assert(marks_sum_ - part.marks_beside == marks(part));  // in the build of `make sanitize`
         return (mixed(static_cast<std::uint64_t>(last) + 1) + marks_sum_ - part.marks_beside) | 1;
+    }
+    std::uint64_t marks(const Part& part) const {
+        std::uint64_t sum = 0;
+        for (int i : part.records)
+            if (!placed_[i]) sum += mark(i, rest_[i]);
+        return sum;
     }
     static std::uint64_t mark(int record, Size rest) {
         return mixed(mixed(static_cast<std::uint64_t>(record) + 1) + static_cast<std::uint64_t>(rest));

@@ -4,9 +4,11 @@ import random
 
 import pytest
 
+from downset import native
 from downset.arenas.best import best
 from downset.arenas.check_records import check_placement
 from downset.arenas.gaps import height
+from downset.arenas.native_form import native_records
 from downset.arenas.plan import plan_arena, plan_shared
 from downset.arenas.planners import ARENAS, SHARED
 from downset.errors import InfeasibleError, LimitReached, UsageError
@@ -43,6 +45,22 @@ def test_what_was_cut_from_a_rectangle_is_put_back(seed, scale, alignment):
     check_placement(records, found.solution, capacity=64 * scale)
     with pytest.raises(InfeasibleError):
         exact(records, capacity=64 * scale - 1)
+
+
+@pytest.mark.parametrize(
+    ("seed", "pieces", "most"),
+    [
+        (17, 40, 200),  # impossible, if the marks of a part contain those of another
+        (34, 60, 250),  # 1,169 placements, if no state that failed is known again
+        (52, 80, 300),  # 418, if the marks depend on the way to a state
+        (35, 60, 1000),  # 1,512, if states of other lowest offsets are taken for the same
+    ],
+)
+def test_a_state_that_failed_is_known_again_and_no_other_is_taken_for_it(seed, pieces, most):
+    """The search keeps the sum of the marks of a state; `make sanitize` adds it up anew at each node."""
+    offsets, outcome, _ = native.compiled.arena_within(native_records(cut(seed, pieces)), 64, 60.0, most)
+    assert outcome is native.compiled.Outcome.SOLVED
+    check_placement(cut(seed, pieces), offsets, capacity=64)
 
 
 def test_two_searches_of_as_many_nodes_agree():

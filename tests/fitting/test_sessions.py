@@ -92,6 +92,19 @@ def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted,
     assert not re.search(r"import downset|\._|capi", program.read_text()), "public API of onnxruntime only"
 
 
+@pytest.mark.own_processes("measures")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports resident memory so")
+def test_growth_is_measured_in_an_interpreter_that_has_not_imported_the_library(tmp_path):
+    """Pages of the library that another process has mapped already would count as growth, 7 MB of 23: the oracle is a
+    process that this test starts."""
+    path, settings = branchy_model(tmp_path / "m.onnx"), [ort._plain_settings(DEFAULT)]
+    (measured,) = ort.process_growth([(path, DEFAULT)])
+    call = f"process_here([({str(path)!r}, {settings[0]!r})], {{}}, 0)"
+    program = f"from downset.runtimes.ort_session import process_here; print(*{call}['bytes'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert measured == pytest.approx(int(done.stdout), rel=0.2)
+
+
 OPENED = "import sys, downset as ds; ds.ort_session(sys.argv[1])"
 WORKED = """import sys
 from downset.runtimes import ort
