@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from downset.commands import group
+from tests.command import completed
 
 COMMAND = [sys.executable, "-m", "downset"]
 
@@ -35,6 +36,18 @@ def test_a_pipe_that_closes_exits_141_without_a_word(wide, options):
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait(timeout=120) == 128 + signal.SIGPIPE
+
+
+def test_a_process_ends_as_the_command_does(tmp_path):
+    """Other tests call the command in their own process: its status and its words are the same there."""
+    records = tmp_path / "r.csv"
+    records.write_text("id,lower,upper,size\na,0,1,4\n")
+    for status, arguments in ((0, (records,)), (3, (records, "--capacity", "1")), (5, (tmp_path,))):
+        command = ["arena", *map(str, arguments)]
+        done = subprocess.run([*COMMAND, *command], capture_output=True, text=True, check=False, timeout=120)
+        here = completed(*command)
+        assert here.returncode == status
+        assert (done.returncode, done.stdout, done.stderr) == (status, here.stdout, here.stderr)
 
 
 def test_a_full_stderr_changes_no_exit_code(wide, tmp_path):

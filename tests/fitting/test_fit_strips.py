@@ -242,6 +242,7 @@ def test_the_command_of_an_offer_repeats_every_option():
         "--slower",
         "1.10x",
     ]
+    assert typed(fit_call(FitOptions("m.onnx"))) == "downset fit m.onnx", "defaults are left out"
 
 
 def test_the_page_says_what_is_written_without_a_limit(plain):

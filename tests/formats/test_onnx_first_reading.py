@@ -9,6 +9,7 @@ import downset
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.formats.onnx import inference
 from downset.formats.reading import load
+from downset.process import isolation
 from downset.process.isolation import parsed
 from downset.process.limits import limits
 from tests.models import branchy_model
@@ -55,6 +56,16 @@ def test_a_large_message_is_read_there_once_as_well(tmp_path, first, monkeypatch
     assert asked == ["parse_here"] and not first()
     monkeypatch.setattr(inference, "_MOST_KEPT", 100)
     assert not inference.parse_here(str(path), "") and path.stat().st_size > 100
+
+
+def test_a_large_file_has_the_time_that_a_slow_disk_takes(tmp_path, monkeypatch):
+    path = branchy_model(tmp_path / "m.onnx")
+    monkeypatch.setattr(isolation, "worker_s", lambda floor_s: 1e-6)
+    inference._skeleton.cache_clear()
+    with pytest.raises(LimitReached):
+        load(path)
+    monkeypatch.setattr(inference, "_SLOWEST_DISK", path.stat().st_size / 100.0)
+    assert inference.read_skeleton(path).graph.node
 
 
 def test_a_crash_there_is_an_error_here(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from downset.arenas.planners import ARENAS
 from downset.errors import InfeasibleError, LoadError, UnsupportedError
 from downset.fitting.fit import fit
 from downset.formats.reading import load
+from downset.formats.tflite import flatbuffer
 from downset.formats.tflite.write import export_tflite
 from downset.lattice import ancestors, masks
 from downset.memory.liveness import lifetimes
@@ -139,3 +140,20 @@ def test_operators_with_subgraphs_and_absent_operators_say_so(tmp_path):
     assert plan_order(graph, memory="tflm").evidence.proven
     with pytest.raises(UnsupportedError):
         tflm.measure(tmp_path / "c.tflite")
+
+
+@pytest.mark.own_processes("parsers")
+def test_a_crash_of_the_reader_is_an_error_here(tmp_path, monkeypatch):
+    """The reader that a worker imports is another one, which ends its process."""
+    tools = tmp_path / "ai_edge_litert" / "tools"
+    tools.mkdir(parents=True)
+    for folder in (tools.parent, tools):
+        (folder / "__init__.py").touch()
+    (tools.parent / "schema_py_generated.py").touch()
+    (tools / "flatbuffer_utils.py").write_text(
+        "import os\nread_model_from_bytearray = convert_object_to_bytearray = lambda _: os.abort()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    flatbuffer._verify.cache_clear()
+    with pytest.raises(UnsupportedError, match=r"the reader of \.tflite files crashed \(signal 6\)"):
+        flatbuffer.read_flatbuffer(EMBEDDING)
