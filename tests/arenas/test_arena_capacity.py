@@ -57,7 +57,7 @@ def test_what_was_cut_from_a_rectangle_is_put_back(seed, scale, alignment):
     ],
 )
 def test_a_state_that_failed_is_known_again_and_no_other_is_taken_for_it(seed, pieces, most):
-    """The search keeps the sum of the marks of a state; `make sanitize` adds it up anew at each node."""
+    """The search keeps the sum of the marks of a state; `make sanitize` adds it up at each node."""
     offsets, outcome, _ = native.compiled.arena_within(native_records(cut(seed, pieces)), 64, 60.0, most)
     assert outcome is native.compiled.Outcome.SOLVED
     check_placement(cut(seed, pieces), offsets, capacity=64)
