@@ -1,6 +1,5 @@
 """What the terminal says: verdicts with their bytes, suggestions, examples that parse, figures that are never cut."""
 
-import importlib
 import io
 import json
 import os
@@ -21,7 +20,7 @@ from rich.text import Text
 import downset
 from docs_site.pages import leaves
 from downset.commands.examples import EXAMPLES
-from downset.commands.group import COMMANDS
+from downset.commands.group import COMMANDS, _imported
 from downset.commands.serve import _rate
 from downset.reports import terminal
 from downset.reports.document import Column, Table, columns
@@ -54,7 +53,7 @@ def test_a_command_that_is_close_to_none_gets_the_list(fails):
 
 
 def leaf(command):
-    return getattr(importlib.import_module(f"downset.commands.{command.replace('-', '_')}"), command.replace("-", "_"))
+    return _imported(command)
 
 
 def test_the_line_of_frames_keeps_to_its_room_and_cuts_no_figure():

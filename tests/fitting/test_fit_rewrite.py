@@ -149,7 +149,7 @@ def test_strips_lower_the_measured_peak_and_compute_the_same(tmp_path):
 
     path = tmp_path / "m.onnx"
     onnx.save(ZOO["mobilenet_v2"](image=64), str(path))
-    striped = fit(path, output=tmp_path / "f.onnx", max_recompute=0.25, time_limit_s=3)
+    striped = fit(path, output=tmp_path / "f.onnx", max_recompute=0.25, work_limit=200_000)
     assert striped.shipped == "strips"
     assert {rewrite.kind for rewrite in striped.rewrites} == {"row-wise"}
     assert striped.measured.after < striped.measured.before

@@ -38,6 +38,9 @@ COMMANDS: Mapping[str, str] = {
 the command is called."""
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
 class _PipeClosedError(Exception):
     """The reader of stdout has closed it. click handles a BrokenPipeError with another exit code, so it is not used."""
 
@@ -88,8 +91,9 @@ def _imported(name: str) -> Any:
         _import_numpy()
     command = getattr(import_module(f"downset.commands.{name.replace('-', '_')}"), name.replace("-", "_"))
     command.epilog = epilog(name)
+    command.context_settings = _SETTINGS  # click keeps the names of the option from where it is asked for first
     for one, subcommand in getattr(command, "commands", {}).items():
-        subcommand.epilog = epilog(f"{name} {one}")
+        subcommand.epilog, subcommand.context_settings = epilog(f"{name} {one}"), _SETTINGS
     return command
 
 
@@ -105,7 +109,7 @@ def _import_numpy() -> None:
         os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=epilog(""))
+@click.command(cls=_Commands, context_settings=_SETTINGS, epilog=epilog(""))
 @click.version_option(__version__)
 def downset() -> None:
     """Decide when every operator of a trained network runs and where every tensor lives, and make it so."""
