@@ -53,8 +53,8 @@ public:
         height_ = height_of(best_);
     }
 
-    // Goes on until the height is `bound` or the end of a pinned record, or a limit ends it. What is found within a limit
-    // is found within a larger.
+    // Goes on until the height is `bound` or the end of a pinned record, or a limit ends it. What is found within a
+    // limit is found within a larger.
     void run(Offset bound, double seconds, std::int64_t step_limit, std::int64_t visit_limit) {
         deadline_ = Deadline(seconds);
         step_limit_ = step_limit;
