@@ -93,14 +93,21 @@ class Folder:
         self.path = path
         self.entries: dict[Path, tuple[int, str | bytes | None]] = {}
         for entry in sorted(path.rglob("*")):
-            mode = entry.lstat().st_mode
-            held = str(entry.readlink()) if entry.is_symlink() else entry.read_bytes() if entry.is_file() else None
-            self.entries[entry] = stat.S_IMODE(mode), held
+            self.entries[entry] = _state(entry)
 
     def put_back(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(mode=0o700)
+        """What is as it was stays: a model that is written anew is one that has changed."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        for entry in sorted(self.path.rglob("*"), reverse=True):
+            if entry not in self.entries or _state(entry) != self.entries[entry]:
+                if entry.is_dir() and not entry.is_symlink():
+                    entry.chmod(0o700)
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
         for entry, (mode, held) in self.entries.items():
+            if entry.exists() or entry.is_symlink():
+                continue
             if isinstance(held, str):
                 entry.symlink_to(held)
                 continue
@@ -110,6 +117,12 @@ class Folder:
                 with entry.open("wb") as file:
                     file.write(held)
             entry.chmod(mode)
+
+
+def _state(entry: Path) -> tuple[int, str | bytes | None]:
+    """Its permissions, and where a link leads, the content of a file, or None for a folder."""
+    content = str(entry.readlink()) if entry.is_symlink() else entry.read_bytes() if entry.is_file() else None
+    return stat.S_IMODE(entry.lstat().st_mode), content
 
 
 def content(path: Path) -> dict[str, bytes] | bytes | None:
