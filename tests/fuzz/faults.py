@@ -96,7 +96,7 @@ class Folder:
             self.entries[entry] = _state(entry)
 
     def put_back(self) -> None:
-        """What is as it was stays: a model that is written anew is one that has changed."""
+        """What is as it was stays: a model that is written again has changed."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         for entry in sorted(self.path.rglob("*"), reverse=True):
             if entry not in self.entries or _state(entry) != self.entries[entry]:
