@@ -15,7 +15,6 @@ on a machine of twice as many; without one half of this machine's memory.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from typing import Any
 
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+from experiments.speed.start import as_installed
 
 COUNTED = """
 import json, os, resource, sys
@@ -130,8 +130,7 @@ def fitted(path: Path, folder: Path, bytecode: Path, limit: str) -> dict[str, An
     counts, ended, most = folder / "counts.json", threading.Event(), [0]
     command = [sys.executable, "-P", "-c", COUNTED, "fit", str(path), "-o", str(folder / "fitted.onnx"), "--json"]
     command += ["--time-limit", "5s", *(["--worker-memory", limit] if limit else [])]
-    environment = {**os.environ, "COUNTS": str(counts), "PYTHONPYCACHEPREFIX": str(bytecode)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = as_installed(bytecode) | {"COUNTS": str(counts)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
 
         def watch() -> None:

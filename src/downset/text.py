@@ -18,7 +18,6 @@ from typing import Any
 from downset.errors import LoadError, UsageError
 
 __all__ = [
-    "PLAIN",
     "abridged",
     "brief",
     "counted",
@@ -26,6 +25,7 @@ __all__ = [
     "format_bytes",
     "format_seconds",
     "format_size",
+    "is_plain",
     "operator_name",
     "parse_bytes",
     "parse_factor",
@@ -40,8 +40,13 @@ __all__ = [
     "wrapped",
 ]
 
-PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Types of values that are the same in every form of a document, and hold no others."""
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is the same in every form of a document: a text, a number, None, or a dictionary of these."""
+    return type(value) in _PLAIN or (type(value) is dict and all(type(one) in _PLAIN for one in value.values()))
+
 
 _MOST = 1 << 62
 """The most bytes of a size; larger ones would overflow sums."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -25,6 +23,7 @@ from downset.commands.pictures import (
 )
 from downset.commands.waiting import waiting
 from downset.commands.wording import worded
+from downset.process.garbage import uncollected
 
 if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
@@ -112,7 +111,7 @@ def arena(
     from downset.results.plans import Arena
     from downset.text import printable
 
-    context.with_resource(_no_collections())
+    context.with_resource(uncollected())  # records are in no cycles, and there may be millions
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
     if output not in (None, "-"):
@@ -158,19 +157,6 @@ def arena(
     what = "the records with offsets" if form == "offsets" else "the records with objects"
     written = written_lines(pictures, (None if output == "-" else output, what))
     print_document(console(stderr=output == "-"), worded(document), written=written)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Python looks for no cycles. Records are in none, and there may be millions, of which it would look at all, again
-    and again."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _document(plan: Arena | SharedObjects, source: str, capacity: int | None) -> Document:

@@ -18,7 +18,7 @@ from typing import Any
 import rich_click as click
 
 from downset.messages import Call, Message, Setting
-from downset.text import PLAIN, printable
+from downset.text import is_plain, printable
 
 __all__ = ["COMMAND_OF", "OPTION_OF", "command_named", "option_of", "worded"]
 
@@ -81,7 +81,7 @@ def worded(value: Any, command: click.Command | None = None) -> Any:
 
 
 def _walked(value: Any, word: Callable[[Setting | Call], str]) -> Any:
-    if type(value) in PLAIN or (type(value) is dict and all(type(one) in PLAIN for one in value.values())):
+    if is_plain(value):
         return value
     if isinstance(value, Message):
         return value.worded(word)

@@ -7,7 +7,6 @@ the step that may get its memory runs after all its readers (`_CapturedStorages`
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
 from downset.extras import torch_library
 from downset.messages import Call, Setting
+from downset.process.garbage import uncollected
 
 __all__ = ["CudaEngine", "need_cuda"]
 
@@ -74,7 +74,8 @@ class CudaEngine:
                 self._fixed = binder.fixed_outputs(outputs)
                 self._calls = [self._bind(binder, step) for step in range(len(program.steps))]
                 self._warm_up()
-            with torch.no_grad(), _choosing(torch, False), _uncollected():
+            # A collection of garbage could destroy another engine's graph during the capture.
+            with torch.no_grad(), _choosing(torch, False), uncollected():
                 self._capture(copies, self._streams[first])
         except RuntimeError as error:  # from PyTorch: out of memory, no kernel, or not allowed in a capture
             # After a failure inside a capture its end fails too; the first error says more.
@@ -227,18 +228,6 @@ def _choosing(torch: Any, choose: bool) -> Iterator[None]:
         yield
     finally:
         cudnn.benchmark, cudnn.benchmark_limit = before
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Suspend Python's garbage collector: it could destroy another engine's graph during a capture."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 def _run(calls: Sequence[KernelCall], table: dict[int, Any]) -> None:

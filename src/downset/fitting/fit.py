@@ -23,7 +23,7 @@ from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
-from downset.formats.onnx.data_files import external_files, external_path
+from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
 from downset.formats.writing import WRITERS
 from downset.memory.overlaps import KernelsName
@@ -125,7 +125,7 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
         job = start(options, target, Path(scratch), listener)
         original = read(job)
         if WRITERS[job.form].weights_outside:
-            states |= _states(external_path(job.path, name) for name in external_files(job.path))
+            states |= _states(model_files(job.path)) | states  # the model's stays that from before it was read
         with limits(operators=len(original.graph.ops)):
             original = measure_original(job, original)
             with listener.searching():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
+from downset.formats.onnx import LARGEST_FILE
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Setting
@@ -131,7 +132,7 @@ _PICKLED = (".pt", ".pth", ".ckpt")
 def _check_size(path: Path, suffix: str) -> None:
     """Raise LimitReached for a file that does not fit into memory, LoadError for one too large for its format."""
     size = path.stat().st_size
-    if suffix == ".onnx" and size >= _MOST_ONNX:
+    if suffix == ".onnx" and size >= LARGEST_FILE:
         raise LoadError(
             f"{path} has {format_size(size)}; an .onnx file ends below 2 GB, with larger weights in files beside it"
         )
@@ -139,10 +140,6 @@ def _check_size(path: Path, suffix: str) -> None:
         raise LimitReached(
             f"{path} has {format_size(size)}, more than half of this machine's memory; read it on a larger machine"
         )
-
-
-_MOST_ONNX = 1 << 31
-"""The least size in bytes of a file that protobuf refuses."""
 
 
 def check_readable(path: Path) -> str:

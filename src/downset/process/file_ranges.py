@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from downset.errors import LoadError
 
-__all__ = ["FileRange", "FileState", "check_state", "file_state"]
+__all__ = ["FileRange", "FileState", "check_state", "file_state", "sha256"]
 
 FileState = tuple[int, int, int]
 """Inode, size and time of the last change of a file."""
@@ -50,10 +50,7 @@ class FileRange:
 
     def digest(self) -> bytes:
         """The SHA-256 of the bytes."""
-        digest = hashlib.sha256()
-        for piece in self.pieces():
-            digest.update(piece)
-        return digest.digest()
+        return sha256(self.pieces())
 
     def same_bytes(self, other: FileRange) -> bool:
         """Whether both have the same bytes. Neither is held in memory. Bytes of one file are compared with others of
@@ -63,6 +60,14 @@ class FileRange:
         if (self.state, self.start) == (other.state, other.start) and Path(self.path).samefile(other.path):
             return True
         return all(one == two for one, two in zip(self.pieces(), other.pieces(), strict=True))
+
+
+def sha256(pieces: Iterable[bytes]) -> bytes:
+    """The SHA-256 of the pieces one after the other."""
+    total = hashlib.sha256()
+    for piece in pieces:
+        total.update(piece)
+    return total.digest()
 
 
 def file_state(status: os.stat_result) -> FileState:

@@ -8,7 +8,7 @@ from typing import Any
 
 from downset.reports.document import Document, Steps, Table
 from downset.reports.next_steps import steps_json
-from downset.text import PLAIN
+from downset.text import is_plain
 
 __all__ = ["json_of"]
 
@@ -40,7 +40,7 @@ def _keyed(document: Document) -> Iterator[tuple[str, Any]]:
 def _plain(value: Any) -> Any:
     """The value with dataclasses and mappings as dictionaries, and tuples as lists. One that holds nothing of these is
     not copied: there may be millions."""
-    if type(value) in PLAIN or (type(value) is dict and all(type(one) in PLAIN for one in value.values())):
+    if is_plain(value):
         return value
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

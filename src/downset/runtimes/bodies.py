@@ -14,9 +14,8 @@ import numpy as np
 
 from downset.equivalence.tflite_file import subgraphs_of
 from downset.formats.onnx.bodies import subgraphs
-from downset.formats.onnx.data_files import link_weights
+from downset.formats.onnx.data_files import save_linked
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
-from downset.formats.onnx.skeleton import save
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.runtimes.outputs import with_outputs
 
@@ -64,12 +63,6 @@ def with_output(path: Named, label: str, index: int, folder: Path) -> Path:
     return _written(file, folder / Path(path).name)
 
 
-def _saved(model: Any, path: Path, folder: Path) -> Path:
-    link_weights(path, folder)
-    save(model, folder / path.name)
-    return folder / path.name
-
-
 def _written(file: Flatbuffer, path: Path) -> Path:
     path.write_bytes(file.packed())
     return path
@@ -90,7 +83,7 @@ def _forced(first: Path, second: Path, operators: Sequence[tuple[int, int]], fol
                 model = read_unfixed(path)
                 for route, value in taken:
                     _fix(onnx, model.graph, _follow(model.graph.node[place], route), value)
-                files.append(_saved(model, path, folder))
+                files.append(save_linked(model, path, folder))
             label = _follow(nodes[0], choice[-1][0]).name or nodes[0].name or nodes[0].output[0]
             how = "made to run its body" if kind == "Loop" else f"made to take its branch for {choice[-1][1]}"
             yield Way(f"{kind} {label!r} {how}", pair[0], files[0], files[1], whole)

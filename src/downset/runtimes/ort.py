@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.formats.onnx.bodies import overridable
-from downset.formats.onnx.data_files import link_weights, stored_bytes
+from downset.formats.onnx.data_files import link_weights, save_linked, stored_bytes
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import forget_shapes, resizes
-from downset.formats.onnx.skeleton import save
 from downset.messages import Setting
 from downset.process.isolation import isolated
 from downset.process.limits import limits, worker_bytes, worker_s
@@ -153,10 +152,7 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> tuple[Path, 
     model.ir_version = max(model.ir_version, 4)
     if model.SerializeToString() == before:
         return path, len(model.graph.node)
-    link_weights(path, folder)
-    fixed = folder / path.name
-    save(model, fixed)
-    return fixed, len(model.graph.node)
+    return save_linked(model, path, folder), len(model.graph.node)
 
 
 def run(

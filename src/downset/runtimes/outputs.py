@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library, optional_library, torch_library
-from downset.formats.onnx.data_files import link_weights
+from downset.formats.onnx.data_files import save_linked
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.skeleton import save
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, FILE_ORDER
@@ -213,6 +212,4 @@ def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
     model = read_skeleton(path)
     for name in names:
         model.graph.output.add().name = name
-    link_weights(path, folder)
-    save(model, folder / path.name)
-    return folder / path.name
+    return save_linked(model, path, folder)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from downset.errors import LoadError, UsageError
 from downset.formats.onnx.bodies import tensors_of
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.skeleton import left_out
+from downset.formats.onnx.skeleton import left_out, save
 from downset.graph.core import Graph
 from downset.process.file_ranges import FileRange, file_state
 from downset.process.whole_files import copy_whole
@@ -33,6 +33,8 @@ __all__ = [
     "external_files",
     "external_path",
     "link_weights",
+    "model_files",
+    "save_linked",
     "stored_bytes",
     "stored_range",
     "stored_value",
@@ -56,10 +58,15 @@ def weights_beside(graph: Graph) -> list[Path]:
     return [Path(source.path).parent / name for name in external_files(source.path)]
 
 
-def stored_bytes(path: Named) -> int:
-    """The bytes of an .onnx file and of the files that hold its weights."""
+def model_files(path: Named) -> list[Path]:
+    """An .onnx file and the files that hold its weights, those that exist. Raises LoadError as `external_path` does."""
     files = [Path(path), *(external_path(Path(path), location) for location in external_files(path))]
-    return sum(file.stat().st_size for file in files if file.exists())
+    return [file for file in files if file.exists()]
+
+
+def stored_bytes(path: Named) -> int:
+    """The bytes of the files of an .onnx model."""
+    return sum(file.stat().st_size for file in model_files(path))
 
 
 def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
@@ -113,6 +120,15 @@ def link_weights(path: Path, folder: Path) -> None:
                 shutil.copyfile(original, link)
         except OSError as error:
             raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
+
+
+def save_linked(model: Any, path: Path, folder: Path) -> Path:
+    """Write a changed form of the model at `path` into another folder of this machine under the same name, with its
+    weights (`link_weights`). Returns the path of the copy."""
+    link_weights(path, folder)
+    copy = folder / path.name
+    save(model, copy)
+    return copy
 
 
 def check_room_for_weights(path: Path, output: Path) -> None:

@@ -12,7 +12,6 @@ data, so the few rules of protobuf's encoding that this takes are here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import struct
@@ -24,16 +23,15 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from downset.errors import UnsupportedError
-from downset.process.file_ranges import FileRange, file_state
+from downset.formats.onnx import LARGEST_FILE
+from downset.process.file_ranges import FileRange, file_state, sha256
 from downset.text import format_size
 
-__all__ = ["LARGEST_FILE", "LEAST_BYTES", "TOKEN", "digest", "left_out", "save", "skeleton", "streamed"]
+__all__ = ["LEAST_BYTES", "TOKEN", "digest", "left_out", "save", "skeleton", "streamed"]
 
 LEAST_BYTES = 1 << 14
 """Data of no more bytes stay in the skeleton. So values that are evaluated while shapes are inferred do, which have at
 most `values.LARGEST_ELEMENTS` elements."""
-LARGEST_FILE = 1 << 31
-"""The least size in bytes of a file that protobuf refuses."""
 TOKEN = secrets.token_bytes(16)
 _NAME = struct.Struct("<B5Q")
 """Number of the field with the data; start and bytes of the range; inode, size and time of the file. Then its path."""
@@ -195,10 +193,7 @@ def save(message: Any, path: Path) -> None:
 
 def digest(message: Any) -> bytes:
     """The SHA-256 of a serialised message with the data of its tensors."""
-    total = hashlib.sha256()
-    for piece in streamed(message):
-        total.update(piece)
-    return total.digest()
+    return sha256(streamed(message))
 
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
