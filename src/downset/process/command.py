@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from downset.process.supervisor import fill_standard_streams, stopping_signals, tell, watched
+from downset.process.supervisor import INTERRUPT, fill_standard_streams, stopping_signals, tell, watched
 
 __all__ = [
     "Stopped",
@@ -165,26 +165,28 @@ def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
     native code runs that releases the lock of Python. A second SIGINT stops the process, and so does any other signal
     that stops one. Nothing changes where SIGINT is ignored. Call it in the main thread.
 
-    A terminal sends SIGINT to the watching process, too, which passes it on: there it counts the interrupts, and sends
-    SIGTERM for the second one."""
+    A terminal sends SIGINT to the watching process, too. That one alone counts them: it passes on the first as
+    `INTERRUPT`, which nobody else sends, and sends SIGTERM for the second. If this process counted for itself, it
+    could answer the first before the watching process had seen it, and two sent shortly after another would be one."""
     if threading.current_thread() is not threading.main_thread() or signal.SIGINT not in stopping_signals():
         yield
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    stop = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    first = INTERRUPT if watched() else signal.SIGINT
+    stop = {number: signal.getsignal(number) for number in (first, signal.SIGINT, signal.SIGTERM)}
     interrupts = 0
 
     def listen() -> None:
         while numbers := os.read(reader, 64):
-            if signal.SIGINT in numbers:
+            if first in numbers:
                 answer()
                 return
 
     def interrupted(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
-        interrupts += 1
-        if interrupts > 1 and not watched():
+        interrupts += number == first
+        if interrupts > 1:
             _call(stop[signal.SIGINT], number, frame)
 
     def terminated(number: int, frame: FrameType | None) -> None:
@@ -193,15 +195,16 @@ def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
     listener = threading.Thread(target=listen, name="downset-interrupt", daemon=True)
     listener.start()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, interrupted)
+    for number in (first, signal.SIGINT):
+        signal.signal(number, interrupted)
     signal.signal(signal.SIGTERM, terminated)
     tell("interruptible", "once")
     try:
         yield
     finally:
         tell("interruptible")
-        for number, handler in stop.items():
-            signal.signal(number, handler)
+        for number, handler in stop.items():  # the watching process may just send one more
+            signal.signal(number, signal.SIG_IGN if number == INTERRUPT else handler)
         signal.set_wakeup_fd(before)
         os.close(writer)
         listener.join()

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 __all__ = [
+    "INTERRUPT",
     "Ended",
     "die_with",
     "fill_standard_streams",
@@ -31,6 +32,8 @@ __all__ = [
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2
 """The number of stderr."""
+INTERRUPT = signal.SIGUSR1
+"""How the first SIGINT is passed on to a process that is not to stop at it."""
 _PATIENCE_S = 0.3
 """Seconds that the working process has to handle a signal. While native code runs, Python does not see signals."""
 _LEAVES_S = 3.0
@@ -176,7 +179,7 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
         del frame
         if number == signal.SIGINT and not interrupts and said.value("interruptible"):
             interrupts.append(number)
-            send(number)
+            send(INTERRUPT)
         elif not asked:
             asked.append(number)
             send(signal.SIGTERM if interrupts else number)
