@@ -38,13 +38,12 @@ SIZE = re.compile(r"^int(?:32_t)? (esp_nn_get_\w*scratch_size_(?:esp32s3|esp32p4
 
 
 def git(library: str, *arguments: str) -> str:
-    found = subprocess.run(["git", "-C", library, *arguments], capture_output=True, text=True, check=True)
-    return found.stdout
+    return subprocess.run(["git", "-C", library, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def functions(source: str) -> list[str]:
     """The functions of a C file that return sizes."""
-    found = []
+    bodies = []
     for match in SIZE.finditer(source):
         end, depth = source.index("{", match.start()), 0
         while True:
@@ -52,8 +51,8 @@ def functions(source: str) -> list[str]:
             end += 1
             if depth == 0:
                 break
-        found.append(source[match.start() : end])
-    return found
+        bodies.append(source[match.start() : end])
+    return bodies
 
 
 def compiled(library: str, version: str, folder: str) -> ctypes.CDLL:
@@ -75,8 +74,8 @@ def theirs(library: ctypes.CDLL, chip: str, *, depthwise: bool) -> Callable[[Esp
 
     def size(window: EspWindow) -> int:
         kernel, image, result = ((ctypes.c_int32 * 4)(pair[1], pair[0], 0, 1) for pair in window[1::-1] + window[3:4])
-        image[2], result[2] = window.depth, window.made
-        each = [window.made // window.depth] if depthwise else []
+        image[2], result[2] = window.depth, window.channels
+        each = [window.channels // window.depth] if depthwise else []
         strides, pads = window.stride[::-1], window.pads[::-1]
         parameters = [0, 0, *each, *strides, *pads, 0, 0, -128, 127]
         return int(function(image, kernel, result, (ctypes.c_int32 * len(parameters))(*parameters)))
@@ -91,7 +90,7 @@ def shape(numbers: random.Random, *, depthwise: bool) -> EspWindow:
     most = numbers.choice([20, 100, 400])
     image = (numbers.randint(1, most), numbers.randint(1, most))
     depth = numbers.choice([numbers.randint(1, 20), 8 * numbers.randint(1, 20), 16 * numbers.randint(1, 12)])
-    made = depth * numbers.choice([1, 1, 1, 2, 3, 4, 8]) if depthwise else numbers.randint(1, 130)
+    channels = depth * numbers.choice([1, 1, 1, 2, 3, 4, 8]) if depthwise else numbers.randint(1, 130)
     if numbers.random() < 0.5:  # SAME
         result = tuple(-(-size // step) for size, step in zip(image, stride, strict=True))
         over = (
@@ -103,7 +102,7 @@ def shape(numbers: random.Random, *, depthwise: bool) -> EspWindow:
         image = (max(image[0], kernel[0]), max(image[1], kernel[1]))
         result = tuple((size - taps) // step + 1 for size, taps, step in zip(image, kernel, stride, strict=True))
         pads = (0, 0)
-    return EspWindow(image, kernel, stride, result, pads, depth, made)
+    return EspWindow(image, kernel, stride, result, pads, depth, channels)
 
 
 def rows(options: Namespace) -> Iterator[Row]:

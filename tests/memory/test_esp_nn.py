@@ -78,7 +78,7 @@ def small_network(seed, kinds):
 
 
 def by_hand(graph, op, chip, version):
-    """The scratch of one operator, aligned; read from the network anew."""
+    """The scratch of one operator, aligned; read from the network."""
     if op.kind != "Conv":
         return 0
     read, made = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape

@@ -130,7 +130,7 @@ def _by_several_versions(kernels: str | None) -> bool:
 
 
 def _unmeasured_scratch(result: Fit) -> int:
-    """What named kernels take beyond the arena, where nothing is measured."""
+    """The bytes that named kernels take beyond the arena, where nothing is measured."""
     taken = kernel_scratch(result, result.kernels)
     return taken.above_bytes + taken.kept_bytes
 

@@ -48,7 +48,7 @@ _S3_WHOLE_IMAGE, _S3_WHOLE_WIDE = 40 * 1024, 48 * 1024
 
 class EspWindow(NamedTuple):
     """A convolution as ESP-NN is told of it: (rows, columns) of image, kernel, stride, result and of the padding before
-    the first row and column. `depth`: channels read, `made`: channels of the result."""
+    the first row and column. `depth`: channels read, `channels`: those of the result."""
 
     image: tuple[int, int]
     kernel: tuple[int, int]
@@ -56,7 +56,7 @@ class EspWindow(NamedTuple):
     result: tuple[int, int]
     pads: tuple[int, int]
     depth: int
-    made: int
+    channels: int
 
     @property
     def pixels(self) -> int:
@@ -71,8 +71,8 @@ class EspWindow(NamedTuple):
         """Rows and columns that windows reach below and to the right of the image, without the padding before it; they
         may be negative."""
         below, right = (
-            made * stride + kernel - 1 - size
-            for made, stride, kernel, size in zip(self.result, self.stride, self.kernel, self.image, strict=True)
+            count * stride + kernel - 1 - size
+            for count, stride, kernel, size in zip(self.result, self.stride, self.kernel, self.image, strict=True)
         )
         return below, right
 
@@ -82,29 +82,29 @@ class EspWindow(NamedTuple):
 
 
 def esp_request(graph: Graph, op: Op, chip: str, versions: Sequence[str]) -> Request | None:
-    """What the operator's kernel asks for, at most in any of these versions; None where that is not known, as the file
-    states no options."""
+    """The scratch that the operator's kernel asks for, at most in any of these versions; None where that is not known,
+    as the file states no options."""
     if op.kind not in ("Conv", "Softmax"):
         return None if op.kind.removeprefix("tflite::") in ASKING else Request()
     if not op.inputs or op.inputs[0] == ABSENT or not op.outputs or op.outputs[0] == ABSENT:
         return None
-    read, made = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    if read.dtype != "int8" or made.dtype != "int8":
+    image, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if image.dtype != "int8" or result.dtype != "int8":
         return Request()
     if op.kind == "Softmax":
-        return None if len(read.shape) < 2 else Request((esp_softmax(read.shape[1]),))
+        return None if len(image.shape) < 2 else Request((esp_softmax(image.shape[1]),))
     stated = all(name in op.attrs for name in ("kernel_shape", "strides", "pads"))
-    if not stated or len(read.shape) != 4 or len(made.shape) != 4:
+    if not stated or len(image.shape) != 4 or len(result.shape) != 4:
         return None
     pair = {name: (int(op.attrs[name][0]), int(op.attrs[name][1])) for name in ("kernel_shape", "strides", "pads")}
     window = EspWindow(
-        read.shape[1:3],
+        image.shape[1:3],
         pair["kernel_shape"],
         pair["strides"],
-        made.shape[1:3],
+        result.shape[1:3],
         pair["pads"],
-        read.shape[3],
-        made.shape[3],
+        image.shape[3],
+        result.shape[3],
     )
     depthwise = bool(op.attrs.get("depthwise"))
     most = max(esp_convolution(window, chip, version, depthwise=depthwise) for version in versions)
@@ -135,7 +135,7 @@ def esp_overrun(window: EspWindow, chip: str, version: str, *, depthwise: bool =
         and _number(version) >= (1, 2, 1)
         and depthwise
         and window.kernel == (3, 3)
-        and window.depth == window.made
+        and window.depth == window.channels
         and window.depth % _LANES == 0
         and window.pads not in ((0, 0), (1, 1))
     )
@@ -153,7 +153,7 @@ def _pointwise(window: EspWindow, margin: int) -> int | None:
     depth = align_up(window.depth, 8)
     image = window.pixels * depth if window.depth % 8 else 0
     block = 2 * 8 * depth if window.pixels >= _FEW_PIXELS else 0
-    return image + depth * window.made + block + margin
+    return image + depth * window.channels + block + margin
 
 
 def _old(window: EspWindow, margin: int) -> int:
@@ -161,7 +161,7 @@ def _old(window: EspWindow, margin: int) -> int:
     pointwise = _pointwise(window, margin)
     if pointwise is not None:
         return pointwise
-    return _image(window) + _weights(window) + margin + 4 * window.made
+    return _image(window) + _weights(window) + margin + 4 * window.channels
 
 
 def _image(window: EspWindow) -> int:
@@ -171,7 +171,7 @@ def _image(window: EspWindow) -> int:
 
 
 def _weights(window: EspWindow) -> int:
-    return window.taps * align_up(window.depth, _LANES) * window.made
+    return window.taps * align_up(window.depth, _LANES) * window.channels
 
 
 def _s3(window: EspWindow, version: tuple[int, ...]) -> int:
@@ -184,16 +184,16 @@ def _s3(window: EspWindow, version: tuple[int, ...]) -> int:
     row, taps = window.kernel[1] * window.depth, window.taps * window.depth
     if row < _LANES <= taps:  # windows are copied, and the weights in whole registers
         copied = align_up(taps, _LANES)
-        return 4 * window.made + 16 + window.made * copied + 16 + copied + margin
-    rows = align_up(row, _LANES) * window.kernel[0] * window.made
+        return 4 * window.channels + 16 + window.channels * copied + 16 + copied + margin
+    rows = align_up(row, _LANES) * window.kernel[0] * window.channels
     below, right = (max(0, size) for size in window.beyond)
     edge = window.padded(below, right) * window.depth if below or right else 0
-    return _image(window) + _weights(window) + rows + edge + margin + 4 * window.made
+    return _image(window) + _weights(window) + rows + edge + margin + 4 * window.channels
 
 
 def _s3_depthwise(window: EspWindow, version: tuple[int, ...]) -> int:
-    depth, each = window.depth, window.made // window.depth
-    weights, image = window.taps * window.made, window.pixels * depth
+    depth, each = window.depth, window.channels // window.depth
+    weights, image = window.taps * window.channels, window.pixels * depth
     widened = 2 * (weights + image) + (16 if version < (1, 2, 0) else 32)
     small = window.kernel == (3, 3)
     if each == 1 and depth % 8 == 0 and (small or version >= (1, 2, 1)):
@@ -243,17 +243,17 @@ def _s3_in_eights(window: EspWindow) -> int:
 def _p4(window: EspWindow, version: tuple[int, ...]) -> int:
     if version < (1, 2, 3):
         return _old(window, 32)
-    sums = 4 * window.made
+    sums = 4 * window.channels
     pointwise = _pointwise(window, 32)
     if pointwise is not None:
-        return pointwise if window.depth >= _LANES else sums + _LANES * window.made + 32 + 32
+        return pointwise if window.depth >= _LANES else sums + _LANES * window.channels + 32 + 32
     row, taps, padded = window.kernel[1] * window.depth, window.taps * window.depth, any(window.pads)
     if not padded and row >= _LANES:
         return _weights(window) + 32 + sums
     if taps >= _LANES:
         return sums + taps + 32
     depth = align_up(-(-_LANES // window.kernel[1]), _LANES)
-    weights = window.taps * depth * window.made
+    weights = window.taps * depth * window.channels
     if not padded:
         return sums + weights + window.pixels * depth + 32
     if _image(window) + sums <= _P4_CACHE:

@@ -48,16 +48,16 @@ def kernel_library(text: str) -> KernelLibrary:
     """The library of this name, "NAME" or "NAME@VERSION". Raises UsageError, which lists what is known, for another."""
     if not isinstance(text, str):
         raise UsageError(f"kernels must be a name such as 'cmsis-nn-dsp', not {brief(repr(text))}")
-    name, at, version = text.partition("@")
+    name, mark, version = text.partition("@")
     if name == "esp-nn":
         chips = ", ".join(f"{_ESP_NN}{chip} ({esp_nn.CHIP_NAMES[chip]})" for chip in esp_nn.CHIPS)
         raise UsageError(f"kernels {text!r}: the sizes of ESP-NN differ by chip; name {chips}")
     if name not in LIBRARIES:
         raise UsageError(f"kernels must be one of {', '.join(LIBRARIES)}, not {text!r}")
     versions = LIBRARIES[name]
-    if not at:
+    if not mark:
         return KernelLibrary(name, versions)
     if version not in versions:
-        known = ", ".join(versions) or "none: they are those of the runtime that is measured"
-        raise UsageError(f"kernels {text!r}: no formulas are known for this version; known versions: {known}")
+        names = ", ".join(versions) or "none: they are those of the runtime that is measured"
+        raise UsageError(f"kernels {text!r}: no formulas are known for this version; known versions: {names}")
     return KernelLibrary(name, (version,))

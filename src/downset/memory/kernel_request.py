@@ -1,4 +1,4 @@
-"""What one operator's kernel asks of TFLite Micro's arena beyond what the reference kernel asks."""
+"""The bytes that one operator's kernel asks of TFLite Micro's arena beyond what the reference kernel asks."""
 
 from __future__ import annotations
 

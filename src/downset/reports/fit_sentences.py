@@ -81,13 +81,13 @@ def done_lines(result: Fit) -> list[str]:
 
 def _overruns(result: Fit) -> list[str]:
     """A line about kernels of the named library that may write beyond the scratch that they ask for."""
-    found = kernel_needs(result.graph, result.kernels).overruns
-    if not found:
+    operators = kernel_needs(result.graph, result.kernels).overruns
+    if not operators:
         return []
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    more = f" and {len(operators) - 1} more" if len(operators) > 1 else ""
     return [
-        f"by the source of {result.kernels} the kernel of {shortened(found[0], 60)}{more} may write beyond the scratch "
-        "that it asks for, over other tensors (issue 30 of ESP-NN): take a version in which that is mended"
+        f"by the source of {result.kernels} the kernel of {shortened(operators[0], 60)}{more} may write beyond the "
+        "scratch that it asks for, over other tensors (issue 30 of ESP-NN): take a version in which that is mended"
     ]
 
 

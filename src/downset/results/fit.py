@@ -92,7 +92,7 @@ class Measured:
     before_s: float | None = None
     latency: Latency | None = None
     kernel_bytes: tuple[int, int] = (0, 0)
-    """What the named kernels take beyond `before` and `after`, by formula."""
+    """Bytes that the named kernels take beyond `before` and `after`, by formula."""
 
     @property
     def needed(self) -> tuple[int, int]:
