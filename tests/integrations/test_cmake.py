@@ -13,7 +13,8 @@ from tests.tflite_net import TfliteNet
 
 LISTS = """cmake_minimum_required(VERSION 3.19)
 project(firmware CXX)
-execute_process(COMMAND {python} -m downset.cmake OUTPUT_VARIABLE DOWNSET_CMAKE OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND {python} -m downset.integrations.cmake
+  OUTPUT_VARIABLE DOWNSET_CMAKE OUTPUT_STRIP_TRAILING_WHITESPACE)
 include(${{DOWNSET_CMAKE}})
 downset_add_model(wake_word m.tflite {arguments})
 add_executable(firmware main.cc)

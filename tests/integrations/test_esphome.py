@@ -59,8 +59,8 @@ def test_versions_that_ask_for_more_need_a_larger_arena(wake_word):
     ("text", "says", "status"),
     [
         ("{", "is not JSON", 5),
-        ("[1]", "is no manifest of micro_wake_word", 5),
-        ('{"type": "micro", "version": 1, "micro": {}}', "is no manifest of micro_wake_word, version 2", 5),
+        ("[1]", "holds no manifest of micro_wake_word", 5),
+        ('{"type": "micro", "version": 1, "micro": {}}', "holds no manifest of micro_wake_word, version 2", 5),
         ({"model": "../okay_nabu.tflite"}, "model must name a .tflite file beside it", 5),
         ({"model": "https://a/okay.tflite"}, "model must name a .tflite file beside it", 5),
         ({"model": "other.tflite"}, "its model other.tflite does not exist beside it", 5),

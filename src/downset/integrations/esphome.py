@@ -82,22 +82,22 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise LoadError(
-                f"{path} is no manifest of micro_wake_word: it is larger than {format_bytes(_MOST_BYTES)} B"
+                f"{path} holds no manifest of micro_wake_word: it is larger than {format_bytes(_MOST_BYTES)} B"
             )
-        document = json.loads(path.read_bytes())
+        document: Any = json.loads(path.read_bytes())
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise LoadError(f"{path} is not JSON: {error}") from None
     micro = document.get("micro") if isinstance(document, dict) else None
     if not isinstance(micro, dict) or document.get("type") != "micro" or document.get("version") != 2:
-        raise LoadError(f"{path} is no manifest of micro_wake_word, version 2")
+        raise LoadError(f"{path} holds no manifest of micro_wake_word, version 2")
     name, size = document.get("model"), micro.get(_SIZE)
-    if not isinstance(name, str) or not name.endswith(".tflite") or name != os.path.basename(name):
+    if not isinstance(name, str) or not name.endswith(".tflite") or name != Path(name).name:
         raise LoadError(f"{path}: model must name a .tflite file beside it, not {printable(str(name))}")
     if type(size) is not int or size < 0:
         raise LoadError(f"{path}: micro.{_SIZE} must be a number of bytes, not {printable(str(size))}")
-    return document
+    return dict(document)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     needed = format_bytes(wake_word.needed_before_bytes)
     print(
-        f"{_SIZE}: {wake_word.arena_bytes} with {options.kernels} (it was {wake_word.before_bytes}; the model as it was "
-        f"needs {needed} B with the same kernels)\nwritten: {wake_word.manifest}\nwritten: {wake_word.model}"
+        f"{_SIZE}: {wake_word.arena_bytes} with {options.kernels} (it was {wake_word.before_bytes}; the model as it "
+        f"was needs {needed} B with the same kernels)\nwritten: {wake_word.manifest}\nwritten: {wake_word.model}"
     )
     return 0
 

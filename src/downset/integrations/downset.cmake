@@ -8,7 +8,7 @@
 #   OPTIONS   further options of `downset fit`
 #
 # Include it from the installed package:
-#   execute_process(COMMAND python3 -m downset.cmake OUTPUT_VARIABLE DOWNSET_CMAKE OUTPUT_STRIP_TRAILING_WHITESPACE)
+#   execute_process(COMMAND python3 -m downset.integrations.cmake OUTPUT_VARIABLE DOWNSET_CMAKE OUTPUT_STRIP_TRAILING_WHITESPACE)
 #   include(${DOWNSET_CMAKE})
 
 cmake_minimum_required(VERSION 3.19)
