@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -42,46 +41,6 @@ def files(tmp_path_factory):
 def here(files, monkeypatch):
     monkeypatch.chdir(files)
     return files
-
-
-def test_local_from_frames_to_results(here, run):
-    status, out, err = run(
-        "serve",
-        "net.onnx",
-        "--cluster",
-        "home.toml",
-        "--input",
-        "frames.npy",
-        "-o",
-        "out.npz",
-        "-v",
-        "--report",
-        "served.html",
-        "--trace",
-        "served.json",
-    )
-    assert status == 0, err
-    page = Path("served.html").read_text()
-    assert "Measured: 3 periods from" in page and "Simulated: 3 periods from" in page
-    assert "shares of the time: measured (planned, simulated)" in page
-    events = json.loads(Path("served.json").read_text())["traceEvents"]
-    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert set(processes.values()) == {"planned", "simulated", "measured"}
-    assert {processes[event["pid"]] for event in events if event["ph"] == "X"} == {"planned", "simulated", "measured"}
-    expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
-    with np.load("out.npz") as found:
-        for name in ("flat", "joined"):
-            assert found[name].shape[0] == 12
-            for one, other in zip(found[name], expected, strict=True):
-                np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
-    assert re.search(r"12 of 12 frames: a frame every .*, measured; planned ", out) and "share this machine" in out
-    whose = "the plan is for the rates in home.toml; the devices here are processes of this machine"
-    assert whose in out and page.count(whose) == 1  # below the verdict
-    assert "left" in out and "right" in out and "latency p50, measured: " in out
-    assert "shares of the time: measured (planned, simulated)" in out
-    assert len(re.findall(r"\d+% \(\d+%, \d+%\)", out)) == 6  # two devices, each computing, sending and receiving
-    assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
-    assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
