@@ -1,10 +1,11 @@
 """The processes that the product starts, as far as they are not the subject of a test.
 
-Parsers run in this process, where the product asks a worker; what measures a session runs in a fork of the server of
-workers, where the product starts an interpreter with ONNX Runtime (0.3 s of CPU, seven for one `fit`), and sessions are
-timed in few rounds, so that less is known to be slower. Tests marked
-`own_processes("parsers")` have the first as users have it (damaged files, crashes), and those marked
-`own_processes("measures")` the second (memory that processes report).
+Parsers and PyTorch run in this process, where the product asks a worker (which imports PyTorch for each file). What
+measures a session runs in a fork of the server of workers, where the product starts an interpreter with ONNX Runtime
+(0.3 s of CPU, seven for one `fit`); sessions are timed in few rounds, so that less is known to be slower. Tests marked
+`own_processes("parsers")` have the first as users have it (damaged files, crashes), those marked
+`own_processes("torch")` the second, and those marked `own_processes("measures")` all others (memory that processes
+report).
 
 The product starts a new server where the environment has changed. Pytest writes the name of each test there, and tests
 say where the cache is and what the terminal can do, which no worker reads."""
@@ -14,7 +15,7 @@ import importlib
 from downset.formats.onnx import inference
 from downset.formats.tflite import flatbuffer
 from downset.process import isolation
-from downset.runtimes import ort
+from downset.runtimes import ort, outputs, torch_eager
 
 __all__ = ["choose_processes", "keep_server"]
 
@@ -36,11 +37,17 @@ def choose_processes(item):
     for module in PARSERS:
         module.parsed = isolation.parsed if "parsers" in own else _here
     ort.isolated = isolation.isolated if "measures" in own else _forked
+    torch_eager.isolated = isolation.isolated if "torch" in own else _here
+    outputs.isolated = isolation.isolated if "torch" in own else _torch_here
     ort.session_seconds = SESSION_SECONDS if "measures" in own else _in_few_rounds
 
 
 def _here(module, function, arguments, **_):
     return getattr(importlib.import_module(module), function)(**arguments), ""
+
+
+def _torch_here(module, function, arguments, **options):
+    return (_here if function == "torch_here" else isolation.isolated)(module, function, arguments, **options)
 
 
 SESSION_SECONDS, ROUNDS = ort.session_seconds, 11
