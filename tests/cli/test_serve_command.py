@@ -129,7 +129,7 @@ def test_a_driver_that_is_interrupted_ends_in_order(here, run):
         assert ended(guards)
 
 
-@pytest.mark.parametrize("process", ["raylet", "gcs_server", *(["ray::DashboardA"] if LONG else [])])
+@pytest.mark.parametrize("process", ["raylet", *(["gcs_server", "ray::DashboardA"] if LONG else [])])
 def test_a_lost_process_of_the_head_is_one_line_and_keeps_what_is_finished(process, here):
     """Ray ends the driver's process at once where it finds its node gone, or the driver finds it first."""
     command = ["serve", "net.onnx", "--cluster", "one.toml", "--input", "many.npy", "-o", "part.npz", "-v"]
