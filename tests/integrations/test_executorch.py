@@ -21,7 +21,7 @@ def test_it_runs_what_was_ordered_and_planned(version):
     folder = executorch_folder(version)
     if folder is None:
         pytest.skip(f"no package index here has ExecuTorch {version} for this platform")
-    few = [] if LONG or version == VERSIONS[-1] else ["-k", "not delegates"]  # compiling XNNPACK's parts is dear
+    few = [] if LONG or version == VERSIONS[-1] else ["-k", "not delegates"]  # XNNPACK's parts take 4 s to compile
     paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *few, str(CASES)],
