@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Empty: tests start hundreds of processes, and each would compile the package; pytest would rewrite every test again.
+export PYTHONDONTWRITEBYTECODE =
 CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
-# Tests of wording and of the tests: part of `make lint`, and not of `make test`.
-LINT_TESTS := tests/docs/test_prose.py tests/docs/test_glossary.py tests/test_needs.py
+# Tests of wording, of types and of the tests: part of `make lint`, and not of `make test`.
+LINT_TESTS := tests/docs/test_prose.py tests/docs/test_glossary.py tests/test_needs.py tests/test_typed_uses.py
 
 .PHONY: demo test docs wheel lowest fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
 	bench-ios bench-pico bench-testbed bench-partial bench-inductor

@@ -117,13 +117,13 @@ def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
     os.sched_setaffinity(0, {min(before)})  # of this process and of those it starts
     monkeypatch.setenv("PINNED", "1")  # which makes it start another server
     spin = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(spin, start_new_session=True) for _ in range(6)]  # Linux shares out by session
+    busy = [subprocess.Popen(spin, start_new_session=True) for _ in range(5)]  # Linux shares out by session
     try:
         monkeypatch.setattr(isolation, "_BUSY", 1000)
-        isolated("tests.workers", "compute", {"seconds": 0.8}, timeout_s=2.6)
+        isolated("tests.workers", "compute", {"seconds": 0.5}, timeout_s=1.6)
         monkeypatch.setattr(isolation, "_BUSY", 1)
         with pytest.raises(LimitReached):
-            isolated("tests.workers", "compute", {"seconds": 0.8}, timeout_s=2.6)
+            isolated("tests.workers", "compute", {"seconds": 0.5}, timeout_s=1.6)
     finally:
         os.sched_setaffinity(0, before)
         for process in busy:

@@ -25,9 +25,14 @@ from tests.command import typed
 
 SOURCE = Path(downset.__file__).parent
 LIBRARY = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent.name != "commands" and path.name != "cli.py"]
-TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in LIBRARY}
 PUBLIC = [*filter(callable, (getattr(downset, name) for name in downset.__all__)), limits]
 COMMANDS = sorted({words.split()[0] for words in COMMAND_OF.values()})
+
+
+@cache
+def nodes_of():
+    """The nodes of each file's syntax tree, its root first: made once, in the one process that runs these tests."""
+    return {path.relative_to(SOURCE).as_posix(): [*ast.walk(ast.parse(path.read_text()))] for path in LIBRARY}
 
 
 def parameters(function):
@@ -42,29 +47,32 @@ def named(kind):
     """(file, name) of each `kind("name", …)` in the library, which names a parameter or a function."""
     return sorted(
         (path, node.args[0].value)
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path, nodes in nodes_of().items()
+        for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == kind
         if node.args and isinstance(node.args[0], ast.Constant)
     )
 
 
-@pytest.mark.parametrize("name", sorted({name for _, name in named("Setting")}))
-def test_a_setting_is_a_parameter_of_a_public_function_and_an_option(name):
-    where = [path for path, one in named("Setting") if one == name]
-    assert any(name in parameters(function) for function in PUBLIC), f"{where}: no public function takes {name}"
-    assert any(option_of(name, command_named(command)) for command in COMMANDS), f"{where}: no option sets {name}"
+def test_a_setting_is_a_parameter_of_a_public_function_and_an_option():
+    settings, taken = named("Setting"), {name for function in PUBLIC for name in parameters(function)}
+    assert len(settings) > 50
+    assert not [f"{path}: no public function takes {name}" for path, name in settings if name not in taken]
+    commands = [command_named(command) for command in COMMANDS]
+    set_by = {name: any(option_of(name, command) for command in commands) for _, name in settings}
+    assert not [f"{path}: no option sets {name}" for path, name in settings if not set_by[name]]
 
 
-@pytest.mark.parametrize("function", sorted({*COMMAND_OF, *(name for _, name in named("Call"))}))
-def test_a_call_is_of_a_function_that_a_command_makes(function):
-    assert function in COMMAND_OF
-    module, _, name = function.rpartition(".")
-    assert callable(getattr(import_module(f"downset.{module}") if module else downset, name))
-    command, *rest = COMMAND_OF[function].split()
-    options = {word for option in command_named(command).params for word in option.opts}
-    assert {word for word in rest if word.startswith("--")} <= options
-    assert typed(Call(function)) == f"downset {COMMAND_OF[function]}"
+def test_a_call_is_of_a_function_that_a_command_makes():
+    calls = named("Call")
+    assert calls and not [f"{path}: no command makes {name}" for path, name in calls if name not in COMMAND_OF]
+    for function, words in COMMAND_OF.items():
+        module, _, name = function.rpartition(".")
+        assert callable(getattr(import_module(f"downset.{module}") if module else downset, name))
+        command, *rest = words.split()
+        options = {word for option in command_named(command).params for word in option.opts}
+        assert {word for word in rest if word.startswith("--")} <= options
+        assert typed(Call(function)) == f"downset {words}"
 
 
 OTHER_PROGRAMS = {
@@ -79,15 +87,15 @@ TYPED = re.compile(rf"(?<![\w-])--[a-z]|\bdownset ({COMMANDS_TYPED})\b(?!:)")
 same for all."""
 
 
-def texts(tree):
+def texts(nodes):
     """(line, text) of each string in a file that is not a docstring, with the fixed parts of f-strings."""
     docs = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node.lineno, node.value
 
@@ -95,19 +103,19 @@ def texts(tree):
 def test_no_text_of_the_library_is_typed_into_a_shell():
     found = [
         f"{path}:{line}: {text[:80]}"
-        for path, tree in TREES.items()
+        for path, nodes in nodes_of().items()
         if path not in OTHER_PROGRAMS
-        for line, text in texts(tree)
+        for line, text in texts(nodes)
         if TYPED.search(text)
     ]
     assert not found, "name a Setting or a Call"
-    assert all(any(TYPED.search(text) for _, text in texts(TREES[path])) for path in OTHER_PROGRAMS)
+    assert all(any(TYPED.search(text) for _, text in texts(nodes_of()[path])) for path in OTHER_PROGRAMS)
 
 
-def loses_settings(tree):
+def loses_settings(nodes):
     """Lines that make a string of a downset error: its message has the settings, and `str` has Python's words alone."""
     ours = set(errors.__all__)
-    for handler in ast.walk(tree):
+    for handler in nodes:
         if not isinstance(handler, ast.ExceptHandler) or handler.name is None:
             continue
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -124,9 +132,9 @@ def loses_settings(tree):
 def test_messages_of_errors_keep_their_settings():
     found = [
         f"{path}:{line}"
-        for path, tree in TREES.items()
+        for path, nodes in nodes_of().items()
         if not path.startswith("integrations/")  # no command runs them
-        for line in loses_settings(tree)
+        for line in loses_settings(nodes)
     ]
     assert not found, "join error.message to a Message"
 
@@ -140,12 +148,12 @@ def messages_of(tree):
 
 
 def test_no_f_string_holds_a_message_of_a_module():
-    messages = {name for tree in TREES.values() for name in messages_of(tree)}
+    messages = {name for nodes in nodes_of().values() for name in messages_of(nodes[0])}
     assert "TRUST" in messages
     found = [
         f"{path}:{node.lineno}"
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path, nodes in nodes_of().items()
+        for node in nodes
         if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name) and node.value.id in messages
     ]
     assert not found, "give it as a part of its own"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from downset.distributed.serving.node_guard import session_processes
 from downset.distributed.serving.nodes import free_port
 from tests.cluster_toml import cluster_toml
 from tests.distributed.thread_fleet import unsplit
+from tests.effort import LONG
 from tests.models import branchy_model
 
 pytest.importorskip("ray")
@@ -44,125 +45,96 @@ def here(files, monkeypatch):
     return files
 
 
-def test_local_from_frames_to_results(here, run):
-    status, out, err = run(
-        "serve",
-        "net.onnx",
-        "--cluster",
-        "home.toml",
-        "--input",
-        "frames.npy",
-        "-o",
-        "out.npz",
-        "-v",
-        "--report",
-        "served.html",
-        "--trace",
-        "served.json",
-    )
-    assert status == 0, err
-    page = Path("served.html").read_text()
-    assert "Measured: 3 periods from" in page and "Simulated: 3 periods from" in page
-    assert "shares of the time: measured (planned, simulated)" in page
-    events = json.loads(Path("served.json").read_text())["traceEvents"]
-    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert set(processes.values()) == {"planned", "simulated", "measured"}
-    assert {processes[event["pid"]] for event in events if event["ph"] == "X"} == {"planned", "simulated", "measured"}
-    expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
-    with np.load("out.npz") as found:
-        for name in ("flat", "joined"):
-            assert found[name].shape[0] == 12
-            for one, other in zip(found[name], expected, strict=True):
-                np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
-    assert re.search(r"12 of 12 frames: a frame every .*, measured; planned ", out) and "share this machine" in out
-    whose = "the plan is for the rates in home.toml; the devices here are processes of this machine"
-    assert whose in out and page.count(whose) == 1  # below the verdict
-    assert "left" in out and "right" in out and "latency p50, measured: " in out
-    assert "shares of the time: measured (planned, simulated)" in out
-    assert len(re.findall(r"\d+% \(\d+%, \d+%\)", out)) == 6  # two devices, each computing, sending and receiving
-    assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
-    assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]
+def reach(driver, number):
+    """Wait until the driver has finished this frame."""
+    assert any(f"frame {number}," in line for line in driver.stderr)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
-    """In order by Ctrl-C; by the guards where the driver is killed."""
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "downset", "serve", "net.onnx", "--cluster", "one.toml", "--input", "many.npy", "-v"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    for line in driver.stderr:
-        if "frame 5," in line:
-            break
-    guards = _guards(driver.pid)
-    assert len(guards) == 2  # of the head and of the device
-    os.kill(driver.pid, number)
-    _, said = driver.communicate(timeout=240)
-    assert driver.returncode == code
-    assert "Traceback" not in said, said
+def ended(guards):
+    """Whether, soon, no process of these nodes is left."""
     until = time.monotonic() + 120
     while time.monotonic() < until and any(session_processes(guard) for guard in guards):
         time.sleep(0.1)
-    assert [session_processes(guard) for guard in guards] == [[], []]
+    return not any(session_processes(guard) for guard in guards)
 
 
-@pytest.mark.parametrize(
-    ("driver", "board", "address"),
-    [("127.0.0.2", "127.0.0.3", ["--address", "127.0.0.3"]), ("127.0.0.1", "127.0.0.1", [])],
-)
-def test_a_device_under_keys(here, run, driver, board, address):
-    """The page's way from keys to results, with a board that is an address of loopback, also the one that Ray replaces.
-    The worker outlives the driver, and leaves nothing behind when it is stopped."""
-    boards = f"boards-{board}"
+def test_a_killed_driver_leaves_no_process_behind(here):
+    """The guards see to that."""
+    command = ["serve", "net.onnx", "--cluster", "one.toml", "--input", "many.npy", "-v"]
+    driver = started(command, start_new_session=True)
+    reach(driver, 5)
+    guards = _guards(driver.pid)
+    assert len(guards) == 2  # of the head and of the device
+    os.kill(driver.pid, signal.SIGKILL)
+    _, errors = driver.communicate(timeout=240)
+    assert driver.returncode == -signal.SIGKILL and "Traceback" not in errors, errors
+    assert ended(guards)
+
+
+def started(command, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "downset", *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        **options,
+    )
+
+
+@contextmanager
+def board(driver, address, run):
+    """A worker that waits for the driver at that address, of a board: the words for `serve`, and the worker. It
+    outlives the driver, and leaves nothing behind when it is stopped."""
+    boards = f"boards-{address}"
     assert run("keys", "init", "--authority", boards)[0] == 0
-    for name, host in (("driver", driver), ("board", board)):
+    for name, host in (("driver", driver), ("board", address)):
         assert run("keys", "issue", name, "--host", host, "--authority", boards)[0] == 0
     Path("board.toml").write_text(cluster_toml({"board": 1e6}, rate_mbps=800, overlap=True))
-    head = f"{driver}:{free_port('127.0.0.2')}"
-    downset = [sys.executable, "-m", "downset"]
-    worker = subprocess.Popen(
-        [*downset, "worker", "--head", head, "--name", "board", "--keys", f"{boards}/board", *address],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    head, other = f"{driver}:{free_port('127.0.0.2')}", [] if address == driver else ["--address", address]
+    worker = started(["worker", "--head", head, "--name", "board", "--keys", f"{boards}/board", *other])
     try:
-        given = ("--cluster", "board.toml", "--head", head, "--keys", f"{boards}/driver", "--input", "frames.npy")
-        served = subprocess.run(
-            [*downset, "serve", "net.onnx", *given, "-o", "keyed.npz", "--no-ahead"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        assert served.returncode == 0, served.stderr
-        assert re.search(r"^12 of 12 frames: a frame every .*, measured; planned ", served.stdout) and not served.stderr
+        yield ["serve", "net.onnx", "--cluster", "board.toml", "--head", head, "--keys", f"{boards}/driver"]
         assert worker.poll() is None
         guards = _guards(worker.pid)
         assert guards
     finally:
         worker.send_signal(signal.SIGTERM)
-        _, said = worker.communicate(timeout=240)
-    assert "board: joins the head" in said and "Traceback" not in said
-    assert [session_processes(guard) for guard in guards] == [[] for _ in guards]
+        _, errors = worker.communicate(timeout=240)
+    assert "board: joins the head" in errors and "Traceback" not in errors
+    assert not any(map(session_processes, guards))
+
+
+def test_a_device_under_keys(here, run):
+    """The page's way from keys to results, with a board that is another address of loopback."""
+    with board("127.0.0.2", "127.0.0.3", run) as serve:
+        status, out, errors = run(*serve, "--input", "frames.npy", "-o", "keyed.npz", "--no-ahead")
+    assert status == 0, errors
+    assert re.search(r"^12 of 12 frames: a frame every .*, measured; planned ", out) and not errors
     expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
     with np.load("keyed.npz") as found:
         for one, other in zip(found["flat"], expected, strict=True):
             np.testing.assert_allclose(one, other["flat"], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("process", ["raylet", "gcs_server", "ray::DashboardA"])
+def test_a_driver_that_is_interrupted_ends_in_order(here, run):
+    """By Ctrl-C, at the address that Ray replaces: the worker waits for the next driver."""
+    with board("127.0.0.1", "127.0.0.1", run) as serve:
+        driver = started([*serve, "--input", "many.npy", "-v"], start_new_session=True)
+        reach(driver, 5)
+        guards = _guards(driver.pid)
+        assert len(guards) == 1
+        driver.send_signal(signal.SIGINT)
+        _, errors = driver.communicate(timeout=240)
+        assert driver.returncode == 128 + signal.SIGINT and "Traceback" not in errors, errors
+        assert ended(guards)
+
+
+@pytest.mark.parametrize("process", ["raylet", *(["gcs_server", "ray::DashboardA"] if LONG else [])])
 def test_a_lost_process_of_the_head_is_one_line_and_keeps_what_is_finished(process, here):
     """Ray ends the driver's process at once where it finds its node gone, or the driver finds it first."""
     command = ["serve", "net.onnx", "--cluster", "one.toml", "--input", "many.npy", "-o", "part.npz", "-v"]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "downset", *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
-    for line in driver.stderr:
-        if "frame 40," in line:
-            break
+    driver = started(command)
+    reach(driver, 40)
     sessions = [
         session_processes(guard)
         for guard in _guards(driver.pid)

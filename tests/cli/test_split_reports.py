@@ -50,7 +50,18 @@ def small(tmp_path_factory):
 
 def test_methods_that_stop_at_their_limit_are_marked(small):
     """Eight devices are far too many for trying everything."""
-    arguments = ("split", small, "--cluster", "pico_1mac_cell", "--compare", "--time-limit", "0.1s", "-q")
+    arguments = (
+        "split",
+        small,
+        "--cluster",
+        "pico_1mac_cell",
+        "--compare",
+        "--time-limit",
+        "1h",
+        "--work-limit",
+        "3000",
+        "-q",
+    )
     found = json.loads(run(*arguments, "--method", "pico", "--json"))
     jsonschema.validate(found, json.loads((SCHEMAS / "split.json").read_text()))
     assert "exhaustive" in found["compare_stopped"]

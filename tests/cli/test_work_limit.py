@@ -42,7 +42,7 @@ def test_an_order_is_the_same_again_and_says_that_it_was_stopped(tangled):
         two["bound_bytes"],
     )
     assert "stopped by the work limit" in completed("order", tangled, "--work-limit", 200).stdout
-    assert json.loads(completed("order", tangled, "--json", "--time-limit", "0.001s").stdout)["stopped_by"] == "time"
+    assert json.loads(completed("order", tangled, "--json", "--time-limit", "0.000001s").stdout)["stopped_by"] == "time"
 
 
 def test_an_arena_says_that_it_was_stopped(tmp_path):

@@ -15,6 +15,7 @@ from downset.pipelines.early_fused import early_fused
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.timeline import measured_timeline
 from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
+from tests.effort import untimed
 from tests.models import branchy_model, installed_model
 from zoo import ZOO
 
@@ -128,6 +129,17 @@ def test_tiles_with_columns(squeezenet, tmp_path):
     frames = frames_of(graph, 3)
     with running(graph, plan, tmp_path) as pipeline:
         assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
+
+
+def test_a_network_without_branches(tmp_path):
+    path = tmp_path / "vgg16.onnx"
+    onnx.save(ZOO["vgg16"](image=32, classifier=False), str(path))
+    graph = load(path)
+    plan = plan_pipeline(graph, FOUR, **untimed(200_000))
+    assert {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips} == {0, 1, 2, 3}
+    frames = frames_of(graph, 3)
+    with running(graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(path, frames))
 
 
 def test_two_outputs_and_strips_along_columns(tmp_path):

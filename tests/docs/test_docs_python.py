@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import downset
+from tests.without_ray import start_no_ray
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -15,6 +16,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_examples(tmp_path, monkeypatch, capsys):
     """Each leaves the environment of the process as it was."""
+    start_no_ray(monkeypatch, tmp_path)
     pytest.importorskip("torch._inductor")  # PyTorch sets a variable when it first exports or compiles
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -87,18 +87,33 @@ def test_every_program_of_a_guide_is_run(page):
     assert len(re.findall(r"```python\n", page.read_text())) == programs.get(page.name, 0)
 
 
+TYPED = """
+import sys
+from downset.cli import main
+for command in sys.argv[1:]:
+    print("\\0", end="", flush=True)
+    sys.argv = command.split()
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, command
+"""
+"""Several commands in one process, each with a zero byte before what it prints."""
+
+
 @pytest.mark.xdist_group("cluster")
-def test_several_devices(tmp_path, alone):
+def test_several_devices(tmp_path, monkeypatch):
     """As it stands, from the model and the frames to results, with what each command is shown to print."""
     page = (GUIDES / "several-devices.md").read_text()
+    monkeypatch.chdir(tmp_path)
     (program,), (cluster,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "toml"))
     exec(program, {})
     (tmp_path / "home.toml").write_text(cluster)
     printed = re.findall(r"^\$ (downset .*)\n((?:(?!\$ |```).*\n)+)", page, re.MULTILINE)
     assert [command.split()[1] for command, _ in printed] == ["split", "split", "simulate", "split", "serve"]
     assert [command for command, _ in printed] == re.findall(r"^\$ (downset .*)", page, re.MULTILINE)
-    for command, rows in printed:
-        out = alone("several-devices.md", command)
+    outputs = run_alone(tmp_path, extras_of("several-devices.md"), "-c", TYPED, *(command for command, _ in printed))
+    for (_, rows), out in zip(printed, outputs.split("\0")[1:], strict=True):
         for row in rows.splitlines():
             # What this machine takes is measured: any rate will do.
             rates = r"every [\d.]+ m?s, [\d.]+ frames/s, measured"

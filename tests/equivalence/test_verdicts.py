@@ -18,6 +18,7 @@ from downset.reports.terminal import text_of
 from downset.results.comparisons import BY_RUNTIME, Comparison, Proof
 from downset.runtimes import compare as comparing
 from downset.runtimes.compare import compare
+from downset.runtimes.outputs import in_torch
 from tests.equivalence.pairs_apart import node, onnx_pair, saved, written_otherwise
 from tests.models import branchy_model, constant
 
@@ -128,6 +129,15 @@ def test_exported_programs_have_no_proof_and_run_with_trust(tmp_path, fails):
     assert found.verdict() == "not proven" and found.telling and found.equal and found.runtime == "torch"
     assert found.reason == "only two .tflite or two .onnx files are read for a proof"
     fails(4, "verify", one, changed, "--trust", says="differ in torch")
+
+
+@pytest.mark.own_processes("torch")
+def test_a_program_runs_in_a_worker(tmp_path):
+    torch = pytest.importorskip("torch")
+    network, frame = torch.nn.Linear(4, 2), torch.arange(4.0)[None]
+    torch.export.save(torch.export.export(network, (frame,)), tmp_path / "m.pt2")
+    ((output,),) = in_torch(tmp_path / "m.pt2", [{"input": frame.numpy()}]).outputs
+    np.testing.assert_allclose(output, network(frame).detach().numpy(), rtol=1e-6)
 
 
 def test_fit_says_first_that_what_it_ships_is_not_proven(tmp_path, run):

@@ -142,18 +142,14 @@ def test_malformed_sizes_are_one_line(fails, tmp_path, sizes):
 
 def test_strips_lower_the_measured_peak_and_compute_the_same(tmp_path):
     """An early segment of high resolution in strips: less memory."""
-    import onnx
-
-    from downset.fitting.fit import fit
-    from zoo import ZOO
-
-    path = tmp_path / "m.onnx"
-    onnx.save(ZOO["mobilenet_v2"](image=64), str(path))
-    striped = fit(path, output=tmp_path / "f.onnx", max_recompute=0.25, work_limit=200_000)
+    net = Net()
+    wide = net.conv(net.conv(net.input(2), 24), 24, kernel=3)
+    path = net.save(tmp_path / "m.onnx", [net.conv(wide, 4)], size=64)
+    striped = fit(path, output=tmp_path / "f.onnx", max_recompute=0.25, work_limit=200_000, slower=50.0)
     assert striped.shipped == "strips"
     assert {rewrite.kind for rewrite in striped.rewrites} == {"row-wise"}
     assert striped.measured.after < striped.measured.before
-    assert striped.outputs.max_abs_error < 1e-4
+    assert striped.outputs.max_abs_error < 1e-5 * striped.outputs.largest
     (note,) = [note for note in striped.notes if note.startswith("in strips the network computes ")]
     told = note.removeprefix("in strips the network computes ")
     if told != "as much as before":  # rows are kept, so nothing need be computed twice

@@ -58,6 +58,7 @@ def test_fit_says_what_the_profiler_reports_and_ships_no_more(tmp_path):
     assert said[1] < said[0], "the two branches gain nothing: this shows little"
 
 
+@pytest.mark.own_processes("torch")
 def test_a_plan_counts_what_kernels_hold(tmp_path):
     """Without views the model's peak is the measured one, up to the rounding of tensors to 64 bytes."""
     path = saved(tmp_path / "two.pt2", TwoBranches(), 1, 8, 32, 32)

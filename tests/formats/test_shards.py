@@ -105,7 +105,7 @@ def _compare(path, folder, stages=4, devices=3):
 @pytest.mark.parametrize(
     ("name", "options", "stages", "devices"),
     [
-        ("inception_v3", {"image": 107}, 3, 3),
+        ("inception_v3", {"image": 75}, 3, 3),
         ("mobilenet_v3_large", {"image": 64}, 4, 3),
         ("squeezenet1_0", {"image": 79}, 4, 3),
     ],
@@ -119,10 +119,10 @@ def test_shards_of_the_zoo(name, options, stages, devices, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("inception_v3", {"image": 107}),
+        ("inception_v3", {"image": 75}),
         ("mobilenet_v3_large", {"image": 64}),
         ("squeezenet1_0", {"image": 79}),
-        *[("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64})] * LONG,
+        *[("vgg16", {"image": 48, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 48})] * LONG,
     ],
 )
 def test_shards_of_exact_plans_of_the_zoo(name, options, tmp_path):
@@ -156,7 +156,7 @@ def _planned(folder, method):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("vgg16", {"image": 64, "classifier": False}), ("resnet34", {"image": 64}), ("squeezenet1_0", {"image": 79})],
+    [("vgg16", {"image": 48, "classifier": False}), ("resnet34", {"image": 48}), ("squeezenet1_0", {"image": 79})],
 )
 @pytest.mark.parametrize("topology", ["direct", "leader"])
 def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_makes(name, options, topology, tmp_path):
@@ -220,8 +220,8 @@ def test_shards_of_a_plan(method, tmp_path):
     ("name", "options", "fused"),
     [
         ("squeezenet1_0", {"image": 79}, 6),
-        ("vgg16", {"image": 64, "classifier": False}, 9),
-        ("resnet34", {"image": 64}, 5),
+        ("vgg16", {"image": 48, "classifier": False}, 9),
+        ("resnet34", {"image": 48}, 5),
     ],
 )
 def test_tiles_are_cut_along_both_axes(name, options, fused, tmp_path):

@@ -4,10 +4,10 @@ The filter is Linux's seccomp, which children inherit: runtimes that look up a h
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.models import branchy_model, installed_model
 pytestmark = pytest.mark.own_processes("parsers")
 
 NO_NETWORK = """
-import ctypes, os, runpy, sys
+import ctypes, os, sys
 
 class Step(ctypes.Structure):
     _fields_ = [("code", ctypes.c_ushort), ("yes", ctypes.c_ubyte), ("no", ctypes.c_ubyte), ("k", ctypes.c_uint)]
@@ -34,14 +34,29 @@ steps = (Step * 7)(
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
 assert libc.prctl(22, 2, ctypes.byref(Program(7, steps)), 0, 0) == 0  # this filter, for good
-sys.argv = sys.argv[1:]
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True) if sys.argv[0] != "-c" else exec(sys.argv[1])
+exec(sys.argv.pop(1), {})
 """
 
 
-def alone(folder, *arguments):
-    env = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "DOWNSET_CACHE": str(folder)}
-    command = [sys.executable, "-c", NO_NETWORK, *map(str, arguments)]
+TYPED = """
+import shlex, sys
+from downset.cli import main
+for line in sys.argv[1:]:
+    print("$", line, file=sys.stderr, flush=True)
+    sys.argv = shlex.split(line)
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+"""
+"""Several commands in one process, each of which is named on stderr before it runs."""
+
+
+def alone(folder, program, *arguments):
+    home = folder / "home"
+    env = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "DOWNSET_CACHE": str(folder)}
+    del env["ORT_DISABLE_TELEMETRY"]  # which conftest.py sets, as downset does
+    command = [sys.executable, "-c", NO_NETWORK, program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, check=False, timeout=300)
 
 
@@ -50,37 +65,33 @@ def test_the_filter_works(tmp_path, family):
     opened = (
         f"import socket; socket.socket(socket.AF_UNIX); print('so far', flush=True); socket.socket(socket.{family})"
     )
-    done = alone(tmp_path, "-c", opened)
+    done = alone(tmp_path, opened)
     assert (done.returncode, done.stdout) == (-signal.SIGSYS, "so far\n")
 
 
 def test_no_command_opens_a_socket(tmp_path):
-    model = branchy_model(tmp_path / "m.onnx")
-    micro = installed_model("pymicro-wakeword", "okay_nabu.tflite")
+    """Nor leaves ONNX Runtime anything in the user's home: its telemetry, were it on, would begin with files there."""
+    branchy_model(tmp_path / "m.onnx")
+    shutil.copy(installed_model("pymicro-wakeword", "okay_nabu.tflite"), tmp_path / "m.tflite")
     (tmp_path / "r.csv").write_text("id,lower,upper,size\na,0,1,4\n")
+    (tmp_path / "home").mkdir()
     commands = [
-        ("inspect", model),
-        ("order", model),
-        ("fit", model, "-o", "fitted.onnx", "--time-limit", "2s"),
-        ("fit", micro, "--time-limit", "2s"),
-        ("verify", model, model),
-        ("stage", model, "--budget-timings", "4", "--time-limit", "2s", "-o", "stages.json"),
-        ("run", model, "--plan", "stages.json", "--check"),
-        ("split", model, "--cluster", "pico_1mac", "-o", "pipeline.json", "--export", "shards"),
-        ("simulate", "pipeline.json", "--frames", "10"),
-        ("arena", "r.csv"),
-        ("profiles", "list"),
-        ("keys", "init"),
-        ("keys", "issue", "d0", "--host", "10.0.0.5"),
+        "downset inspect m.onnx",
+        "downset order m.onnx",
+        "downset fit m.onnx -o fitted.onnx --time-limit 2s",
+        "downset fit m.tflite --time-limit 2s",
+        "downset verify m.onnx m.onnx",
+        "downset stage m.onnx --budget-timings 4 --time-limit 2s -o stages.json",
+        "downset run m.onnx --plan stages.json --check",
+        "downset split m.onnx --cluster pico_1mac -o pipeline.json --export shards",
+        "downset simulate pipeline.json --frames 10",
+        "downset arena r.csv",
+        "downset profiles list",
+        "downset keys init --authority keys",
+        "downset keys issue d0 --host 10.0.0.5 --authority keys",
     ]
-    for command in commands:
-        done = alone(tmp_path, "downset", *command)
-        assert done.returncode == 0, (command, done.stderr)
-        assert "signal 31" not in done.stderr, (command, done.stderr)  # a worker that was ended is only a note to `fit`
-
-
-def test_onnx_runtime_leaves_nothing_in_the_users_cache(tmp_path):
-    """Its telemetry, if it were on, would begin with files there."""
-    done = alone(tmp_path, "downset", "fit", branchy_model(tmp_path / "m.onnx"), "--time-limit", "2s")
+    done = alone(tmp_path, TYPED, *commands)
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in Path(tmp_path).rglob("*")) == ["m.onnx"]
+    assert [line[2:] for line in done.stderr.splitlines() if line.startswith("$ ")] == commands
+    assert "signal 31" not in done.stderr, done.stderr  # a worker that was ended is only a note to `fit`
+    assert not list((tmp_path / "home").rglob("*"))

@@ -28,7 +28,7 @@ def test_a_search_that_runs_ends_at_once():
     thread = Thread(target=search, daemon=True)
     thread.start()
     try:
-        sleep(1.0)
+        sleep(0.2)
         assert thread.is_alive(), "the search is too easy to be interrupted"
         compiled.interrupt(True)
         thread.join(ENDS_S)

@@ -145,7 +145,20 @@ def test_one_convolution_over_four_workers(pointwise, tmp_path):
     with pytest.raises(DownsetError, match="no pipeline was found that fits") as caught:
         run("split", pointwise, "--cluster", home, "--source", "s", "--sink", "t", "--window", "1", "-q")
     assert caught.value.exit_code == 6  # who knows what other ways there are
-    ends = ("--source", "s", "--sink", "t", "--topology", "direct", "--time-limit", "2s", "--json", "-q")
+    ends = (
+        "--source",
+        "s",
+        "--sink",
+        "t",
+        "--topology",
+        "direct",
+        "--time-limit",
+        "1h",
+        "--work-limit",
+        "20000",
+        "--json",
+        "-q",
+    )
     found = json.loads(run("split", pointwise, "--cluster", home, *ends))
     assert [one["memory_bytes"] for one in found["devices"] if one["device"] not in "st"] == [540_928] * 4
     assert [one["arena_bytes"] for one in found["devices"] if one["device"] in "st"] == [whole] * 2

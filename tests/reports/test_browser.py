@@ -78,25 +78,36 @@ def pages(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def tab(browser):
+    """One page for all tests, without a network: each new one takes a process of the browser."""
+    context = browser.new_context(offline=True)
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture
-def opened(browser, pages):
+def opened(tab, pages):
     """`opened(name, width)` -> the page in a window of that width, held to errors and requests when the test ends."""
-    contexts, wrong = [], []
+    wrong, addresses = [], set()
+    heard = {
+        "console": lambda message: wrong.append(message.text),
+        "pageerror": lambda error: wrong.append(str(error)),
+        "request": lambda request: wrong.append(request.url) if request.url.split("#")[0] not in addresses else None,
+    }
 
     def call(name, width=1280, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-        contexts.append(context)
-        page = context.new_page()
-        address = (pages / name).as_uri()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: wrong.append(request.url) if request.url.split("#")[0] != address else None)
-        page.goto(address)
-        return page
+        addresses.add((pages / name).as_uri())
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(color_scheme=scheme)
+        tab.goto((pages / name).as_uri())
+        return tab
 
+    for event, hear in heard.items():
+        tab.on(event, hear)
     yield call
-    for context in contexts:
-        context.close()
+    for event, hear in heard.items():
+        tab.remove_listener(event, hear)
     assert wrong == []
 
 
@@ -263,21 +274,20 @@ _COUNT = """async ([png, colour]) => {
 
 @pytest.mark.parametrize("seconds", [1e-6, 1e-3, 10.0])
 @pytest.mark.parametrize("width", [400, 1000, 1600])
-def test_dots_are_drawn_whatever_the_costs(browser, tmp_path, width, seconds):
+def test_dots_are_drawn_whatever_the_costs(tab, tmp_path, width, seconds):
     """Chromium leaves out dots whose plot is much less than one unit wide: the pixels of each colour are counted."""
     points = [TradePoint(0.0, 100.0, "original"), TradePoint(0.4 * seconds, 60.0, "chosen"), TradePoint(seconds, 40.0)]
     table = Table(columns("a"), [(str(place),) for place in range(3)])
     figure = trade_figure("t", points, table, TradeAxes("cost", "s", "bytes"))
     path = tmp_path / "t.html"
     path.write_text(render(Document("t", "", Verdict("plain", "v"), (Section("Choices", (Picture(lambda: figure),)),))))
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.goto(path.as_uri())
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(path.as_uri())
     for style in ("c8", "c6", "c5"):
-        dot = page.locator(f".dot.{style}").first
+        dot = tab.locator(f".dot.{style}").first
         colour = dot.evaluate("dot => getComputedStyle(dot).stroke.match(/[0-9]+/g).slice(0, 3).map(Number)")
-        png = base64.b64encode(page.locator("svg .plot").first.screenshot()).decode()
-        assert page.evaluate(_COUNT, [png, colour]) > 12, style
-    page.close()
+        png = base64.b64encode(tab.locator("svg .plot").first.screenshot()).decode()
+        assert tab.evaluate(_COUNT, [png, colour]) > 12, style
 
 
 def test_it_prints(browser, pages):

@@ -118,8 +118,8 @@ class Results:
         try:
             for meta in self._metas:
                 part = part_beside(self._path.absolute())
-                held = np.lib.format.open_memmap(part, "w+", meta.dtype, (self._frames, *meta.shape))
-                self._parts[meta.name] = (part, held)
+                array = np.lib.format.open_memmap(part, "w+", meta.dtype, (self._frames, *meta.shape))
+                self._parts[meta.name] = (part, array)
                 _reserve(part)
             self._write_note()
         except OSError as error:
@@ -145,15 +145,15 @@ class Results:
             os.close(number)
             with contextlib.suppress(OSError):
                 note.unlink()
-        for part, _held in self._parts.values():
+        for part, _array in self._parts.values():
             with contextlib.suppress(OSError):
                 part.unlink()
         self._parts.clear()
 
     def add(self, outputs: Mapping[str, Array]) -> None:
         """Add the outputs of the next frame."""
-        for name, (_, held) in self._parts.items():
-            held[self._count] = outputs[name]
+        for name, (_, array) in self._parts.items():
+            array[self._count] = outputs[name]
         self._count += 1
         if self._note is not None:
             os.pwrite(self._note[0], self._count.to_bytes(_COUNT_BYTES, "little"), 0)
@@ -164,11 +164,11 @@ class Results:
         if not self._count:
             return False
         if self._path.suffix == ".npy" and self._count == self._frames:
-            (part, held), *_ = self._parts.values()
-            _flush(held)
+            (part, array), *_ = self._parts.values()
+            _flush(array)
             copy_whole(part, self._path)
             return True
-        _pack(self._path, {name: held[: self._count] for name, (_, held) in self._parts.items()})
+        _pack(self._path, {name: array[: self._count] for name, (_, array) in self._parts.items()})
         return True
 
 
@@ -179,12 +179,12 @@ def finish_after(note: str) -> tuple[dict[str, Any], list[str]]:
         data = Path(note).read_bytes()
         count, record = int.from_bytes(data[:_COUNT_BYTES], "little"), json.loads(data[_COUNT_BYTES:])
         parts = {name: Path(part) for name, part in record["parts"].items()}
-        held = {name: np.load(part, mmap_mode="r")[:count] for name, part in parts.items()}
+        arrays = {name: np.load(part, mmap_mode="r")[:count] for name, part in parts.items()}
     except (OSError, ValueError):  # the process had ended before it wrote them, or had removed them
         return {}, []
     try:
         if count:
-            _pack(Path(record["path"]), held)
+            _pack(Path(record["path"]), arrays)
     finally:
         for part in (*parts.values(), Path(note)):
             part.unlink(missing_ok=True)
@@ -226,6 +226,6 @@ def _reserve(part: Path) -> None:
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
 
 
-def _flush(held: Array) -> None:
-    if isinstance(held, np.memmap):
-        held.flush()
+def _flush(array: Array) -> None:
+    if isinstance(array, np.memmap):
+        array.flush()

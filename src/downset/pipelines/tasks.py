@@ -46,8 +46,8 @@ def frame_tasks(
         first if accounting.source is None else accounting.source,
         last if accounting.sink is None else accounting.sink,
     )
-    given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
-    listing.hold(entry, given, -1)
+    frame = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
+    listing.hold(entry, frame, -1)
     stages, sender = [], entry
     for number, draft in enumerate(drafts):
         stages.append(listing.stage(number, draft, sender))
@@ -78,7 +78,7 @@ class BlockRows(NamedTuple):
     """The strips of a block with the rows that each tile reads and makes."""
 
     strips: tuple[Strip, ...]
-    given: tuple[tuple[Rows, ...], ...]
+    inputs: tuple[tuple[Rows, ...], ...]
     made: tuple[tuple[Rows, ...], ...]
 
 
@@ -101,8 +101,8 @@ class _Listing:
         self.load_s = [0.0] * len(cluster.devices)
         self.place = (0, 0)
 
-    def hold(self, device: int, held: Iterable[Rows], task: int) -> None:
-        for rows in held:
+    def hold(self, device: int, pieces: Iterable[Rows], task: int) -> None:
+        for rows in pieces:
             self.shares.setdefault(rows.tensor, []).append(_Share(device, rows, task))
 
     def stage(self, number: int, draft: StageDraft, sender: int) -> PipelineStage:
@@ -150,18 +150,18 @@ class _Listing:
         return Block(split.start, split.stop, ops, self.problem.axis, rows, rule, strips)
 
     def leader_block(self, split: Split, strips: Sequence[Strip], leader: int) -> None:
-        given = [given_rows(self.problem, split, tile) for tile in split.tiles]
+        inputs = [given_rows(self.problem, split, tile) for tile in split.tiles]
         sent = self.send(
             [
                 (leader, tile.device, rows)
-                for tile, rows in zip(split.tiles, given, strict=True)
+                for tile, rows in zip(split.tiles, inputs, strict=True)
                 if tile.device != leader
             ],
             kept=False,
         )
         after = [
             self.holding(leader, rows) if tile.device == leader else sent.get((leader, tile.device), ())
-            for tile, rows in zip(split.tiles, given, strict=True)
+            for tile, rows in zip(split.tiles, inputs, strict=True)
         ]
         computed = self.compute(strips, after)
         gathered = []
@@ -184,12 +184,12 @@ class _Listing:
                 tuple(made_rows(self.problem, split, tile, halos=not self.paper) for tile in split.tiles),
             )
         wanted: dict[int, list[Rows]] = {}
-        for tile, given in zip(split.tiles, rows.given, strict=True):
-            wanted.setdefault(tile.device, []).extend(given)
+        for tile, needed in zip(split.tiles, rows.inputs, strict=True):
+            wanted.setdefault(tile.device, []).extend(needed)
         fetched = self.fetch(wanted, kept=not self.paper)
         after = [
-            (*self.holding(tile.device, given), *fetched.get(tile.device, ()))
-            for tile, given in zip(split.tiles, rows.given, strict=True)
+            (*self.holding(tile.device, needed), *fetched.get(tile.device, ()))
+            for tile, needed in zip(split.tiles, rows.inputs, strict=True)
         ]
         computed = self.compute(rows.strips, [tuple(sorted(set(tasks))) for tasks in after])
         for tile, rows_of_tile, task in zip(split.tiles, rows.made, computed, strict=True):

@@ -47,8 +47,8 @@ def limits(
     that is too small to start a worker."""
     if memory_bytes is not None and memory_bytes < _LEAST_BYTES:
         raise UsageError(f"a worker needs at least {format_bytes(_LEAST_BYTES)} bytes of memory to start")
-    given: dict[str, Any] = {"time_s": time_s, "memory_bytes": memory_bytes, "operators": operators}
-    token = _LIMITS.set(replace(_LIMITS.get(), **{name: value for name, value in given.items() if value is not None}))
+    values: dict[str, Any] = {"time_s": time_s, "memory_bytes": memory_bytes, "operators": operators}
+    token = _LIMITS.set(replace(_LIMITS.get(), **{name: value for name, value in values.items() if value is not None}))
     try:
         yield
     finally:

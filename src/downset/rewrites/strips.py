@@ -75,18 +75,18 @@ def given_rows(
     match kind_of(op.kind).rows:
         case "window":
             frame = window(graph, op, form.axis)
-            given = (
+            result_rows = (
                 min(output_rows[0], (first[0] + frame.pad_begin) // frame.stride),
                 max(
                     output_rows[1], min(-((frame.reach - frame.pad_begin - first[1]) // frame.stride) + 1, row_op.rows)
                 ),
             )
-            if given != output_rows and any(tensor != ABSENT for tensor in op.inputs[3:]):
+            if result_rows != output_rows and any(tensor != ABSENT for tensor in op.inputs[3:]):
                 raise UnsupportedError(
                     f"{graph.name}: operator {op.name!r} makes rows {output_rows[0]} to {output_rows[1]} from padding "
                     "alone, and adds rows to them: give that strip more rows"
                 )
-            return given
+            return result_rows
         case "transposed window":
             frame = window(graph, op, form.axis)
             return min(output_rows[0], (first[1] - 1) * frame.stride - frame.pad_begin + frame.reach - 1), output_rows[
@@ -113,7 +113,7 @@ def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, re
 
 
 class StripOps:
-    """Adds the operators of one strip. `form` is `cost.row_form(graph)` along the axis that is cut. `held`: tensors
+    """Adds the operators of one strip. `form` is `cost.row_form(graph)` along the axis that is cut. `slices`: tensors
     that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `ops`: the operators so far.
     `origins`: for each, the operator of the graph whose rows it computes, or -1 for one that only cuts out rows."""
 
@@ -124,11 +124,11 @@ class StripOps:
         add_tensor: AddTensor,
         *,
         suffix: str,
-        held: Mapping[int, Held] = MappingProxyType({}),
+        slices: Mapping[int, Held] = MappingProxyType({}),
     ) -> None:
         self._graph, self._form, self._axis = graph, form, form.axis
         self._add_tensor, self._suffix = add_tensor, suffix
-        self._held = dict(held)
+        self._held = dict(slices)
         self._cut: dict[tuple[int, Interval], int] = {}
         self._met: dict[tuple[int, Interval, int], int] = {}
         self._int64 = Tensor("", (), "int64", 0)
@@ -139,7 +139,7 @@ class StripOps:
         """Add operators that compute the rows `wanted` (by tensor) of the segment `ops`. Returns for each wanted tensor
         the tensor that holds exactly its wanted rows.
 
-        A tensor from outside the segment is read from `held` if it is there, otherwise whole from the graph. Raises
+        A tensor from outside the segment is read from `slices` if it is there, otherwise whole from the graph. Raises
         UnsupportedError as `given_rows` does.
         """
         chosen = sorted(ops)
@@ -166,12 +166,12 @@ class StripOps:
         op, row_op = self._graph.ops[index], self._form.ops[index]
         read = {item.tensor: self._read(item.tensor, item.map, output_rows) for item in row_op.inputs}
         inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
-        outputs, given = self.apply(index, output_rows, inputs, read)
+        outputs, result_rows = self.apply(index, output_rows, inputs, read)
         for tensor, result in zip(op.outputs, outputs, strict=True):
             if tensor != ABSENT:
                 whole = (0, self._form.rows[tensor])  # outputs of unequal height make all their rows
-                self._held[tensor] = (result, whole if row_op.whole else given)
-                if not row_op.whole and given != output_rows:
+                self._held[tensor] = (result, whole if row_op.whole else result_rows)
+                if not row_op.whole and result_rows != output_rows:
                     self._held[tensor] = (self.rows(tensor, output_rows), output_rows)
 
     def apply(
@@ -180,25 +180,25 @@ class StripOps:
         """Add the operator with the tensors `inputs`, which hold exactly the rows `read` of its inputs. Returns its
         results and the rows that they hold (see `given_rows`)."""
         op = self._graph.ops[index]
-        attrs, given = dict(op.attrs), output_rows
+        attrs, result_rows = dict(op.attrs), output_rows
         if not _as_it_is(self._graph, self._form, index, output_rows, read):
             inputs = tuple(self._broadcast(op, position, tensor, output_rows) for position, tensor in enumerate(inputs))
-            given = given_rows(self._graph, self._form, index, output_rows, read)
-            inputs, attrs = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), given)
+            result_rows = given_rows(self._graph, self._form, index, output_rows, read)
+            inputs, attrs = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), result_rows)
         elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
             attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
-        outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
+        outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, result_rows) for tensor in op.outputs]
         self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
         self.origins.append(index)
-        return outputs, given
+        return outputs, result_rows
 
-    def _broadcast(self, op: Op, position: int, given: int, output_rows: Interval) -> int:
+    def _broadcast(self, op: Op, position: int, operand: int, output_rows: Interval) -> int:
         """The input cut to the rows that are made, if it is a constant with rows or a tensor of lower rank (see
-        `broadcast_axis`); else the tensor `given`."""
+        `broadcast_axis`); else the tensor `operand`."""
         tensor = op.inputs[position]
         dimension = broadcast_axis(self._graph, op, position, self._axis)
         if dimension is None or output_rows == (0, self._graph.tensors[tensor].shape[dimension]):
-            return given
+            return operand
         if (tensor, output_rows, dimension) not in self._met:
             meta = self._graph.tensors[tensor]
             name = f"{meta.name}{self._suffix}/rows{output_rows[0]}to{output_rows[1]}"
@@ -209,7 +209,7 @@ class StripOps:
                     name, shape, meta, role="constant", value=value
                 )
             else:
-                self._met[tensor, output_rows, dimension] = self.crop(given, tensor, 0, output_rows, name, dimension)
+                self._met[tensor, output_rows, dimension] = self.crop(operand, tensor, 0, output_rows, name, dimension)
         return self._met[tensor, output_rows, dimension]
 
     def _read(self, tensor: int, row_map: Any, output_rows: Interval) -> Interval:
@@ -218,18 +218,18 @@ class StripOps:
         return needed
 
     def _changed(
-        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, result_rows: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any]]:
         """(inputs, attributes) for these rows, of an operator that states rows in attributes or constants."""
         match kind_of(op.kind).rows:
             case "window":
-                return inputs, self._window(op, attrs, read, given)
+                return inputs, self._window(op, attrs, read, result_rows)
             case "transposed window":
-                return inputs, self._transposed(op, attrs, read, given)
+                return inputs, self._transposed(op, attrs, read, result_rows)
             case "resize":
-                return self._resized(op, inputs, given), attrs
+                return self._resized(op, inputs, result_rows), attrs
             case "pad":
-                return self._padded(op, inputs, attrs, read, given)
+                return self._padded(op, inputs, attrs, read, result_rows)
             case "slice":
                 return self._sliced(op, inputs, attrs, read)
             case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction":
@@ -239,12 +239,12 @@ class StripOps:
             case other:
                 assert_never(other)
 
-    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
-        """The attributes with the strip's pads. `given` reaches to the nearest window that reads a row, if wanted rows
-        are made from padding alone."""
+    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, result_rows: Interval) -> dict[str, Any]:
+        """The attributes with the strip's pads. `result_rows` reaches to the nearest window that reads a row, if
+        wanted rows are made from padding alone."""
         frame = window(self._graph, op, self._axis)
-        attrs = self._with_pads(op, attrs, strip_pads(frame, self._form.rows[op.inputs[0]], given, read))
-        return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0]))
+        attrs = self._with_pads(op, attrs, strip_pads(frame, self._form.rows[op.inputs[0]], result_rows, read))
+        return self._rounded(op, attrs, (read[1] - read[0], result_rows[1] - result_rows[0]))
 
     def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
         """The attributes without `ceil_mode` where it adds no window, so that ONNX infers the sizes that ONNX Runtime
@@ -260,7 +260,7 @@ class StripOps:
                 return attrs
         return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
 
-    def _transposed(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
+    def _transposed(self, op: Op, attrs: dict[str, Any], read: Interval, result_rows: Interval) -> dict[str, Any]:
         """The attributes of a transposed convolution in a strip. Its pads cut off rows that the windows make outside
         the strip. `output_padding` adds rows behind the last window, which a stride larger than the window or the
         operator's `output_padding` asks for."""
@@ -268,9 +268,9 @@ class StripOps:
         first = read[0] * frame.stride - frame.pad_begin
         behind = (read[1] - 1) * frame.stride - frame.pad_begin + frame.reach
         padding = list(attrs.get("output_padding") or [0] * (len(self._graph.tensors[op.inputs[0]].shape) - 2))
-        padding[self._axis] = max(given[1] - behind, 0)
+        padding[self._axis] = max(result_rows[1] - behind, 0)
         attrs = {**attrs, "output_padding": padding}
-        return self._with_pads(op, attrs, (given[0] - first, max(behind - given[1], 0)))
+        return self._with_pads(op, attrs, (result_rows[0] - first, max(behind - result_rows[1], 0)))
 
     def _with_pads(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None) -> dict[str, Any]:
         """The attributes with the pads `along` on the strip's axis (None: the operator's) and the operator's pads on
@@ -284,24 +284,24 @@ class StripOps:
             pads[self._axis], pads[self._axis + spatial] = along
         return {**{key: value for key, value in attrs.items() if key != "auto_pad"}, "pads": pads}
 
-    def _resized(self, op: Op, inputs: tuple[int, ...], given: Interval) -> tuple[int, ...]:
+    def _resized(self, op: Op, inputs: tuple[int, ...], result_rows: Interval) -> tuple[int, ...]:
         """The inputs with the strip's sizes, if the operator states sizes; stated scales do not change."""
         if op.kind == "Upsample" or op.attrs.get("layout") == "NHWC" or len(inputs) < 4 or inputs[3] == ABSENT:
             return inputs
-        full = self._shape(op.outputs[0], given)
+        full = self._shape(op.outputs[0], result_rows)
         shape = [full[axis] for axis in op.attrs.get("axes") or range(len(full))]
         return (*inputs[:3], self._constant(f"{op.name}{self._suffix}/sizes", np.array(shape, np.int64)))
 
     def _padded(
-        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, result_rows: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any]]:
-        """(inputs, attributes) of a Pad with the strip's pads. `given` includes the nearest row of the input, if wanted
-        rows are padding alone."""
+        """(inputs, attributes) of a Pad with the strip's pads. `result_rows` includes the nearest row of the input, if
+        wanted rows are padding alone."""
         sides = pad_sides(self._graph, op)
         dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
         assert dimension is not None
         begin = sides[dimension][0]
-        sides[dimension] = (read[0] + begin - given[0], given[1] - begin - read[1])
+        sides[dimension] = (read[0] + begin - result_rows[0], result_rows[1] - begin - read[1])
         if len(op.inputs) < 2:
             return inputs, {**attrs, "pads": [pair[end] for end in (0, 1) for pair in sides]}
         old = self._graph.constant(op.inputs[1])

@@ -1,8 +1,8 @@
 """Ray's nodes as child processes: started, waited for, and stopped with all their processes.
 
 A node is `ray start --block` (`ray_node`) under `node_guard`. A device's node has the custom resource `downset:NAME`,
-which pins the device's actor to it. Nodes have no dashboard, no log monitor and no prestarted worker, and every node
-needs a token.
+which pins the device's actor to it. Nodes have no dashboard, no log monitor, no autoscaler and no prestarted worker,
+and every node needs a token.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def start_node(options: NodeOptions) -> NodeProcess:
     command += ["--object-store-memory", str(options.object_store_bytes), "--include-log-monitor", "false"]
     command += ["--resources", json.dumps({device_resource(options.device): 1} if options.device else {})]
     if options.head is None:
-        command += ["--head", "--port", str(options.port), "--include-dashboard", "false"]
+        command += ["--head", "--port", str(options.port), "--include-dashboard", "false", "--no-monitor"]
     else:
         command += ["--address", options.head]
     command += ["--temp-dir", str(options.folder / "r")]

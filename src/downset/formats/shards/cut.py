@@ -113,7 +113,7 @@ def _strip(
     for tensor, rows in needed(form, ops, sink_rows).items():
         if tensor not in computed:
             slices[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
-    strip = StripOps(graph, form, edit.add_tensor, suffix=suffix, held=slices)
+    strip = StripOps(graph, form, edit.add_tensor, suffix=suffix, slices=slices)
     results = strip.segment(ops, sink_rows)
     slice_of = {tensor: index for tensor, (index, _) in slices.items()}
     part = _named(graph, edit, _with_constants(graph, strip.ops), slice_of, results)
