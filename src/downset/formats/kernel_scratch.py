@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from downset.arenas.gaps import height
 from downset.arenas.tflm_greedy import tflm_greedy
+from downset.budget import Budget
 from downset.formats.tflite.read import body_operators
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import KernelNeeds, kernel_needs
@@ -72,5 +74,6 @@ def placed_with_scratch(graph: Graph, steps: Sequence[int], buffers: Mapping[int
     ]
     beyond = len(graph.tensors)  # TFLite Micro lists scratch after all tensors
     records = [*living.records, *scratch]
-    placement = tflm_greedy(records, rank=[*living.first_tensors(), *range(beyond, beyond + len(scratch))])
+    rank = [*living.first_tensors(), *range(beyond, beyond + len(scratch))]
+    placement = tflm_greedy(records, clock=Budget(math.inf).start(), rank=rank)
     return height(records, placement.solution)

@@ -3,6 +3,7 @@ and is measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +92,7 @@ class Target:
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
     rank = lifetimes(graph, steps, TFLM_WITHOUT_OFFSETS).first_tensors()
-    return plan_arena(graph, steps, method="tflm_greedy", memory=TFLM_WITHOUT_OFFSETS, rank=rank)
+    return plan_arena(graph, steps, method="tflm_greedy", memory=TFLM_WITHOUT_OFFSETS, time_limit_s=math.inf, rank=rank)
 
 
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
@@ -111,7 +112,7 @@ def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) 
 
 def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
-    return plan_arena(graph, steps, method="litert_greedy", memory="litert")
+    return plan_arena(graph, steps, method="litert_greedy", memory="litert", time_limit_s=math.inf)
 
 
 def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
