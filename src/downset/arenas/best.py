@@ -6,12 +6,13 @@ Names: a *member* is a strategy under one rule for ties.
 Complexity: the sum of its members'.
 Deviations: all members under both rules; then a short local search from the best placement in one arena. Some are
     members only up to so many records, or up to so much work: records times the most that live at once. Deterministic
-    unless the time is up first: then no further member follows, and one that runs places the rest without a search.
+    unless the time is up first: then only members that take O(n log n) follow, and one that runs places the rest
+    without a search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from downset.arenas.equality import equality, equality_objects
@@ -52,8 +53,9 @@ def _members(*rows: tuple[Callable[..., Found], str, int | None]) -> tuple[Membe
 
 _QUICK = 3
 _MOST_WORK = 10**9
-"""If records times the most that live at once exceed it, only the first three members of each form take part: of
-100,000 records that live for a third of the time each, one placement alone takes ten seconds."""
+"""If records times the most that live at once exceed it, only the first three members of each form take part, and those
+that take O(n log n): of 100,000 records that live for a third of the time each, one placement alone takes ten
+seconds."""
 _MANY, _NEAR = 5_000, 1.01
 """Strip packing is lowered first if there are more than `_MANY` records; the other members follow if its height exceeds
 `_NEAR` times the bound."""
@@ -95,7 +97,7 @@ def best(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") 
         return lowered_within(records, first, visits, clock)
     strips = lowered_within(records, strip_packing(records, clock=clock), visits, clock)
     value, bound = height(records, strips.solution), strips.bound
-    if value <= _NEAR * bound or clock.left_s() == 0:
+    if value <= _NEAR * bound:
         return strips
     others = [member for member in OFFSET_MEMBERS if member[0].plan is not strip_packing]
     further = _first_best(records, others, bound, height, clock)
@@ -131,12 +133,7 @@ def _first_best(
 ) -> Found:
     chosen: tuple[int, ...] = ()
     least: int | None = None
-    late = False
-    members = [member for member in members if member[2] is None or len(records) <= member[2]]
-    for strategy, rule, _ in members if _work(records) <= _MOST_WORK else members[:_QUICK]:
-        late = least is not None and clock.left_s() == 0
-        if late:
-            break
+    for strategy, rule, _ in _in_time(_taking_part(records, members), clock):
         result = strategy.plan(records, **strategy.taken(ties=rule, clock=clock))
         value = measure(records, result.solution)
         if least is None or value < least:
@@ -144,7 +141,23 @@ def _first_best(
         if least <= bound:
             break
     proven = least == bound
-    return Found(chosen, bound, proven, stopped_by=clock.stopped_by() if late and not proven else "")
+    return Found(chosen, bound, proven, stopped_by="" if proven else clock.stopped_by())
+
+
+def _taking_part(records: Sequence[Record], members: Iterable[Member]) -> list[Member]:
+    some = [member for member in members if member[2] is None or len(records) <= member[2]]
+    if _work(records) <= _MOST_WORK:
+        return some
+    return some[:_QUICK] + [member for member in some[_QUICK:] if not member[0].takes("clock")]
+
+
+def _in_time(members: Sequence[Member], clock: Clock) -> Iterator[Member]:
+    """The members; when the time is up, those alone that take O(n log n), or one where there are none."""
+    tried = 0
+    for member in members:
+        if not member[0].takes("clock") or clock.left_s() > 0 or (not tried and member is members[-1]):
+            tried += 1
+            yield member
 
 
 def _work(records: Sequence[Record]) -> int:

@@ -9,8 +9,9 @@ Deviations: the paper leaves open which stage a size equal to a positional maxim
     it. ties="paper" takes both in one stage, which gives its figures on MobileNet v1 and DeepLab v3 (a stage of their
     own, as a literal reading has it, gives 6.902 MiB on DeepLab v3). ties="tflite" starts a stage below each maximum,
     as LiteRT does. Within a stage the least distance goes first, then the larger record, then the earlier one; the
-    lowest object among equals. Records that are left when the time is up get further objects. On MobileNet v2 that gives 6.699 MiB, better than the 6.891 printed. Neither rule is
-    always at least as good as greedy by size (docs/arenas.md, Where the paper's tables stand).
+    lowest object among equals. Records that are left when the time is up get further objects. On MobileNet v2 that
+    gives 6.699 MiB, better than the 6.891 printed. Neither rule is always at least as good as greedy by size
+    (docs/arenas.md, Where the paper's tables stand).
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ class ServeEvent:
 class Served:
     """The result of a running pipeline. All figures are measured except those called planned. `latency_s`: percentiles
     50, 90 and 99 and the longest, from letting a frame in to its result. `period_s`: the time between results in a
-    long run, None where there are too few to tell it. `planned_period_s`: that of the plan in use; `first_planned_period_s`: that of the
-    first plan."""
+    long run, None where there are too few to tell it. `planned_period_s`: that of the plan in use;
+    `first_planned_period_s`: that of the first plan."""
 
     frames: int
     completed: int
