@@ -26,11 +26,7 @@ quick = settings(max_examples=cases(60), deadline=None)
 COUNT = 2_000
 CALLS = 250
 """The most calls for each record after the end: passes over all records, and sorting them."""
-METHODS = [
-    pytest.param(methods, name, id=f"{of}-{name}")
-    for of, methods in (("offsets", ARENAS), ("objects", SHARED))
-    for name in methods
-]
+METHODS = [(methods, name) for methods in (ARENAS, SHARED) for name in methods]
 
 
 def wide(count):
@@ -43,8 +39,10 @@ def wide(count):
     return records
 
 
-@pytest.mark.parametrize(("methods", "name"), METHODS)
-@pytest.mark.parametrize("looks", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("methods", "name", "looks"),
+    [(*method, looks) for method in METHODS for looks in (0, 1, 5)] + [(SHARED, "greedy_by_size_improved", COUNT + 5)],
+)
 def test_when_the_time_is_over_a_method_ends(methods, name, looks, monkeypatch):
     records = wide(COUNT)
     taken = over_after(monkeypatch, looks)
