@@ -29,13 +29,13 @@ CALLS = 250
 METHODS = [(methods, name) for methods in (ARENAS, SHARED) for name in methods]
 
 
-def wide(count):
+def wide(count, largest=1 << 20):
     """Records that live long, in all sizes: many at once, so that strategies take quadratic time."""
     draw = random.Random(count)
     records = []
     for index in range(count):
         start = draw.randrange(count)
-        records.append(Record(str(index), start, start + draw.randint(1, count), draw.randint(1, 1 << 20)))
+        records.append(Record(str(index), start, start + draw.randint(1, count), draw.randint(1, largest)))
     return records
 
 
@@ -44,7 +44,7 @@ def wide(count):
     [(*method, looks) for method in METHODS for looks in (0, 1, 5)] + [(SHARED, "greedy_by_size_improved", COUNT + 5)],
 )
 def test_when_the_time_is_over_a_method_ends(methods, name, looks, monkeypatch):
-    records = wide(COUNT)
+    records = wide(COUNT, 1 << 20 if looks < COUNT else 1)
     taken = over_after(monkeypatch, looks)
     watch_compiled(monkeypatch)
     calls = 0
