@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from downset.messages import Message, Setting
 from downset.reports.document import Document, Steps, Table
 from downset.text import is_plain
-
-if TYPE_CHECKING:
-    from downset.results.fit import NextStep
 
 __all__ = ["json_of"]
 
@@ -40,7 +37,7 @@ def _keyed(document: Document) -> Iterator[tuple[str, Any]]:
             yield "next_steps", _steps_json(part.steps)
 
 
-def _steps_json(steps: Sequence[NextStep]) -> list[dict[str, Any]]:
+def _steps_json(steps: Sequence[Any]) -> list[dict[str, Any]]:
     """`next_steps` of the JSON forms."""
     return [
         {

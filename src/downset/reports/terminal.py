@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from downset.messages import Message
 from downset.reports.document import Code, Column, Document, Facts, Steps, Table
 from downset.text import printable, shortened
-
-if TYPE_CHECKING:
-    from downset.results.fit import NextStep
 
 __all__ = ["print_document", "print_lines", "print_table", "step_lines", "text_of"]
 
@@ -51,7 +48,7 @@ def print_document(out: Any, document: Document, *, written: Sequence[str] = ())
     print_lines(out, [line for part in parts if isinstance(part, Steps) for line in step_lines(part.steps)])
 
 
-def step_lines(steps: Sequence[NextStep]) -> list[str]:
+def step_lines(steps: Sequence[Any]) -> list[str]:
     """The steps as lines for a terminal, under a heading; empty if there are none."""
     if not steps:
         return []
