@@ -18,13 +18,8 @@ from downset.memory.kernel_libraries import kernel_library
 from downset.memory.overlaps import KERNELS
 from downset.messages import Call, Message
 from downset.process.whole_files import check_output
-<<<<<<< HEAD
-from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
-from downset.text import check_path, unheard
-=======
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_scratch
-from downset.text import unheard
->>>>>>> main
+from downset.text import check_path, unheard
 
 __all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "SearchTime", "check_options"]
 

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-<<<<<<< HEAD
 from downset.graph.core import Graph
-from downset.memory.overlaps import KernelsName
-=======
-from downset.graph.core import Graph, Tensor
->>>>>>> main
 from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
