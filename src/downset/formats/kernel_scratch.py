@@ -10,6 +10,7 @@ from pathlib import Path
 
 from downset.arenas.gaps import height
 from downset.arenas.tflm_greedy import tflm_greedy
+from downset.budget import Budget
 from downset.formats.tflite.read import body_operators, states_offsets
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import KernelNeeds, kernel_needs
