@@ -21,12 +21,14 @@
 #include "arenas/ejection.hpp"
 #include "arenas/placement.hpp"
 #include "arenas/records.hpp"
+#include "arenas/skyline.hpp"
 #include "arenas/spread.hpp"
 #include "arenas/strip.hpp"
 #include "check.hpp"
 #include "deadline.hpp"
 #include "objects/assign.hpp"
 #include "objects/exact.hpp"
+#include "objects/maxima.hpp"
 #include "orders/beam.hpp"
 #include "orders/best_first.hpp"
 #include "orders/bound.hpp"
@@ -128,13 +130,18 @@ void bind_arenas(nb::module_& module) {
     module.def("arena_lower", &arena_lower, "records"_a, "offsets"_a, "bound_bytes"_a, "time_limit_s"_a, "step_limit"_a,
                "visit_limit"_a, "seed"_a, Unlocked(),
                "(Offsets, height in bytes, placements tried): the placement given, or a lower one.");
-    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, Unlocked(),
-               "The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.");
+    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, "time_limit_s"_a, Unlocked(),
+               "The offset of each record in its lowest or its smallest gap; -1: not in the sequence, or not in time.");
+    module.def("place_above", &place_above, "records"_a, "sequence"_a, "offsets"_a, Unlocked(),
+               "The offsets; those of the sequence at -1 lie in turn above everything that they meet.");
     module.def("spread", &spread, "records"_a, "sequence"_a, "capacities_bytes"_a, "block_bytes"_a, "choices"_a,
                Unlocked(), "(Arena, offset) of each record; ([], []) where one finds no room.");
-    module.def("fill_strip", &fill_strip, "records"_a, Unlocked(), "The offset of each record by best fit.");
-    module.def("assign_in_order", &assign_in_order, "records"_a, "sequence"_a, "first"_a, Unlocked(),
-               "The object of each record.");
+    module.def("fill_strip", &fill_strip, "records"_a, "time_limit_s"_a, Unlocked(),
+               "The offset of each record by best fit; -1: not in time.");
+    module.def("assign_in_order", &assign_in_order, "records"_a, "sequence"_a, "first"_a, "time_limit_s"_a, Unlocked(),
+               "The object of each record; -1: not in the sequence, or not in time.");
+    module.def("positional_maxima", &positional_maxima, "records"_a, Unlocked(),
+               "The largest i-th size of all steps, for each i.");
     module.def("shared_objects", &least_objects, "records"_a, "maxima_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a,
                "state_limit"_a, Unlocked(), "(Object of each record or [], bound in bytes, states).");
 }

@@ -12,6 +12,7 @@
 #include "arenas/ranks.hpp"
 #include "arenas/records.hpp"
 #include "check.hpp"
+#include "deadline.hpp"
 
 namespace downset {
 
@@ -40,7 +41,9 @@ inline PlacedList::Ranked ranked(const Ranks& rank, const Pieces& active) {
     return pieces;
 }
 
-inline std::vector<Offset> place_in_order(const Records& records, const std::vector<int>& sequence, bool lowest) {
+inline std::vector<Offset> place_in_order(const Records& records, const std::vector<int>& sequence, bool lowest,
+                                          double seconds) {
+    const Deadline deadline(seconds);
     require_indices("sequence", sequence, records.nbytes.size());
     std::vector<Offset> offsets = records.pinned;
     const Ranks rank(records.active);
@@ -51,8 +54,10 @@ inline std::vector<Offset> place_in_order(const Records& records, const std::vec
     };
     for (int i = 0; i < records.count(); ++i)
         if (offsets[i] >= 0) put(i, ranked(rank, records.active[i]));
+    std::size_t tried = 0;
     for (int record : sequence) {
         if (offsets[record] >= 0) continue;
+        if (++tried % 16 == 0 && deadline.passed()) break;
         const auto pieces = ranked(rank, records.active[record]);
         offsets[record] = gap_for(placed, pieces, records.nbytes[record], records.alignment[record], lowest);
         put(record, pieces);

@@ -13,6 +13,7 @@
 
 #include "arenas/ranks.hpp"
 #include "arenas/records.hpp"
+#include "deadline.hpp"
 
 namespace downset {
 
@@ -85,8 +86,9 @@ private:
     }
 };
 
-// Strip packing by best fit. Lifetimes are taken whole, gaps included.
-inline std::vector<Offset> fill_strip(const Records& records) {
+// Strip packing by best fit. Lifetimes are taken whole, gaps included. -1: the time was over before.
+inline std::vector<Offset> fill_strip(const Records& records, double seconds) {
+    const Deadline deadline(seconds);
     const auto& [nbytes, alignment, pinned, active] = records;
     const auto count = nbytes.size();
     Pieces lifetimes;
@@ -126,7 +128,8 @@ inline std::vector<Offset> fill_strip(const Records& records) {
         queue.emplace(level, start);
     };
     if (left) set(begin, end, 0);
-    while (left) {
+    for (std::size_t visited = 1; left; ++visited) {
+        if (visited % 64 == 0 && deadline.passed()) break;
         const auto [level, start] = queue.top();
         queue.pop();
         const auto stop = stop_of[start];

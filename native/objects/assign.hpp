@@ -13,6 +13,7 @@
 #include "arenas/records.hpp"
 #include "bits.hpp"
 #include "check.hpp"
+#include "deadline.hpp"
 
 namespace downset {
 
@@ -36,7 +37,10 @@ private:
     static FixedBits<1> below(int part) { return FixedBits<1>({part >= 64 ? ~Word{0} : FixedBits<1>::bit(part) - 1}); }
 };
 
-inline std::vector<int> assign_in_order(const Records& records, const std::vector<int>& sequence, bool first) {
+// -1: the time was over before, or the record is not in the sequence.
+inline std::vector<int> assign_in_order(const Records& records, const std::vector<int>& sequence, bool first,
+                                        double seconds) {
+    const Deadline deadline(seconds);
     const auto& nbytes = records.nbytes;
     const auto& active = records.active;
     require_indices("sequence", sequence, nbytes.size());
@@ -67,7 +71,9 @@ inline std::vector<int> assign_in_order(const Records& records, const std::vecto
         return std::lower_bound(by_size.begin(), by_size.end(), std::pair(size, object),
                                 [](const Entry& entry, auto key) { return std::pair(entry.size, entry.object) < key; });
     };
+    std::size_t tried = 0;
     for (int record : sequence) {
+        if (++tried % 16 == 0 && deadline.passed()) break;
         const auto size = nbytes[record];
         int chosen = -1;
         wanted = {};

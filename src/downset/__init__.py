@@ -19,7 +19,7 @@ _HOME = {
     "Fit": "results.fit",
     "Graph": "graph.core",
     "InfeasibleError": "errors",
-    "Inspection": "results.fit",
+    "Inspection": "results.inspections",
     "InvalidPlan": "errors",
     "LimitReached": "errors",
     "LoadError": "errors",

@@ -54,8 +54,8 @@ from downset.reports.text import Report as Report
 from downset.reports.text import report as report
 from downset.results.comparisons import Comparison as Comparison
 from downset.results.fit import Fit as Fit
-from downset.results.fit import Inspection as Inspection
 from downset.results.fit import Recomputation as Recomputation
+from downset.results.inspections import Inspection as Inspection
 from downset.results.pipelines import Pipeline as Pipeline
 from downset.results.plans import Arena as Arena
 from downset.results.plans import Evidence as Evidence

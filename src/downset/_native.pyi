@@ -121,9 +121,14 @@ def arena_lower(
     (Offsets, height in bytes, placements tried): the placement given, or a lower one.
     """
 
-def place_in_order(records: Records, sequence: Sequence[int], lowest: bool) -> list[int]:
+def place_in_order(records: Records, sequence: Sequence[int], lowest: bool, time_limit_s: float) -> list[int]:
     """
-    The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.
+    The offset of each record in its lowest or its smallest gap; -1: not in the sequence, or not in time.
+    """
+
+def place_above(records: Records, sequence: Sequence[int], offsets: Sequence[int]) -> list[int]:
+    """
+    The offsets; those of the sequence at -1 lie in turn above everything that they meet.
     """
 
 def spread(
@@ -135,11 +140,14 @@ def spread(
 ) -> tuple[list[int], list[int]]:
     """(Arena, offset) of each record; ([], []) where one finds no room."""
 
-def fill_strip(records: Records) -> list[int]:
-    """The offset of each record by best fit."""
+def fill_strip(records: Records, time_limit_s: float) -> list[int]:
+    """The offset of each record by best fit; -1: not in time."""
 
-def assign_in_order(records: Records, sequence: Sequence[int], first: bool) -> list[int]:
-    """The object of each record."""
+def assign_in_order(records: Records, sequence: Sequence[int], first: bool, time_limit_s: float) -> list[int]:
+    """The object of each record; -1: not in the sequence, or not in time."""
+
+def positional_maxima(records: Records) -> list[int]:
+    """The largest i-th size of all steps, for each i."""
 
 def shared_objects(
     records: Records, maxima_bytes: Sequence[int], incumbent_bytes: int, time_limit_s: float, state_limit: int

@@ -36,6 +36,7 @@ INTERRUPTED = threading.Event()
 """Set while a user has ended all searches of this process: none of their clocks has anything left."""
 MANY = 1 << 62
 """A number of states that no search reaches."""
+_LEAST_S = 0.5
 _LOOK = 500
 """The number of states that a look at the clock counts as, in searches written in Python."""
 
@@ -172,6 +173,11 @@ class Clock:
         seconds = min(max(seconds, 0.0), self.left_s())
         most = min(max(states, 0), self.left_states())
         return Clock(Budget(seconds, None if most == MANY else most, self.budget.seed), self._count)
+
+    def timed(self) -> Clock:
+        """A clock for work that counts no states: it has the real time that is left, and half a second at least, so
+        that a strategy for a few thousand records or fewer is never cut short."""
+        return Clock(Budget(max(self.left_s(), _LEAST_S), None, self.budget.seed), self._count)
 
     def native(self, most: int) -> tuple[float, int]:
         """(real seconds, states): the limits of a native search that may visit at most `most` states."""

@@ -37,7 +37,7 @@ def main() -> None:
 
     Where JSON was asked for, a command that fails also prints the envelope of its JSON to stdout."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
-    gc.set_threshold(50_000)  # modules and graphs are made of many objects that all live on
+    gc.set_threshold(200_000)  # modules and graphs are made of many objects that all live on
     with settled_streams(), answering_signals():
         problem: BaseException | None = None
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from downset.results.fit import StepNeed
+from downset.results.inspections import StepNeed
 from downset.results.plans import Order
 from downset.text import abridged, counted, format_bytes
 

@@ -20,6 +20,7 @@ from downset.errors import LoadError, UsageError
 __all__ = [
     "abridged",
     "brief",
+    "check_path",
     "counted",
     "escaped",
     "format_bytes",
@@ -178,9 +179,16 @@ _LOOK_S = 0.05
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
+def check_path(value: object, name: str = "path") -> None:
+    """Raise UsageError for a value that is not the path of a file."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise UsageError(f"{name} must be the path of a file, such as 'net.onnx'; given {brief(repr(value))}")
+
+
 def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopened_s: float = _UNOPENED_S) -> bytes:
     """The bytes of a file or a pipe. Raises LoadError for a device, for more than `most_bytes`, and for a pipe that is
     not opened for writing within `unopened_s` seconds; OSError where it cannot be read."""
+    check_path(path)
     name = os.fspath(path)  # `open` would take a number for an open file, and close it
     with open(name, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
         status = os.fstat(file.fileno())

@@ -24,6 +24,7 @@ from downset.errors import InvalidPlan, UnsupportedError
 from downset.memory.bounds import breadths, objects_bound, offsets_bound, positional_maxima
 from downset.memory.records import Record, collisions
 from tests.arenas.oracles import gaps, objects, spread, strip
+from tests.clocks import unlimited
 from tests.effort import cases
 from tests.oracles_arena import least_height, least_total, meet
 from tests.strategies import record_sets
@@ -116,8 +117,8 @@ def test_exact_and_best_objects_are_above_nobody(records):
 
 
 def test_the_portfolios_are_of_methods():
-    assert {planner for planner, _, _ in OFFSET_MEMBERS} <= {method.plan for method in ARENAS.values()}
-    assert {planner for planner, _, _ in OBJECT_MEMBERS} <= {method.plan for method in SHARED.values()}
+    assert {planner.plan for planner, _, _ in OFFSET_MEMBERS} <= {method.plan for method in ARENAS.values()}
+    assert {planner.plan for planner, _, _ in OBJECT_MEMBERS} <= {method.plan for method in SHARED.values()}
 
 
 @quick
@@ -179,11 +180,11 @@ def test_native_placements_equal_their_oracles(records, data):
     sequence = data.draw(st.permutations(range(len(records))))
     for lowest in (False, True):
         expected = gaps.place_in_order(records, sequence, lowest=lowest)
-        assert place_in_order(records, sequence, lowest=lowest) == expected
-    assert strip_packing(records).solution == strip.fill_strip(records)
+        assert place_in_order(records, sequence, clock=unlimited(), lowest=lowest).solution == expected
+    assert strip_packing(records, clock=unlimited()).solution == strip.fill_strip(records)
     for first in (False, True):
         expected = objects.assign_in_order(records, sequence, first=first)
-        assert assign_in_order(records, sequence, first=first) == expected
+        assert assign_in_order(records, sequence, clock=unlimited(), first=first).solution == expected
 
 
 @quick
@@ -218,11 +219,11 @@ def test_native_placements_over_many_steps_equal_their_oracles(longest):
     free = [replace(record, offset=None) for record in records]
     sequence = rng.sample(range(len(records)), len(records))
     for lowest in (False, True):
-        offsets = place_in_order(records, sequence, lowest=lowest)
+        offsets = place_in_order(records, sequence, clock=unlimited(), lowest=lowest).solution
         check_placement(records, offsets)
         assert offsets == gaps.place_in_order(records, sequence, lowest=lowest)
     for first in (False, True):
-        held = assign_in_order(free, sequence, first=first)
+        held = assign_in_order(free, sequence, clock=unlimited(), first=first).solution
         check_objects(free, held)
         assert held == objects.assign_in_order(free, sequence, first=first)
     assert spill(free, sequence, [100, 300, 9999]) == spread.spill(free, sequence, [100, 300, 9999])
@@ -240,10 +241,10 @@ def test_native_placements_equal_their_oracles_beyond_one_block(seed):
             Record(str(index), start, start + rng.randrange(1, 60), rng.randrange(1, 50), rng.choice((1, 8)))
         )
     sequence = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
-    offsets = place_in_order(records, sequence)
+    offsets = place_in_order(records, sequence, clock=unlimited()).solution
     check_placement(records, offsets)
     assert offsets == gaps.place_in_order(records, sequence)
-    assert strip_packing(records).solution == strip.fill_strip(records)
+    assert strip_packing(records, clock=unlimited()).solution == strip.fill_strip(records)
 
 
 @quick
@@ -333,7 +334,7 @@ def test_every_method_refuses_what_64_bits_do_not_hold():
                     plan(records, method=method)
     for records in beyond.values():
         with pytest.raises(UnsupportedError, match="64 bits"):
-            place_in_order(records, range(8))
+            place_in_order(records, range(8), clock=unlimited())
 
 
 @pytest.mark.parametrize("method", ["local_search", "exact"])

@@ -18,6 +18,7 @@ from downset.arenas.native_form import native_records
 from downset.arenas.planners import ARENAS
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
+from tests.clocks import unlimited
 from tests.effort import cases
 from tests.oracles_arena import least_height
 from tests.strategies import record_sets
@@ -84,7 +85,7 @@ def test_many_records_at_equal_offsets_stay_apart_and_more_work_never_gives_more
 def test_best_is_not_above_any_strategy_where_it_runs_few_of_them(kind, count):
     """Among many records the search stands in for them; where it is within one percent of the bound, up to that."""
     records = lives(kind, count)
-    value, near = height(records, best(records).solution), 1.01 * offsets_bound(records)
+    value, near = height(records, best(records, clock=unlimited()).solution), 1.01 * offsets_bound(records)
     for planner, ties, _ in OFFSET_MEMBERS:
         assert value <= max(near, height(records, planner(records, ties=ties).solution)), planner.__name__
 
@@ -95,7 +96,7 @@ def test_short_lifetimes_are_placed_within_one_percent_of_the_bound():
         Record(str(i), start, start + rng.randint(1, 50), 64 * rng.randint(1, 1000))
         for i, start in enumerate(sorted(rng.randrange(20_000) for _ in range(20_000)))
     ]
-    found = best(records)
+    found = best(records, clock=unlimited())
     check_placement(records, found.solution)
     assert height(records, found.solution) <= 1.01 * offsets_bound(records)
 

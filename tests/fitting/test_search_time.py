@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,8 @@ from downset.fitting import fit as fitting
 from downset.fitting.fit import fit
 from downset.fitting.job import SearchTime
 from downset.formats.reading import load
+from downset.partial.front import PartialPlan
+from downset.partial.price import Price
 from downset.process.isolation import Worker
 from downset.process.limits import OPERATOR_S, RUNNING_S, worker_s
 from downset.results.comparisons import Proof
@@ -228,3 +231,28 @@ def test_none_is_left_once_it_is_interrupted():
     finally:
         INTERRUPTED.clear()
     assert left.left_s == clock.left_s() == math.inf
+
+
+@pytest.mark.parametrize("each_s", [0.01, 0.3, 1.0, 2.5, 4.9, 6.0, 40.0])
+def test_no_plan_in_strips_is_begun_that_would_end_late(each_s, monkeypatch):
+    """The first is looked at and placed in any case: there is no result without it."""
+    now_s = [0.0]
+
+    def found(placing_, plan):
+        now_s[0] += each_s
+        placing_.peaks[plan], placing_.beside[plan] = (plan.price.peak_bytes,) * 2, 0
+
+    def place(*_):
+        now_s[0] += each_s
+        return None, SimpleNamespace(arena_bytes=1000)
+
+    monkeypatch.setattr(placing, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    monkeypatch.setattr(placing, "placed", place)
+    monkeypatch.setattr(placing.OrderPlacing, "_find_peaks", found)
+    monkeypatch.setattr(placing.OrderPlacing, "_forms_of", lambda *_: ())
+    left = SearchTime(10.0, now=lambda: now_s[0])
+    plans = [PartialPlan((part,), Price(part, part)) for part in range(100)]
+    placings = placing.OrderPlacing(None, {}, "ort", None, 1.0, search_time=left)
+    assert placings.least(plans, lambda arena, beside: arena + beside) is not None
+    assert now_s[0] <= max(10.0, 2 * each_s) + 1e-9
+    assert now_s[0] > 10 - 2 * each_s or len(placings.files_of) == len(plans)  # and the time is used

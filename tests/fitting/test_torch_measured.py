@@ -18,7 +18,7 @@ from downset.formats.torch.program import TorchCall, TorchValue  # noqa: E402
 from downset.formats.torch.runnable import runnable_operator  # noqa: E402
 from downset.graph.edit import WORKSPACE  # noqa: E402
 from downset.reports.fit_steps import fit_next_steps  # noqa: E402
-from downset.reports.next_steps import step_lines  # noqa: E402
+from downset.reports.terminal import step_lines  # noqa: E402
 from downset.runtimes import torch_eager  # noqa: E402
 from downset.runtimes.targets import TARGETS, Taken  # noqa: E402
 from tests.effort import LONG, cases  # noqa: E402

@@ -160,11 +160,17 @@ FAULTS = [
     (lambda: records(active=[[(0, 2)], []]), "active: a record never lives"),
     (lambda: records(active=[[(0, 2)], [(3, 3)]]), "active: [3, 3) is not an interval"),
     (lambda: records(active=[[(0, 2)], [(3, 5), (4, 6)]]), "active: [4, 6) is not an interval behind"),
-    (lambda: native.place_in_order(records(), [0, 2], False), "sequence: 2 is not an index below 2"),
+    (lambda: native.place_in_order(records(), [0, 2], False, 1.0), "sequence: 2 is not an index below 2"),
     (lambda: native.spread(records(), [-1], [9], 0, []), "sequence: -1 is not an index below 2"),
     (lambda: native.spread(records(), [0], [9], 0, [[0]]), "choices: 1 entries; 2 are needed"),
     (lambda: native.spread(records(), [0], [9], 0, [[0], [1]]), "choices: 1 is not an index below 1"),
-    (lambda: native.assign_in_order(records(), [2], False), "sequence: 2 is not an index below 2"),
+    (lambda: native.assign_in_order(records(), [2], False, 1.0), "sequence: 2 is not an index below 2"),
+    (lambda: native.assign_in_order(records(), [1], False, NAN), "time limit: not a number of seconds"),
+    (lambda: native.fill_strip(records(), NAN), "time limit: not a number of seconds"),
+    (lambda: native.place_above(records(), [0, 2], [-1, -1]), "sequence: 2 is not an index below 2"),
+    (lambda: native.place_above(records(), [0], [-1]), "offsets: 1 entries; 2 are needed"),
+    (lambda: native.place_above(records(), [0], [-1, -2]), "offsets: a record is at -2"),
+    (lambda: native.place_above(records(), [0], [-1, 1 << 61]), "offsets: a record is at"),
     (lambda: native.arena_within(records(), -1, 1.0, 9), "capacity: -1 bytes are less than nothing"),
     (lambda: native.arena_within(records(10_001), 9, 1.0, 9), "records: 10001 are more than a search"),
     (lambda: native.arena_lower(records(), [0], 0, 1.0, 9, 9, 0), "offsets: 1 entries; 2 are needed"),
@@ -280,7 +286,7 @@ def test_faults_are_named(call, fault):
 
 def test_what_the_faults_were_made_from_is_lawful():
     assert native.order_peak(order_problem(), [0, 1]) == 8
-    assert native.place_in_order(records(), [0, 1], True) == [0, 4]
+    assert native.place_in_order(records(), [0, 1], True, 1.0) == [0, 4]
     chain, price = lattice().solve([1, 1, 1])
     assert ([lattice().stages()[stage] for stage in chain], price) == ([0b11], 1)
     assert piece_search().within(100, 5.0)[0] is native.Outcome.SOLVED
@@ -353,13 +359,15 @@ def draw_arenas(given):
     limits = given.seconds(), given.number(0, 99), given.number(0, 999)
     offsets = [given.number(0, 99) if pin < 0 else pin for pin in pins]
     native.arena_lower(found, offsets, given.number(), *limits, given.number())
-    assert len(native.place_in_order(found, given.order(count), given.flag())) == count
+    assert len(native.place_in_order(found, given.order(count), given.flag(), given.seconds())) == count
     native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number(), [])
     choices = given.list(count, lambda: given.order(2))
     native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number(), choices)
     native.spread(found, given.order(count), [], given.number(0, 20), [])
-    assert len(native.fill_strip(found)) == count
-    native.assign_in_order(found, given.order(count), given.flag())
+    assert len(native.fill_strip(found, given.seconds())) == count
+    assert len(native.place_above(found, given.order(count), offsets)) == count
+    assert len(native.positional_maxima(found)) <= count
+    native.assign_in_order(found, given.order(count), given.flag(), given.seconds())
     maxima = given.numbers(count // 2)
     native.shared_objects(found, maxima, given.number(0, 20), given.seconds(), given.number(0, 99))
 

@@ -9,6 +9,7 @@ from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record
 from downset.orders.plan import plan_order
 from downset.orders.problem import check_problem
+from tests.clocks import unlimited
 
 pytestmark = pytest.mark.native
 
@@ -101,6 +102,6 @@ def test_the_compiled_placement_refuses_lifetimes_that_are_none():
 
     for stop in (0, -1):
         with pytest.raises(ValueError, match="never lives"):
-            place_in_order([Record("a", 0, stop, 4)], [0])
+            place_in_order([Record("a", 0, stop, 4)], [0], clock=unlimited())
     with pytest.raises(ValueError, match="not an index"):
-        place_in_order([Record("a", 0, 1, 4)], [1])
+        place_in_order([Record("a", 0, 1, 4)], [1], clock=unlimited())

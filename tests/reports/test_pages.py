@@ -23,7 +23,7 @@ from downset.reports.page.memory_figure import largest_tensors
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 from downset.reports.plan_documents import arena_document, objects_document, order_document
-from downset.results.fit import StepNeed
+from downset.results.inspections import StepNeed
 from downset.results.plans import Arena, Evidence
 from tests.plain_graphs import random_graph
 

@@ -72,7 +72,7 @@ def exact(
         at_bound, outcome = _at_bound(records, clock.part(seconds=seconds, states=_FIRST_NODES * len(records)))
         if at_bound.proven:
             return at_bound
-    result = best(records, ties=ties)
+    result = best(records, clock=clock, ties=ties)
     if capacity is not None and result.bound > capacity:
         raise _nothing_fits(result, height(records, result.solution), capacity)
     enough = result.bound if capacity is None else capacity
@@ -90,7 +90,7 @@ def exact(
 def _at_bound(records: Sequence[Record], clock: Clock) -> tuple[Found, _native.Outcome]:
     """A proven placement at the bound, of a quick strategy or of a short search; else none, with the bound then known
     and the placements tried. Second: how the search ended."""
-    quick = quick_offsets(records)
+    quick = quick_offsets(records, clock)
     if quick.proven:
         return quick, native.compiled.Outcome.SOLVED
     grain = _grain(records)

@@ -43,11 +43,11 @@ def exact_objects(
     if capacity is not None:
         check_whole("capacity", capacity)
     check_ties(ties)
-    start = quick_objects(records)
+    start = quick_objects(records, clock)
     if start.proven or (capacity is not None and total_bytes(records, start.solution) <= capacity):
         return start
     if len(records) > _MOST_RECORDS:
-        return best_objects(records)
+        return best_objects(records, clock=clock)
     total = total_bytes(records, start.solution)
     seconds, state_limit = clock.native(_STATES)
     object_of, bound, states = native.compiled.shared_objects(
@@ -56,7 +56,9 @@ def exact_objects(
     clock.count(states)
     solution = tuple(object_of) if object_of else start.solution
     if bound < total_bytes(records, solution):  # a limit ended the search: the rest of the portfolio may do better
-        solution = min(solution, best_objects(records).solution, key=lambda objects: total_bytes(records, objects))
+        solution = min(
+            solution, best_objects(records, clock=clock).solution, key=lambda objects: total_bytes(records, objects)
+        )
     stopped_by: StoppedBy = ""
     if bound < total_bytes(records, solution):
         stopped_by = "time" if states < state_limit else "memory" if state_limit == _STATES else "work"

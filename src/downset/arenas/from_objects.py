@@ -19,6 +19,7 @@ from downset.arenas.objects_by_size import objects_by_size
 from downset.arenas.objects_by_size_improved import objects_by_size_improved
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.ties import TiesName, check_ties
+from downset.budget import Clock
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, align_up
 from downset.results.plans import Found
@@ -28,18 +29,21 @@ __all__ = ["from_objects", "objects_to_offsets", "stacked"]
 _MOST_IMPROVED = 2000
 
 
-def from_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def from_objects(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Offsets of the shared objects that take least when laid one after the other."""
     check_ties(ties)
+    clock = clock.timed()
 
     def placed_by(planner: Callable[..., Found]) -> tuple[int, ...]:
-        return stacked(records, lambda free: planner(free, ties=ties).solution)
+        return stacked(records, lambda free: planner(free, clock=clock, ties=ties).solution)
 
-    strategies = [objects_by_size, objects_by_breadth, objects_in_order]
+    strategies = [objects_by_breadth, objects_in_order]
     if len(records) <= _MOST_IMPROVED:
         strategies.append(objects_by_size_improved)
-    placements = [placed_by(planner) for planner in strategies]
-    return Found(min(placements, key=lambda offsets: height(records, offsets)), offsets_bound(records))
+    placements = [placed_by(objects_by_size)]
+    placements += [placed_by(planner) for planner in strategies if clock.left_s() > 0]
+    lowest = min(placements, key=lambda offsets: height(records, offsets))
+    return Found(lowest, offsets_bound(records), stopped_by=clock.stopped_by())
 
 
 def objects_to_offsets(

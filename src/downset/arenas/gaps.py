@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from downset import native
 from downset.arenas.native_form import native_records
+from downset.budget import Clock
+from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
+from downset.results.plans import Found
 
-__all__ = ["height", "place_in_order"]
+__all__ = ["completed", "height", "place_in_order"]
 
 
 def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
@@ -16,7 +19,17 @@ def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
     return max((offset + record.nbytes for offset, record in zip(offsets, records, strict=True)), default=0)
 
 
-def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False) -> tuple[int, ...]:
+def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, clock: Clock, lowest: bool = False) -> Found:
     """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap: the first among equal
     gaps, and above everything where none is large enough. O(n²) at worst."""
-    return tuple(native.compiled.place_in_order(native_records(records), sequence, lowest))
+    offsets = native.compiled.place_in_order(native_records(records), sequence, lowest, clock.timed().left_s())
+    return completed(records, sequence, offsets, clock)
+
+
+def completed(records: Sequence[Record], sequence: Sequence[int], offsets: Sequence[int], clock: Clock) -> Found:
+    """The placement of a strategy. Records that it left at -1, because the time was over, lie in turn above everything
+    that they meet. O(n log n)."""
+    if min(offsets, default=0) >= 0:
+        return Found(tuple(offsets), offsets_bound(records))
+    above = native.compiled.place_above(native_records(records), sequence, offsets)
+    return Found(tuple(above), offsets_bound(records), stopped_by=clock.stopped_by() or "time")

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import offsets_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["greedy_by_breadth"]
 
 
-def greedy_by_breadth(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def greedy_by_breadth(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Place records by decreasing breadth of the steps."""
     sequence = breadth_order(records, later_step_first=check_ties(ties) == "paper")
-    return Found(place_in_order(records, sequence), offsets_bound(records))
+    return place_in_order(records, sequence, clock=clock)

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import offsets_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["greedy_in_order"]
 
 
-def greedy_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def greedy_in_order(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Place records in order of production."""
     check_ties(ties)
     sequence = sorted(range(len(records)), key=lambda index: (records[index].start, index))
-    return Found(place_in_order(records, sequence), offsets_bound(records))
+    return place_in_order(records, sequence, clock=clock)

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import offsets_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["litert_greedy"]
 
 
-def litert_greedy(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def litert_greedy(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Place records that live from the first step to the end, then the others by decreasing size, each into the
     smallest gap; ties by first use."""
     check_ties(ties)
@@ -31,4 +31,4 @@ def litert_greedy(records: Sequence[Record], *, ties: TiesName = "tflite") -> Fo
         whole = records[index].start == begin and records[index].stop == end
         return (not whole, 0 if whole else -records[index].nbytes, 0 if whole else records[index].start, index)
 
-    return Found(place_in_order(records, sorted(range(len(records)), key=key)), offsets_bound(records))
+    return place_in_order(records, sorted(range(len(records)), key=key), clock=clock)

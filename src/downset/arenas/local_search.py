@@ -10,7 +10,6 @@ Deviations: starts from strip packing and from first fit by size, so it is never
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,7 +44,9 @@ def local_search(
     if rounds is not None:
         check_whole("rounds", rounds)
     check_whole("seed", seed, most=(1 << 64) - 1)
-    starts = (strip_packing(records), tflm_greedy(records))
+    starts = [strip_packing(records, clock=clock)]
+    if not starts[0].stopped_by:
+        starts.append(tflm_greedy(records, clock=clock))
     start = min(starts, key=lambda one: height(records, one.solution))
     return lowered(records, start, clock=clock, rounds=rounds, seed=seed)
 
@@ -62,9 +63,11 @@ def lowered(
     return replace(placement, states=start.states + placement.states, stopped_by="" if placement.proven else stopped_by)
 
 
-def lowered_within(records: Sequence[Record], start: Found, visits: int) -> Found:
-    """The placement of `start`, or a lower one, after so many visits: whatever the clock says."""
-    return _lowered(records, start, math.inf, MANY, visits, 0)
+def lowered_within(records: Sequence[Record], start: Found, visits: int, clock: Clock) -> Found:
+    """The placement of `start`, or a lower one, after so many visits or when the clock's real time is up."""
+    seconds = clock.left_s()
+    placement = _lowered(records, start, seconds, MANY, visits, 0) if seconds else start
+    return replace(placement, stopped_by=clock.stopped_by()) if not placement.proven else placement
 
 
 def _lowered(records: Sequence[Record], start: Found, seconds: float, placements: int, visits: int, seed: int) -> Found:

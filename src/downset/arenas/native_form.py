@@ -31,13 +31,12 @@ def check_range(records: Sequence[Record]) -> None:
         )
 
 
-def native_records(records: Sequence[Record], *, whole: bool = False) -> _native.Records:
-    """The records for the native module, checked once. `whole`: lifetimes without gaps. Raises UnsupportedError as
-    `check_range` does."""
+def native_records(records: Sequence[Record]) -> _native.Records:
+    """The records for the native module, checked once. Raises UnsupportedError as `check_range` does."""
     check_range(records)
     return native.compiled.Records(
         nbytes=[record.nbytes for record in records],
         alignment=[record.alignment for record in records],
         pinned=[-1 if record.offset is None else record.offset for record in records],
-        active=[((record.start, record.stop),) if whole else record.active() for record in records],
+        active=[record.active() for record in records],
     )

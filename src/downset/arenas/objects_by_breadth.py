@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.objects_fit import assign_in_order
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import objects_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["objects_by_breadth"]
 
 
-def objects_by_breadth(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def objects_by_breadth(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Assign records to objects, by decreasing breadth of the steps."""
     later = check_ties(ties) == "paper"
     sequence = breadth_order(records, later_step_first=later, later_record_first=later)
-    return Found(assign_in_order(records, sequence), objects_bound(records))
+    return assign_in_order(records, sequence, clock=clock)

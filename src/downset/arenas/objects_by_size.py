@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 from downset.arenas.objects_fit import assign_in_order
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import objects_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["objects_by_size"]
 
 
-def objects_by_size(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def objects_by_size(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Assign records to objects, by decreasing size."""
     check_ties(ties)
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
-    return Found(assign_in_order(records, sequence, first=True), objects_bound(records))
+    return assign_in_order(records, sequence, clock=clock, first=True)

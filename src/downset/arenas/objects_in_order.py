@@ -13,22 +13,26 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
+from downset.arenas.objects_fit import completed
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import objects_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["objects_in_order"]
 
 
-def objects_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def objects_in_order(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Assign records to objects, in order of production."""
     check_ties(ties)
+    clock = clock.timed()
     object_of = [-1] * len(records)
     in_use: list[tuple[int, int]] = []  # (stop, object)
     pool: list[tuple[int, int]] = []  # (size, object), ascending
     sizes: list[int] = []
     for index in sorted(range(len(records)), key=lambda i: (records[i].start, i)):
+        if clock.left_s() == 0:
+            break
         record = records[index]
         while in_use and in_use[0][0] <= record.start:
             _, free = heapq.heappop(in_use)
@@ -46,4 +50,4 @@ def objects_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") ->
             sizes[chosen] = max(sizes[chosen], record.nbytes)
         object_of[index] = chosen
         heapq.heappush(in_use, (record.stop, chosen))
-    return Found(tuple(object_of), objects_bound(records))
+    return completed(records, object_of, clock)

@@ -42,12 +42,17 @@ def overlapping(
     """Offsets of least height found, never above those of the `incumbent`; proven where the height meets the `bound`.
 
     Without `search` a few rounds are tried. The clock counts rounds."""
-    excluded = _excluded(records, overlaps)
+    least, value = tuple(incumbent), height(records, incumbent)
+    moment = clock.timed()
+    excluded = _excluded(records, overlaps, moment)
+    if excluded is None:
+        return Found(least, min(bound, value), value <= bound, stopped_by=clock.stopped_by())
     pairs = sum(len(listed) for listed in excluded) + len(records)
     most = min(_PAIRS // max(pairs, 1), 200 * len(records)) if search else _FEW_ROUNDS
     rounds = min(most, clock.left_states())
-    least, value = tuple(incumbent), height(records, incumbent)
-    placed = [(sequence, _place(records, excluded, sequence)) for sequence in _sequences(records)]
+    first, *others = _sequences(records)
+    placed = [(first, _place(records, excluded, first))]
+    placed += [(sequence, _place(records, excluded, sequence)) for sequence in others if moment.left_s() > 0]
     kept, at_kept = min(placed, key=lambda pair: height(records, pair[1]))
     kept_value = height(records, at_kept)
     if kept_value < value:
@@ -73,13 +78,16 @@ def overlapping(
     return Found(least, min(bound, value), value <= bound, done, stopped_by)
 
 
-def _excluded(records: Sequence[Record], overlaps: Sequence[Overlap]) -> Excluded:
+def _excluded(records: Sequence[Record], overlaps: Sequence[Overlap], clock: Clock) -> Excluded | None:
+    """None where the time is up before all pairs are known."""
     lag = {(overlap.read, overlap.written): overlap.lag for overlap in overlaps}
     excluded: Excluded = [[] for _ in records]
     pieces = [record.active() for record in records]
     inward = sorted(range(len(records)), key=lambda index: records[index].start)
     live: list[int] = []
     for index in inward:
+        if clock.left_s() == 0:
+            return None
         live = [other for other in live if records[other].stop > records[index].start]
         for other in live:
             meet = any(low < stop and start < high for low, high in pieces[index] for start, stop in pieces[other])

@@ -164,8 +164,8 @@ def _records_arena(bare: Sequence[Record], request: _ArenaRequest) -> Arena:
         raise
 
 
-_SEARCHING = frozenset(name for name, method in ARENAS.items() if method.takes("clock"))
-"""The methods that search under a clock."""
+_SEARCHING = ("local_search", "exact")
+"""The methods that go on until a limit ends them."""
 
 
 def _overlapping(records: Sequence[Record], overlaps: Sequence[Overlap], bound: int, request: _ArenaRequest) -> Found:

@@ -15,17 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset import native
+from downset.arenas.gaps import completed
 from downset.arenas.native_form import native_records
 from downset.arenas.ties import TiesName, check_ties
-from downset.memory.bounds import offsets_bound
+from downset.budget import Clock
 from downset.memory.records import Record
 from downset.results.plans import Found
 
 __all__ = ["strip_packing"]
 
 
-def strip_packing(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
+def strip_packing(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") -> Found:
     """Place records by best fit into a strip."""
     check_ties(ties)
-    offsets = native.compiled.fill_strip(native_records(records, whole=True))
-    return Found(tuple(offsets), offsets_bound(records))
+    offsets = native.compiled.fill_strip(native_records(records), clock.timed().left_s())
+    return completed(records, range(len(records)), offsets, clock)

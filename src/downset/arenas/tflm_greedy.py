@@ -16,8 +16,8 @@ from numbers import Integral
 
 from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import TiesName, check_ties
+from downset.budget import Clock
 from downset.errors import UsageError
-from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.results.plans import Found
 from downset.text import brief
@@ -25,7 +25,9 @@ from downset.text import brief
 __all__ = ["tflm_greedy"]
 
 
-def tflm_greedy(records: Sequence[Record], *, ties: TiesName = "tflite", rank: Sequence[int] | None = None) -> Found:
+def tflm_greedy(
+    records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite", rank: Sequence[int] | None = None
+) -> Found:
     """Place records by decreasing size, each at the lowest free offset. `rank[i]`: the tensor index of record i."""
     check_ties(ties)
     if rank is not None:
@@ -34,4 +36,4 @@ def tflm_greedy(records: Sequence[Record], *, ties: TiesName = "tflite", rank: S
             raise UsageError(f"rank is {brief(repr(rank))}; give a whole number for each of the {len(records)} records")
     place = list(rank) if rank is not None else list(range(len(records)))
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, -place[index]))
-    return Found(place_in_order(records, sequence, lowest=True), offsets_bound(records))
+    return place_in_order(records, sequence, clock=clock, lowest=True)

@@ -19,7 +19,7 @@ from downset.memory.overlaps import KERNELS
 from downset.messages import Call, Message
 from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_scratch
-from downset.text import unheard
+from downset.text import check_path, unheard
 
 __all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "SearchTime", "check_options"]
 
@@ -161,6 +161,10 @@ class Job:
 
 def check_options(options: FitOptions) -> Target:
     """The target of these options. Raises UsageError where an option has no meaning, alone or with the others."""
+    check_path(options.model, "model")
+    for name in ("output", "session"):
+        if getattr(options, name) is not None:
+            check_path(getattr(options, name), name)
     path = Path(options.model)
     target = _with_overlaps(_target_of(path, options.target), options.kernels)
     check_work_limit(options.work_limit)

@@ -115,18 +115,24 @@ class OrderPlacing:
     ) -> PartialPlan | None:
         """The plan whose file costs least; None without plans. The cost at its peak is a lower bound of a file's cost,
         so that some plans need not be placed. After `most_s` seconds the best plan so far is returned, after at least
-        `at_least` placements; when no search time is left, after one."""
+        `at_least` placements; when the search time is too short for one more, after one."""
         with self.search_time.running():
             return self._least(plans, cost, most_s, at_least)
 
     def _least(self, plans: Sequence[PartialPlan], cost: Cost, most_s: float, at_least: int) -> PartialPlan | None:
-        begin = time.perf_counter()
+        begin = last = time.perf_counter()
+        longest = 0.0
 
-        def late(done: int, least: int, seconds: float) -> bool:
-            """Whether no more is tried, after `done` of at least so many and so many seconds."""
-            if self.search_time.over:
+        def late(done: int, least: int, seconds: float, reserved: int = 0) -> bool:
+            """Whether no more is tried, after `done` of at least so many and so many seconds. What is tried next, and
+            as many times that as are reserved, may take as long as the longest so far: no more begins than ends in
+            time, but for the first."""
+            nonlocal last, longest
+            now = time.perf_counter()
+            last, longest = now, max(longest, now - last)
+            if self.search_time.left_s <= (1 + reserved) * longest:
                 return done >= 1
-            return done >= least and time.perf_counter() - begin > seconds
+            return done >= least and now - begin > seconds
 
         looked = [plan for plan in plans if plan in self.files_of]
         by_price = [
@@ -134,7 +140,7 @@ class OrderPlacing:
             lambda plan: cost(max(plan.price.peak_bytes, plan.price.apart_bytes), plan.price.persistent_bytes),
         ]
         for number, plan in enumerate(_in_turns(plans, by_price)):
-            if late(number, 3 * at_least, 0.4 * most_s):
+            if late(number, 3 * at_least, 0.4 * most_s, reserved=1):
                 self.cut = True
                 break
             self.look_at(plan)

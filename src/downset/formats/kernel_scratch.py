@@ -3,12 +3,14 @@ which are measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from downset.arenas.gaps import height
 from downset.arenas.tflm_greedy import tflm_greedy
+from downset.budget import Budget
 from downset.formats.tflite.read import body_operators, states_offsets
 from downset.graph.core import Graph
 from downset.memory.kernel_needs import KernelNeeds, kernel_needs
@@ -102,5 +104,6 @@ def placed_with_scratch(
     if offsets is not None:
         tensors = tuple(replace(record, offset=offsets[record.id]) for record in tensors)
     records = [*tensors, *scratch]
-    placement = tflm_greedy(records, rank=[*ranks, *range(beyond, beyond + len(scratch))])
+    rank = [*ranks, *range(beyond, beyond + len(scratch))]
+    placement = tflm_greedy(records, clock=Budget(math.inf).start(), rank=rank)
     return height(records, placement.solution)

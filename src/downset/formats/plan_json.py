@@ -18,7 +18,7 @@ from downset.messages import Call, joined
 from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
-from downset.text import brief, read_file
+from downset.text import brief, check_path, read_file
 
 __all__ = ["Plan", "decode_plan", "encode_plan", "field_docs", "pipeline_schema", "read_plan", "write_plan"]
 
@@ -81,6 +81,7 @@ def _version(kind: str) -> int:
 
 def write_plan(path: str | os.PathLike[str], plan: Plan) -> None:
     """Write a plan as `plan.json`, whole or not at all."""
+    check_path(path)
     write_whole(path, msgspec.json.format(encode_plan(plan), indent=2) + b"\n")
 
 

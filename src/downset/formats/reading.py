@@ -15,7 +15,7 @@ from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Setting
 from downset.process.file_ranges import file_state
 from downset.process.limits import machine_bytes
-from downset.text import format_size
+from downset.text import check_path, format_size
 
 __all__ = ["READERS", "FileReader", "check_readable", "load", "load_stdin", "refused"]
 
@@ -74,6 +74,7 @@ def load(
     LoadError (missing, damaged, open sizes, not a model), UsageError (shapes for a format whose sizes are fixed),
     UnsupportedError (an extra is missing) or LimitReached (too large for this machine).
     """
+    check_path(path)
     path = Path(path)
     try:
         return with_lawful_kinds(_read(path, shapes, trust=trust))

@@ -68,7 +68,7 @@ def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
 def _records(text: Iterable[str], name: str) -> tuple[Record, ...]:
     rows = csv.reader(text)
     header: dict[str, int] = {}
-    inclusive = 0
+    inclusive, plain = 0, False
     records: list[Record] = []
     lines = array("q")
     try:
@@ -79,10 +79,15 @@ def _records(text: Iterable[str], name: str) -> tuple[Record, ...]:
             if not header:
                 header = _header(cells, f"{name}:{rows.line_num}")
                 inclusive = int(cells[header["upper"]] == "end")
+                plain = list(header) == list(_REQUIRED)
                 continue
             if len(cells) != len(header):
                 raise LoadError(f"{name}:{rows.line_num}: {len(cells)} cells in a row of {len(header)} columns")
-            records.append(_record(_Cells(cells, header, name, rows.line_num), inclusive))
+            if plain and all(map(_WHOLE_NUMBER, cells[1:])):
+                start, stop, nbytes = map(int, cells[1:])
+                records.append(Record(cells[0], start, stop + inclusive, nbytes))
+            else:
+                records.append(_record(_Cells(cells, header, name, rows.line_num), inclusive))
             lines.append(rows.line_num)
     except csv.Error as error:
         raise LoadError(f"{name}:{rows.line_num}: {error}") from None

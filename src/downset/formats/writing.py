@@ -14,6 +14,7 @@ from downset.memory.models import memory_model
 from downset.process.file_ranges import check_state
 from downset.process.whole_files import write_whole
 from downset.results.plans import Arena, Order
+from downset.text import check_path
 
 __all__ = ["WRITERS", "FileWriter", "export"]
 
@@ -98,6 +99,7 @@ def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Aren
     """Write the network in its new order (.tflite with the arena's offsets inside if given, .onnx, .pt2), or the plan
     itself (.json: the arena where given, else the order; .h needs the arena). Raises UsageError for other suffixes, and
     LoadError where a model that is to be copied has changed since it was read."""
+    check_path(path)
     writer = WRITERS.get(Path(path).suffix.lower())
     if writer is None or (writer.needs_arena and arena is None):
         names = [f"{suffix} with an arena" if writer.needs_arena else suffix for suffix, writer in WRITERS.items()]

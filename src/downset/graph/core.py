@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from downset.errors import LoadError
+from downset.errors import LoadError, UsageError
 from downset.graph.parts import Part
 from downset.text import abridged
 
@@ -165,6 +165,21 @@ class Graph:
     def __repr__(self) -> str:
         name = self.name if len(self.name) <= 60 else f"{self.name[:57]}..."
         return f"<Graph {name!r}: {len(self.ops)} operators, {len(self.tensors)} tensors, {self.source.format}>"
+
+    def __copy__(self) -> Graph:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Graph:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For pickle. Raises UsageError where weights are read from a file when they are asked for."""
+        if self.constants:
+            raise UsageError(
+                f"{self.name}: a graph with weights cannot be pickled, as it reads them from its file when they are "
+                "needed; load the file where the graph is used"
+            )
+        return object.__reduce_ex__(self, protocol)
 
     def producers(self) -> tuple[int, ...]:
         """By tensor: the operator that makes it, or -1."""

@@ -24,7 +24,7 @@ from downset.integrations.scheduler_order import least_called_order, live_at, ri
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
 from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, peak_bytes, profile
-from downset.results.fit import StepNeed
+from downset.results.inspections import StepNeed
 from downset.text import format_bytes
 
 __all__ = ["Report", "check_report", "order_options", "order_pass", "scheduler_passes"]

@@ -136,7 +136,7 @@ class _JointSearch:
             if part.left_s() == 0:
                 return
             if steps not in self._tried:
-                self._tried[steps] = plan_arena(self._graph, steps, method="best", memory=self._model)
+                self._tried[steps] = self._best_arena(steps)
             if self._tried[steps].arena_bytes <= least:
                 return
 
@@ -163,12 +163,16 @@ class _JointSearch:
         """Place each order by method `best`, until an arena meets the bound; whether one does."""
         for steps in orders:
             if steps not in self._tried:
-                self._tried[steps] = plan_arena(self._graph, steps, method="best", memory=self._model)
+                self._tried[steps] = self._best_arena(steps)
             if self._tried[steps].arena_bytes <= self._orders.bound:
                 return True
             if self._clock.left_s() == 0:
                 return False
         return False
+
+    def _best_arena(self, steps: Steps) -> Arena:
+        limit_s = self._clock.left_s()
+        return plan_arena(self._graph, steps, method="best", memory=self._model, time_limit_s=limit_s)
 
     def _search_placements(self, states: int) -> bool:
         for steps in self._ranked()[:_FEW]:

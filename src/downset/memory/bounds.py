@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import gcd
 
+from downset import native
 from downset.errors import InfeasibleError
 from downset.memory.records import Record, align_up
 
@@ -86,23 +87,10 @@ def _padded_bound(records: Sequence[Record], unit: int) -> int:
 def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
     """Sort the sizes of the records live at each step, largest first; the i-th maximum is the largest i-th size of all
     steps (memory-management paper, section 3). There are as many maxima as records live at one step at most.
-    O(n · steps), by a few array operations for each record.
-    """
-    import numpy as np
-
-    pieces = [(record.nbytes, record.active()) for record in records]
-    steps = sorted({step for _, active in pieces for piece in active for step in piece})
-    number = {step: index for index, step in enumerate(steps)}
-    live = np.zeros(len(steps), dtype=np.int64)
-    maxima: list[int] = []
-    # Records are added largest first. The first with which i records are live at one step has the i-th maximum's size.
-    for nbytes, active in sorted(pieces, key=lambda item: -item[0]):
-        for low, high in active:
-            stretch = live[number[low] : number[high]]
-            stretch += 1
-            if int(stretch.max()) > len(maxima):
-                maxima.append(nbytes)
-    return tuple(maxima)
+    O(n log n)."""
+    nbytes, active = [record.nbytes for record in records], [record.active() for record in records]
+    plain = native.compiled.Records(nbytes, [1] * len(nbytes), [-1] * len(nbytes), active)
+    return tuple(native.compiled.positional_maxima(plain))
 
 
 def objects_bound(records: Sequence[Record]) -> int:

@@ -64,7 +64,7 @@ def improving(problem: OrderProblem, clock: Clock) -> tuple[Found, tuple[tuple[i
     moves = _MOVES if limited else MANY
     run.try_order(tuple(range(len(problem.predecessors))))
     for backward in (False, True):
-        run.try_order(run.parts.greedy(backward=backward, seconds=0.05 * time_limit_s, moves=moves))
+        run.try_order(run.parts.greedy(backward=backward, seconds=run.share_s(0.05), moves=moves))
     members, pair_members = (_MEMBERS, _PAIR_MEMBERS) if limited else (MANY, MANY)
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.1 * run.left_s(), members))
     if limited:  # so that the orders found under a smaller limit come first
@@ -110,6 +110,10 @@ class _OptimalSearch:
     def left_s(self) -> float:
         return max(self.clock.left_s(), 0.001)
 
+    def share_s(self, share: float) -> float:
+        """So much of the time limit, as far as it is left."""
+        return min(share * self.clock.budget.seconds, self.left_s())
+
     def settled(self) -> bool:
         return self.bound >= self.value or self.clock.left_s() == 0
 
@@ -128,7 +132,7 @@ class _OptimalSearch:
     def baselines(self, problem: OrderProblem, moves: int) -> None:
         """The orders that no result may exceed, unless the best is proven."""
         if self.bound < self.value:
-            self.try_order(self.parts.merge(seconds=0.05 * self.clock.budget.seconds, moves=moves))
+            self.try_order(self.parts.merge(seconds=self.share_s(0.05), moves=moves))
             self.try_order(kahn(problem).solution)
             self.try_order(dfs(problem).solution)
 

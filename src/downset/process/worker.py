@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from downset.errors import DownsetError
 from downset.messages import Message
+from downset.process.garbage import uncollected
 from downset.process.supervisor import die_with
 
 __all__: list[str] = []
@@ -103,10 +104,11 @@ def _import(modules: Sequence[str], **variables: str) -> None:
     """Import the modules under these variables. The environment is the same afterwards, whatever libraries set."""
     environment = dict(os.environ)
     os.environ.update(variables)
-    for module in modules:
-        if module not in sys.modules:
-            with contextlib.suppress(Exception):  # the call that needs it meets the error
-                importlib.import_module(module)
+    with uncollected():
+        for module in modules:
+            if module not in sys.modules:
+                with contextlib.suppress(Exception):  # the call that needs it meets the error
+                    importlib.import_module(module)
     os.environ.clear()
     os.environ.update(environment)
     gc.freeze()  # else a collection in a worker copies every page

@@ -14,7 +14,7 @@ from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.reports.document import JSON_ONLY, TERMINAL, Column, Document, Section, Table, Value, Verdict, named
 from downset.reports.naming import kind_name
-from downset.results.fit import Inspection, StepNeed
+from downset.results.inspections import Inspection, StepNeed
 from downset.text import counted, format_bytes, printable, shortened
 
 __all__ = ["inspect", "inspection_document"]

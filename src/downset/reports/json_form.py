@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from downset.messages import Message, Setting
 from downset.reports.document import Document, Steps, Table
-from downset.reports.next_steps import steps_json
 from downset.text import is_plain
 
 __all__ = ["json_of"]
@@ -34,7 +34,25 @@ def _keyed(document: Document) -> Iterator[tuple[str, Any]]:
         if isinstance(part, Table):
             yield from part.values()
         elif isinstance(part, Steps):
-            yield "next_steps", steps_json(part.steps)
+            yield "next_steps", _steps_json(part.steps)
+
+
+def _steps_json(steps: Sequence[Any]) -> list[dict[str, Any]]:
+    """`next_steps` of the JSON forms."""
+    return [
+        {
+            "text": step.text,
+            "settings": [_setting_json(setting) for setting in Message(step.text).settings],
+            "gained_bytes": step.gained_bytes,
+            "gained_s": step.gained_s,
+            "suffices": step.suffices,
+        }
+        for step in steps
+    ]
+
+
+def _setting_json(setting: Setting) -> dict[str, Any]:
+    return {"name": setting.name, **({} if setting.value is ... else {"value": setting.value})}
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from downset.graph.core import Graph
 from downset.graph.edit import WORKSPACE
@@ -27,8 +26,6 @@ __all__ = [
     "ranked",
     "remedy_lines",
     "smaller_tensors",
-    "step_lines",
-    "steps_json",
 ]
 
 _LARGEST = 3
@@ -69,32 +66,6 @@ def _headed(steps: Sequence[NextStep]) -> Iterator[tuple[str, NextStep]]:
         head = "to make it fit" if step.suffices else "to need less"
         yield ("" if step.suffices == before else head), step
         before = step.suffices
-
-
-def step_lines(steps: Sequence[NextStep]) -> list[str]:
-    """The steps as lines for a terminal, under a heading; empty if there are none."""
-    if not steps:
-        return []
-    numbered = enumerate(steps, start=1)
-    return ["next, the best first:", *(Message(f"  {number}. ", step.text) for number, step in numbered)]
-
-
-def steps_json(steps: Sequence[NextStep]) -> list[dict[str, Any]]:
-    """`next_steps` of the JSON forms."""
-    return [
-        {
-            "text": step.text,
-            "settings": [_setting_json(setting) for setting in Message(step.text).settings],
-            "gained_bytes": step.gained_bytes,
-            "gained_s": step.gained_s,
-            "suffices": step.suffices,
-        }
-        for step in steps
-    ]
-
-
-def _setting_json(setting: Setting) -> dict[str, Any]:
-    return {"name": setting.name, **({} if setting.value is ... else {"value": setting.value})}
 
 
 def order_next_steps(

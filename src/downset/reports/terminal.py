@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
+from downset.messages import Message
 from downset.reports.document import Code, Column, Document, Facts, Steps, Table
-from downset.reports.next_steps import step_lines
 from downset.text import printable, shortened
 
-__all__ = ["print_document", "print_lines", "print_table", "text_of"]
+__all__ = ["print_document", "print_lines", "print_table", "step_lines", "text_of"]
 
 _WIDTH = 120
 """Characters of a line of text that is not for a terminal; only sentences may be longer."""
@@ -46,6 +46,14 @@ def print_document(out: Any, document: Document, *, written: Sequence[str] = ())
             print_lines(out, part.lines if isinstance(part, Facts) else part.text.split("\n"))
     print_lines(out, written)
     print_lines(out, [line for part in parts if isinstance(part, Steps) for line in step_lines(part.steps)])
+
+
+def step_lines(steps: Sequence[Any]) -> list[str]:
+    """The steps as lines for a terminal, under a heading; empty if there are none."""
+    if not steps:
+        return []
+    numbered = enumerate(steps, start=1)
+    return ["next, the best first:", *(Message(f"  {number}. ", step.text) for number, step in numbered)]
 
 
 def print_lines(out: Any, lines: Sequence[str], *, style: str = "") -> None:

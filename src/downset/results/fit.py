@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from downset.graph.core import Graph, Tensor
+from downset.graph.core import Graph
 from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
+from downset.results.inspections import end_of
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
@@ -19,13 +20,11 @@ __all__ = [
     "Figure",
     "Fit",
     "FrontRow",
-    "Inspection",
     "Measured",
     "NextStep",
     "OnChip",
     "RamVerdict",
     "Recomputation",
-    "StepNeed",
 ]
 
 
@@ -266,7 +265,7 @@ class Fit:
             f"{format_bytes(figure.before)} -> {format_bytes(figure.after)} B{' (proven)' if figure.proven else ''}"
             for figure in (self.peak, self.arena)
         )
-        return f"<Fit of {_end(self.model)!r} to {self.target}: peak {peak}, arena {arena}, shipped {self.shipped}>"
+        return f"<Fit of {end_of(self.model)!r} to {self.target}: peak {peak}, arena {arena}, shipped {self.shipped}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,47 +284,3 @@ class Recomputation:
 
     def __repr__(self) -> str:
         return f"<Recomputation of {len(self.recomputed)} operators: {self.order!r}, cost {self.cost:g}>"
-
-
-@dataclass(frozen=True, slots=True)
-class StepNeed:
-    """One operator of an order, and the bytes live while it runs."""
-
-    step: int
-    kind: str
-    name: str
-    live_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """A summary of a network, and the memory that its file's order needs under the memory model `memory`.
-
-    `tensors` counts activations. `width`: the most operators of which none needs another's result. `downsets`: the
-    number of downsets, counted where `downsets_exact`, else estimated. An estimate is at most the largest float;
-    `downsets_log10` is its logarithm. `peak_bytes`: the peak of the file's order."""
-
-    model: str
-    format: str
-    memory: str
-    operators: int
-    tensors: int
-    activation_bytes: int
-    weight_bytes: int
-    width: int
-    downsets: int
-    downsets_log10: float
-    downsets_exact: bool
-    peak_bytes: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    steps: tuple[StepNeed, ...]
-
-    def __repr__(self) -> str:
-        peak = f"peak {format_bytes(self.peak_bytes)} B, memory {self.memory}"
-        return f"<Inspection of {_end(self.model)!r}: {self.operators} operators, {self.tensors} activations, {peak}>"
-
-
-def _end(path: str) -> str:
-    """The end of a long path, where a model's name stands."""
-    return path if len(path) <= 60 else f"...{path[-57:]}"

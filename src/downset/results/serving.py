@@ -98,9 +98,9 @@ class ServeEvent:
 @dataclass(frozen=True, slots=True)
 class Served:
     """The result of a running pipeline. All figures are measured except those called planned. `latency_s`: percentiles
-    50, 90 and 99 and the longest, from letting a frame in to its result. `period_s`: the mean time between results,
-    None where there are too few. `planned_period_s`: that of the plan in use; `first_planned_period_s`: that of the
-    first plan."""
+    50, 90 and 99 and the longest, from letting a frame in to its result. `period_s`: the time between results in a
+    long run, None where there are too few to tell it. `planned_period_s`: that of the plan in use;
+    `first_planned_period_s`: that of the first plan."""
 
     frames: int
     completed: int

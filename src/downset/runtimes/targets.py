@@ -3,6 +3,7 @@ and is measured."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -94,7 +95,7 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float, scratch: str
     del seconds
     model = replace(TFLM_WITHOUT_OFFSETS, scratch=scratch)
     rank = lifetimes(graph, steps, model).first_tensors()
-    return plan_arena(graph, steps, method="tflm_greedy", memory=model, rank=rank)
+    return plan_arena(graph, steps, method="tflm_greedy", memory=model, time_limit_s=math.inf, rank=rank)
 
 
 def with_scratch(target: Target, library: str) -> Target:
@@ -119,7 +120,7 @@ def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) 
 
 def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
-    return plan_arena(graph, steps, method="litert_greedy", memory="litert")
+    return plan_arena(graph, steps, method="litert_greedy", memory="litert", time_limit_s=math.inf)
 
 
 def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:

@@ -170,7 +170,7 @@ class _BankSearch:
         bank_of, offsets = [0] * len(self.records), [0] * len(self.records)
         for bank, members in enumerate(contents):
             inside = [self.records[i] for i in members]
-            result = best(inside)
+            result = best(inside, clock=self.clock)
             if height(inside, result.solution) > self.banks[bank].bytes:
                 clock = Budget(max(0.25 * self.clock.left_s(), 0.01)).start()
                 try:

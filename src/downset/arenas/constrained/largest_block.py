@@ -9,6 +9,7 @@ from downset.arenas.best import best
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.constrained.spread import split
 from downset.arenas.gaps import height
+from downset.budget import Budget
 from downset.errors import InfeasibleError, UsageError
 from downset.memory.bounds import breadth_bound
 from downset.memory.records import Record, check_records
@@ -51,7 +52,7 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> MemoryBlocks:
         sorted(everything, key=lambda i: (records[i].start - records[i].stop, i)),
     )
     candidates = [split(records, sequence, largest_bytes) for sequence in sequences]
-    single = best(records)
+    single = best(records, clock=Budget().start())
     if height(records, single.solution) <= largest_bytes:
         candidates.insert(0, ((0,) * len(records), single.solution))
     sizes = [_block_bytes(records, *candidate) for candidate in candidates]

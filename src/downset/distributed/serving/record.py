@@ -13,6 +13,8 @@ __all__ = ["ServeRecord"]
 
 _LATENCIES = 100_000
 """How many latencies and times are kept, of the latest frames, so that memory does not grow with the frames."""
+_FEWEST = 4
+"""The fewest results of which a period is told, beyond those that come while the pipeline fills."""
 _TASKS = 20_000
 """How many of the latest tasks are kept; pictures show a few periods."""
 
@@ -128,10 +130,17 @@ class ServeRecord:
 
 
 def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
-    """Mean seconds between results, without the first fifth and without the time in which the pipeline fills."""
+    """Seconds between results in a long run, without the first fifth and without the time in which the pipeline fills.
+
+    They are those between the mean of the earlier half and the mean of the later half. Results may come back in bursts
+    of as many frames as are let in at a time, however slow the pipeline is: two windows of results and four at least
+    are needed, or the period is not known (None)."""
     window = 1 if plan.schedule is None else plan.schedule.window
-    first = min(max(len(times) // 5, window), len(times) - 2)
-    return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
+    steady = times[max(len(times) // 5, window) :]
+    if len(steady) < max(_FEWEST, 2 * window):
+        return None
+    half = len(steady) // 2
+    return (sum(steady[-half:]) - sum(steady[:half])) / half / (len(steady) - half)
 
 
 def _of_a_frame(plan: Pipeline) -> dict[str, DeviceSeconds]:
