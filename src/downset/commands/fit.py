@@ -18,9 +18,8 @@ from downset.commands.options import (
     SHARE,
     SIZES,
     console,
-    parse_shapes,
     search_s,
-    shape_option,
+    size_options,
     time_limit_option,
     trust_option,
     work_limit_option,
@@ -67,7 +66,7 @@ __all__ = ["fit"]
     type=click.Choice(["tflm", "litert", "ort", "torch"]),
     help="Default: tflm for .tflite, ort for .onnx, torch for .pt2.",
 )
-@shape_option
+@size_options
 @trust_option
 @json_option("fit")
 @time_limit_option("Time for all searches together.")
@@ -139,7 +138,8 @@ def fit(
     output: str | None,
     ram: int | None,
     target: TargetName | None,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
     trust: bool,
     as_json: bool,
     time_limit: float,
@@ -178,7 +178,8 @@ def fit(
         model,
         output=output,
         target=target,
-        shapes=parse_shapes(shapes),
+        shapes=shapes,
+        dims=dims,
         ram_bytes=ram,
         time_limit_s=search_s(time_limit, work_limit),
         work_limit=work_limit,

@@ -7,8 +7,7 @@ import rich_click as click
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     console,
-    parse_shapes,
-    shape_option,
+    size_options,
     time_limit_option,
     trust_option,
     worker_memory_option,
@@ -26,13 +25,19 @@ __all__ = ["inspect"]
 @click.option(
     "--memory", "--target", "memory", help="Memory model; default tflm for .tflite, ort for .onnx, else live."
 )
-@shape_option
+@size_options
 @time_limit_option("For reading.")
 @worker_memory_option
 @trust_option
 @json_option("inspect")
 def inspect(
-    model: str, memory: str | None, shapes: tuple[str, ...], time_limit: float, trust: bool, as_json: bool
+    model: str,
+    memory: str | None,
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
+    time_limit: float,
+    trust: bool,
+    as_json: bool,
 ) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
     from downset.formats.reading import load
@@ -42,7 +47,7 @@ def inspect(
     from downset.reports.terminal import print_document
 
     with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
-        loaded = load(model, shapes=parse_shapes(shapes), trust=trust)
+        loaded = load(model, shapes=shapes, dims=dims, trust=trust)
         progress(f"looking into {counted(len(loaded.ops), 'operator')}")
         document = inspection_document(look_into(loaded, memory=memory))
     if as_json:

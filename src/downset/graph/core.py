@@ -140,6 +140,8 @@ class Source:
     """That of the file before it was read (`process.file_ranges`); a writer copies from the file in no other state."""
     trusted: bool = False
     """Whether the user lets PyTorch load the file; loading runs code that the file contains."""
+    note: str = field(default="", compare=False)
+    """What the reader assumed about sizes that the file leaves open, on one line."""
 
     __repr__ = abridged
 
