@@ -158,8 +158,8 @@ def test_many_open_sizes_are_one_line():
         ({"height": 0}, "--dim height=0: a size is a whole number above 0"),
         ({"height": -3}, "--dim height=-3: a size is a whole number above 0"),
         ({"height": 2.5}, "--dim height=2.5: a size is a whole number above 0"),
-        ({"width": 4}, "--dim width=4 is none of the open sizes: batch, height, x[3]"),
-        ({"x[4]": 4}, "--dim 'x[4]=4' is none of the open sizes: batch, height, x[3]"),
+        ({"width": 4}, "--dim width=4 is not one of the open sizes: batch, height, x[3]"),
+        ({"x[4]": 4}, "--dim 'x[4]=4' is not one of the open sizes: batch, height, x[3]"),
         ({"x[1]": 4}, "--dim 'x[1]=4' is another size than the 3 that the file fixes"),
         ({"height": 4, "x[2]": 5}, "--dim 'x[2]=5' contradicts --dim height=4"),
     ],
@@ -202,7 +202,7 @@ def test_a_name_that_is_arithmetic_follows_from_others(name, size):
 def test_arithmetic_that_gives_no_size_is_one_line(name):
     inputs = {"x": [1, "new"], "cache": [1, "past"], "mask": [1, name]}
     said = wanted(inputs, dims={"new": 7, "past": 5})
-    assert said == f"{name} (axis 1 of 'mask') is no whole number above 0 with the sizes given: change dims"
+    assert said == f"{name} (axis 1 of 'mask') is not a whole number above 0 with the sizes given: change dims"
 
 
 @pytest.mark.parametrize("name", ["batch-size", "past + other", "open('x')", "past ** 9", "(" * 300, "past.real", "+"])
@@ -234,7 +234,7 @@ def test_every_command_that_reads_a_model_asks_and_refuses_alike(fails, tmp_path
     fails(5, command, path, *options, says="add for example --dim height=64 --dim 'x[3]=64'")
     fails(5, command, path, *options, "--dim", "height=8", says="sizes are left open: axis 3 of 'x': add")
     for dims, says in (
-        (("width=8",), "is none of the open sizes"),
+        (("width=8",), "is not one of the open sizes"),
         (("x[1]=8",), "another size than the 3"),
         (("height=8", "x[2]=9"), "--dim 'x[2]=9' contradicts --dim height=8"),
     ):
@@ -264,4 +264,4 @@ def test_formats_with_fixed_sizes_take_none(fails, tmp_path):
     (tmp_path / "g.json").write_text('{"tensors": [{"size": 1}], "ops": [], "inputs": [0], "outputs": [0]}')
     fails(2, "order", tmp_path / "g.json", "--dim", "N=1", says="--dim is for .onnx and .tflite")
     fixed = model(tmp_path / "m.onnx", {"x": [1, 4]})
-    fails(2, "order", fixed, "--dim", "N=1", says="is none of the open sizes: the file has none")
+    fails(2, "order", fixed, "--dim", "N=1", says="is not one of the open sizes: the file has none")

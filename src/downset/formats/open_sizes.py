@@ -93,7 +93,7 @@ class OpenSizes:
         if self.missing or self.unranked:
             raise LoadError("sizes are left open: ", self.wanted, most)
         hidden = next(one for one in self.sizes if one.size is None)
-        raise LoadError(f"{hidden.shown} is no whole number above 0 with the sizes given: change ", Setting("dims"))
+        raise LoadError(f"{hidden.shown} is not a whole number above 0 with the sizes given: change ", Setting("dims"))
 
 
 def settled(
@@ -103,26 +103,28 @@ def settled(
 
     A key of `dims` is the name of open axes in the file, or `x[2]` for one axis and all of the same name. A name that
     is arithmetic with others, such as `past + new`, follows from them. A batch is 1 unless it is given. Raises
-    UsageError for `dims` that no open axis has, that are no whole number above 0, or that contradict each other or
+    UsageError for `dims` that no open axis has, that are not a whole number above 0, or that contradict each other or
     `shapes`.
     """
-    found = _named(inputs)
-    given = _given(found, inputs, dims or {})
-    stated = _stated(found, inputs, shapes)
+    symbols = _named(inputs)
+    given = _given(symbols, inputs, dims or {})
+    stated = _stated(symbols, inputs, shapes)
     for name, size in given.items():
         for one, (other, axis) in stated.get(name, {}).items():
             if one != size:
                 there = f", which gives axis {axis} of {_quoted(other)} the size {one}"
                 raise UsageError(Setting("dims", {name: size}), " contradicts ", Setting("shapes"), there)
     sizes = {name: next(iter(ones)) for name, ones in stated.items() if len(ones) == 1} | given
-    assumed = {name for name, places in found.items() if name not in sizes and _is_batch(name, places, found, inputs)}
+    assumed = {
+        name for name, places in symbols.items() if name not in sizes and _is_batch(name, places, symbols, inputs)
+    }
     sizes |= dict.fromkeys(assumed, 1)
-    formulas = {name: formula for name in found if name not in sizes and (formula := _arithmetic(name, found))}
+    formulas = {name: formula for name in symbols if name not in sizes and (formula := _arithmetic(name, symbols))}
     computed = {name: formula(sizes) for name, formula in formulas.items()}
     sizes |= {name: size for name, size in computed.items() if size is not None}
     listed = tuple(
         OpenSize(name, places, sizes.get(name), name in assumed, name in formulas)
-        for name, places in found.items()
+        for name, places in symbols.items()
         if any(place not in shapes for place, _ in places)
     )
     whole = {
@@ -141,10 +143,10 @@ def fixed_by(fixed: Mapping[str, Axes], inputs: Mapping[str, Axes]) -> dict[str,
     for name, axes in inputs.items():
         others = fixed.get(name)
         if axes is None or (others is not None and len(others) == len(axes)):
-            known = others if axes is None else axes
-            both[name] = known and [
+            stated = others if axes is None else axes
+            both[name] = stated and [
                 one if isinstance(one, int) or isinstance(other, str) else other
-                for one, other in zip(known, others or known, strict=True)
+                for one, other in zip(stated, others or stated, strict=True)
             ]
     return both
 
@@ -158,7 +160,7 @@ def _place(name: str, axis: int) -> str:
 
 
 def _key(name: str, axis: int, symbol: str) -> str:
-    """What `dims` calls an open axis. A name such as `?` says nothing: each such axis has its own."""
+    """The name by which `dims` gives an open axis. A name such as `?` says nothing: each such axis has its own."""
     usable = any(character.isalpha() for character in symbol) and printable(symbol) == symbol
     return symbol if usable else _place(name, axis)
 
@@ -171,17 +173,17 @@ def _open_axes(inputs: Mapping[str, Axes]) -> Iterator[tuple[str, int, str]]:
 
 def _named(inputs: Mapping[str, Axes]) -> dict[str, tuple[tuple[str, int], ...]]:
     """The places of each open size, by what `dims` calls it."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    symbols: dict[str, list[tuple[str, int]]] = {}
     for name, axis, symbol in _open_axes(inputs):
-        found.setdefault(_key(name, axis, symbol), []).append((name, axis))
-    return {key: tuple(places) for key, places in found.items()}
+        symbols.setdefault(_key(name, axis, symbol), []).append((name, axis))
+    return {key: tuple(places) for key, places in symbols.items()}
 
 
 def _given(
-    found: Mapping[str, Sequence[tuple[str, int]]], inputs: Mapping[str, Axes], dims: Mapping[str, int]
+    symbols: Mapping[str, Sequence[tuple[str, int]]], inputs: Mapping[str, Axes], dims: Mapping[str, int]
 ) -> dict[str, int]:
     """The sizes that `dims` gives, by name. Raises UsageError."""
-    names = {_place(*place): key for key, places in found.items() for place in places} | {key: key for key in found}
+    names = {_place(*place): key for key, places in symbols.items() for place in places} | {key: key for key in symbols}
     fixed = {
         _place(name, axis): size
         for name, axes in inputs.items()
@@ -197,18 +199,20 @@ def _given(
             if given.setdefault(names[key], size) != size:
                 raise UsageError(dim, " contradicts ", Setting("dims", {names[key]: given[names[key]]}))
         elif key not in fixed:
-            raise UsageError(dim, f" is none of the open sizes: {printable(', '.join(found)) or 'the file has none'}")
+            raise UsageError(
+                dim, f" is not one of the open sizes: {printable(', '.join(symbols)) or 'the file has none'}"
+            )
         elif fixed[key] != size:
             raise UsageError(dim, f" is another size than the {fixed[key]} that the file fixes")
     return given
 
 
 def _stated(
-    found: Mapping[str, Sequence[tuple[str, int]]], inputs: Mapping[str, Axes], shapes: Mapping[str, tuple[int, ...]]
+    symbols: Mapping[str, Sequence[tuple[str, int]]], inputs: Mapping[str, Axes], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, dict[int, tuple[str, int]]]:
     """By name: the sizes that `shapes` gives it, each with the first axis that has it."""
     stated: dict[str, dict[int, tuple[str, int]]] = {}
-    for key, places in found.items():
+    for key, places in symbols.items():
         for name, axis in places:
             if len(shapes.get(name, ())) == len(inputs[name] or ()):
                 stated.setdefault(key, {}).setdefault(shapes[name][axis], (name, axis))
@@ -218,12 +222,12 @@ def _stated(
 def _is_batch(
     name: str,
     places: Sequence[tuple[str, int]],
-    found: Mapping[str, Sequence[tuple[str, int]]],
+    symbols: Mapping[str, Sequence[tuple[str, int]]],
     inputs: Mapping[str, Axes],
 ) -> bool:
     """Whether an open size is a batch: its name has the word, or it stands first, and nowhere else, in an input with
     further axes, and its name is `N` or `B` or says nothing. A size that an input has twice is none."""
-    if len({place for place, _ in places}) < len(places) or _arithmetic(name, found):
+    if len({place for place, _ in places}) < len(places) or _arithmetic(name, symbols):
         return False
     if "batch" in name.lower():
         return True
@@ -233,7 +237,7 @@ def _is_batch(
 
 def _arithmetic(name: str, others: Mapping[str, object]) -> Callable[[Mapping[str, int]], int | None] | None:
     """A function that computes a size from others, where its name is arithmetic with the names of others; else None.
-    The result is None where one of them is not known, or where it is no whole number above 0."""
+    The result is None where one of them is not known, or where it is not a whole number above 0."""
     if len(name) > _LONGEST_NAME or name.isidentifier():
         return None
     try:

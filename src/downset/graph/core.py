@@ -141,7 +141,7 @@ class Source:
     trusted: bool = False
     """Whether the user lets PyTorch load the file; loading runs code that the file contains."""
     note: str = field(default="", compare=False)
-    """What the reader assumed about sizes that the file leaves open, on one line."""
+    """One line about the sizes that the file leaves open and that the reader assumed."""
 
     __repr__ = abridged
 

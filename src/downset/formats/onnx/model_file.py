@@ -108,7 +108,7 @@ def _inputs(graph: Any) -> list[Any]:
 
 
 def _axes(value: Any) -> Axes:
-    """The sizes of an input; none for one that is no tensor."""
+    """The sizes of an input; none for one that is not a tensor."""
     if not value.type.HasField("tensor_type"):
         return ()
     if not value.type.tensor_type.HasField("shape"):

@@ -73,7 +73,7 @@ def input_axes(path: Path) -> dict[str, Axes]:
 
 
 def _read(path: Path, ask: Callable[[_TfliteGraphReader], _Answer]) -> _Answer:
-    """What the reader of a file answers. Raises LoadError for a missing or damaged file."""
+    """The answer of a file's reader. Raises LoadError for a missing or damaged file."""
     schema = _schema()
     try:
         data = path.read_bytes()
