@@ -49,6 +49,7 @@ def read(job: Job) -> Original:
     weights."""
     executed = _executed_file(job)
     graph, output = _load(job, executed), job.options.output
+    job.notes.add(*filter(None, [graph.source.note]))
     if WRITERS[job.form].weights_outside:
         link_weights(job.path, job.scratch)  # what is written there refers to them
         if output is not None:

@@ -13,7 +13,7 @@ from downset.formats.onnx import LARGEST_FILE
 from downset.formats.open_sizes import Axes, OpenSizes, fixed_by, settled
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
-from downset.messages import Setting
+from downset.messages import Message, Setting, joined
 from downset.process.file_ranges import file_state
 from downset.process.limits import machine_bytes
 from downset.text import format_size
@@ -178,7 +178,8 @@ def _read(path: Path, sizes: OpenSizes, *, trust: bool) -> Graph:
     state = file_state(path.stat())
     options: dict[str, Any] = {} if reader.axes is None else {"shapes": sizes.shapes}
     graph = reader.load(path, **options, **({"trust": trust} if reader.brings_code else {}))
-    return replace(graph, source=replace(graph.source, state=state, note=sizes.note))
+    note = Message(joined("; ", filter(None, [sizes.note, graph.source.note])))
+    return replace(graph, source=replace(graph.source, state=state, note=note))
 
 
 def _check_fixed(fixed: str, shapes: Shapes | None, dims: Dims | None) -> None:

@@ -16,6 +16,7 @@ from downset.errors import LoadError
 from downset.formats.onnx.bodies import captures, is_fixed, overridable
 from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
+from downset.formats.onnx.run_types import complete_types
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 from downset.messages import Setting
@@ -63,9 +64,12 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     onnx = onnx_library()
     try:
         inferred = infer(onnx, path, read_model(path, shapes or {}))
-        return _OnnxGraphReader(onnx, path, inferred).graph().check()
+        told, refusal = complete_types(onnx, path, inferred)
+        graph = _OnnxGraphReader(onnx, path, inferred, refusal).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
+    note = f"the shapes of {told} tensors, which ONNX cannot infer, are those of runs in ONNX Runtime" if told else ""
+    return replace(graph, source=replace(graph.source, note=note))
 
 
 def without_defaults(graph: Graph) -> Graph:
@@ -79,8 +83,11 @@ def without_defaults(graph: Graph) -> Graph:
 
 
 class _OnnxGraphReader:
-    def __init__(self, onnx: Any, path: Path, model: Any) -> None:
+    """`refusal`: why ONNX Runtime did not tell the shapes that ONNX cannot infer; "" if it did."""
+
+    def __init__(self, onnx: Any, path: Path, model: Any, refusal: str = "") -> None:
         self._onnx, self._path, self._proto = onnx, path, model.graph
+        self._refusal = f"; a run might tell it ({refusal})" if refusal else ""
         self._tensors: list[Tensor] = []
         self._number: dict[str, int] = {"": ABSENT}
         self._constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
@@ -172,7 +179,7 @@ class _OnnxGraphReader:
             raise LoadError(
                 f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add ",
                 Setting("shapes"),
-                ", else the operator is unknown to ONNX",
+                f", else the operator is unknown to ONNX{self._refusal}",
             )
         if not kind.HasField("tensor_type"):
             self._number[name] = len(self._tensors)
@@ -183,7 +190,7 @@ class _OnnxGraphReader:
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
             raise LoadError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
-                "run time; export the model with fixed sizes"
+                f"run time; export the model with fixed sizes{self._refusal}"
             )
         role: Role = "constant" if constant else "activation"
         return self._add(name, tuple(dim.dim_value for dim in shape.dim), kind.tensor_type.elem_type, role)
