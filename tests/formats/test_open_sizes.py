@@ -1,5 +1,6 @@
 """Sizes that a file leaves open: each is given once, a batch is 1 unless it is given, and no other size is assumed."""
 
+import json
 import shlex
 from itertools import chain
 
@@ -14,7 +15,8 @@ from downset.commands.wording import command_named
 from downset.errors import LoadError, UsageError
 from downset.formats.open_sizes import settled
 from downset.formats.reading import load, open_sizes
-from tests.command import typed
+from tests.command import output_of, typed
+from tests.models import branchy_model
 
 NAMELESS = ("", "?", "-1", "*")
 NAMES = ("batch", "N", "height", "unk__214", "p2o.DynamicDimension.1", "seq len", "s0", "Größe")
@@ -242,6 +244,45 @@ def test_every_command_that_reads_a_model_asks_and_refuses_alike(fails, tmp_path
         fails(2, command, path, *options, *given_ones, says=says)
     both = ("--shape", "x=1,3,8,8", "--dim", "height=9")
     fails(2, command, path, *options, *both, says="--dim height=9 contradicts --shape")
+
+
+def inspected(*arguments):
+    return json.loads(output_of("inspect", *arguments, "--json"))
+
+
+def test_a_network_is_inspected_while_sizes_are_open(tmp_path):
+    path = model(tmp_path / "m.onnx", {"x": ["batch", 3, "height", "?"], "c": None})
+    screen = output_of("inspect", path)
+    assert "need sizes that the file leaves open: height (axis 2 of 'x'), axis 3 of 'x', how many axes 'c'" in screen
+    assert "--dim height=64 --dim 'x[3]=64' --shape c=1,64" in screen and "[batch, 3, height, ?]" in screen
+    assert "live bytes │" not in screen and "Relu_0" in screen
+    left = inspected(path)
+    assert left["inputs"] == [{"name": "x", "shape": ["batch", 3, "height", "?"]}, {"name": "c", "shape": None}]
+    assert left["open_sizes"] == [
+        {"name": "batch", "size": 1, "places": [{"input": "x", "axis": 0}]},
+        {"name": "height", "size": None, "places": [{"input": "x", "axis": 2}]},
+        {"name": "x[3]", "size": None, "places": [{"input": "x", "axis": 3}]},
+    ]
+    assert (left["peak_bytes"], left["activation_bytes"]) == (None, None)
+    sizes = ("--dim", "height=8", "--dim", "x[3]=9", "--shape", "c=2")
+    given_all = inspected(path, *sizes)
+    assert [one["size"] for one in given_all["open_sizes"]] == [1, 8, 9] and given_all["peak_bytes"] > 0
+    depends = {"inputs", "outputs", "open_sizes", "peak_bytes", "activation_bytes", "steps", "note"}
+    assert {key: left[key] for key in left.keys() - depends} == {key: given_all[key] for key in left.keys() - depends}
+    named = [[{**step, "live_bytes": 0} for step in one["steps"]] for one in (left, given_all)]
+    assert named[0] == named[1]
+
+
+def test_what_does_not_depend_on_sizes_is_the_same_before_they_are_given(tmp_path):
+    """A network with weights, a constant and several branches, whose batch is left open and then not."""
+    path = branchy_model(tmp_path / "m.onnx", open_batch=True)
+    whole = onnx.load(str(path))
+    whole.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "frames"
+    onnx.save(whole, str(path))
+    left, given_all = inspected(path), inspected(path, "--dim", "frames=1")
+    for key in ("operators", "tensors", "weight_bytes", "width", "downsets"):
+        assert left[key] == given_all[key]
+    assert left["weight_bytes"] > 0 and left["width"] > 1
 
 
 @pytest.mark.parametrize("described", [True, False])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.inputs import tell_note
 from downset.commands.options import (
     console,
     size_options,
@@ -40,16 +43,23 @@ def inspect(
     as_json: bool,
 ) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
-    from downset.formats.reading import load
+    from downset.formats.reading import load, load_open, open_sizes
     from downset.reports.inspection import inspect as look_into
-    from downset.reports.inspection import inspection_document
+    from downset.reports.inspection import inspect_open, inspection_document
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
 
     with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
-        loaded = load(model, shapes=shapes, dims=dims, trust=trust)
-        progress(f"looking into {counted(len(loaded.ops), 'operator')}")
-        document = inspection_document(look_into(loaded, memory=memory))
+        sizes = open_sizes(model, shapes=shapes, dims=dims)
+        network = None if sizes.known else load_open(model)
+        if network is None:
+            loaded = load(model, shapes=shapes, dims=dims, trust=trust)
+            progress(f"looking into {counted(len(loaded.ops), 'operator')}")
+            inspection = replace(look_into(loaded, memory=memory), open_sizes=sizes.sizes)
+        else:
+            inspection = inspect_open(network, sizes.sizes, wanted=sizes.wanted, memory=memory)
+        document = inspection_document(inspection)
+    tell_note(console(stderr=True), inspection.note)
     if as_json:
         print_json("inspect", json_of(document))
     else:

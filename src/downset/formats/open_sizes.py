@@ -12,9 +12,10 @@ from fractions import Fraction
 from downset.errors import LoadError, UsageError
 from downset.messages import Message, Setting
 from downset.methods import is_whole
-from downset.text import brief, printable
+from downset.results.sizes import OpenSize, place_name, quoted
+from downset.text import printable
 
-__all__ = ["Axes", "OpenSize", "OpenSizes", "fixed_by", "settled"]
+__all__ = ["Axes", "OpenSizes", "fixed_by", "settled"]
 
 Axes = Sequence[int | str] | None
 """The sizes of an input: a number, or the name of an open axis ("" where the file gives none); None where the file does
@@ -26,26 +27,6 @@ _GENERATED = re.compile(r"(unk|unknown|none|dyn|dynamic|dim|sym|axis|s|d)?_*\d*|
 """Names that exporters make up."""
 _LONGEST_NAME = 200
 """The most characters of a name that is read as arithmetic."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSize:
-    """A size that a file leaves open. `name`: what `dims` calls it, which is its name in the file or, without a usable
-    one, the place of its axis: `x[2]`. `places`: its axes, as (input, axis). `size`: None where it is not known.
-    `assumed`: nobody gave the size, and it is 1 because the axis is a batch. `derived`: it follows from others."""
-
-    name: str
-    places: tuple[tuple[str, int], ...]
-    size: int | None = None
-    assumed: bool = False
-    derived: bool = False
-
-    @property
-    def shown(self) -> str:
-        """Its axes, with its name where that says more."""
-        axes = ", ".join(f"axis {axis} of {_quoted(name)}" for name, axis in self.places)
-        name = brief(printable(self.name), 40)
-        return axes if self.name == _place(*self.places[0]) else f"{name} ({axes})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +61,7 @@ class OpenSizes:
         """The `dims` and `shapes` to add, with examples of sizes."""
         named = {one.name: _EXAMPLE for one in self.missing}
         shapes = dict.fromkeys(self.unranked, (1, _EXAMPLE))
-        listed = [*(one.shown for one in self.missing), *(f"how many axes {_quoted(x)} has" for x in self.unranked)]
+        listed = [*(one.shown for one in self.missing), *(f"how many axes {quoted(x)} has" for x in self.unranked)]
         settings = [Setting(key, value) for key, value in (("dims", named), ("shapes", shapes)) if value]
         spaced = [part for setting in settings for part in (" ", setting)]
         return Message(f"{', '.join(listed)}: add for example", *spaced)
@@ -112,7 +93,7 @@ def settled(
     for name, size in given.items():
         for one, (other, axis) in stated.get(name, {}).items():
             if one != size:
-                there = f", which gives axis {axis} of {_quoted(other)} the size {one}"
+                there = f", which gives axis {axis} of {quoted(other)} the size {one}"
                 raise UsageError(Setting("dims", {name: size}), " contradicts ", Setting("shapes"), there)
     sizes = {name: next(iter(ones)) for name, ones in stated.items() if len(ones) == 1} | given
     assumed = {
@@ -151,18 +132,10 @@ def fixed_by(fixed: Mapping[str, Axes], inputs: Mapping[str, Axes]) -> dict[str,
     return both
 
 
-def _quoted(name: str) -> str:
-    return repr(brief(printable(name), 60))
-
-
-def _place(name: str, axis: int) -> str:
-    return f"{name}[{axis}]"
-
-
 def _key(name: str, axis: int, symbol: str) -> str:
     """The name by which `dims` gives an open axis. A name such as `?` says nothing: each such axis has its own."""
     usable = any(character.isalpha() for character in symbol) and printable(symbol) == symbol
-    return symbol if usable else _place(name, axis)
+    return symbol if usable else place_name(name, axis)
 
 
 def _open_axes(inputs: Mapping[str, Axes]) -> Iterator[tuple[str, int, str]]:
@@ -183,9 +156,11 @@ def _given(
     symbols: Mapping[str, Sequence[tuple[str, int]]], inputs: Mapping[str, Axes], dims: Mapping[str, int]
 ) -> dict[str, int]:
     """The sizes that `dims` gives, by name. Raises UsageError."""
-    names = {_place(*place): key for key, places in symbols.items() for place in places} | {key: key for key in symbols}
+    names = {place_name(*place): key for key, places in symbols.items() for place in places} | {
+        key: key for key in symbols
+    }
     fixed = {
-        _place(name, axis): size
+        place_name(name, axis): size
         for name, axes in inputs.items()
         for axis, size in enumerate(axes or ())
         if isinstance(size, int)
@@ -231,7 +206,7 @@ def _is_batch(
         return False
     if "batch" in name.lower():
         return True
-    plain = name == _place(*places[0]) or _BATCHES.fullmatch(name) or _GENERATED.fullmatch(name)
+    plain = name == place_name(*places[0]) or _BATCHES.fullmatch(name) or _GENERATED.fullmatch(name)
     return bool(plain) and all(axis == 0 for _, axis in places) and any(len(inputs[x] or ()) > 1 for x, _ in places)
 
 

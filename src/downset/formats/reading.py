@@ -16,6 +16,7 @@ from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Message, Setting, joined
 from downset.process.file_ranges import file_state
 from downset.process.limits import machine_bytes
+from downset.results.sizes import OpenTensor
 from downset.text import format_size
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "check_readable",
     "known_sizes",
     "load",
+    "load_open",
     "load_stdin",
     "open_sizes",
     "refused",
@@ -32,15 +34,19 @@ __all__ = [
 
 Shapes = Mapping[str, tuple[int, ...]]
 Dims = Mapping[str, int]
+OpenNetwork = tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTensor, ...]]
+"""A graph, and its inputs and outputs as the file states them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
     """Reads files of one suffix: `load(path)`, with `shapes=` where inputs can be resized, and with `trust=` where
-    files may contain code. `axes(path)`: the sizes of the inputs, by name, where they can be resized."""
+    files may contain code. `axes(path)`: the sizes of the inputs, by name, where they can be resized.
+    `load_open(path)`: the graph with its inputs and outputs while sizes are open."""
 
     load: Callable[..., Graph]
     axes: Callable[[Path], Mapping[str, Axes]] | None = None
+    load_open: Callable[[Path], OpenNetwork] | None = None
     brings_code: bool = False
 
 
@@ -63,6 +69,12 @@ def _onnx_axes(path: Path) -> Mapping[str, Axes]:
     return input_axes(path)
 
 
+def _load_open(path: Path) -> OpenNetwork:
+    from downset.formats.onnx.read import load_open
+
+    return load_open(path)
+
+
 def _tflite_axes(path: Path) -> Mapping[str, Axes]:
     from downset.formats.tflite.read import input_axes
 
@@ -82,7 +94,7 @@ def _load_plain(path: Path | str) -> Graph:
 
 
 READERS: Mapping[str, FileReader] = {
-    ".onnx": FileReader(_load_onnx, _onnx_axes),
+    ".onnx": FileReader(_load_onnx, _onnx_axes, _load_open),
     ".tflite": FileReader(_load_tflite, _tflite_axes),
     ".pt2": FileReader(_load_exported, brings_code=True),
     ".json": FileReader(_load_plain),
@@ -180,6 +192,14 @@ def _read(path: Path, sizes: OpenSizes, *, trust: bool) -> Graph:
     graph = reader.load(path, **options, **({"trust": trust} if reader.brings_code else {}))
     note = Message(joined("; ", filter(None, [sizes.note, graph.source.note])))
     return replace(graph, source=replace(graph.source, state=state, note=note))
+
+
+def load_open(path: str | os.PathLike[str]) -> OpenNetwork | None:
+    """The graph in a file that leaves sizes open, with its inputs and outputs as the file states them; None in a format
+    that is read with all sizes only. Values whose sizes are open have no bytes. Raises what `load` raises."""
+    suffix = check_readable(Path(path))
+    reader = READERS.get(suffix)
+    return None if reader is None or reader.load_open is None else reader.load_open(Path(path))
 
 
 def _check_fixed(fixed: str, shapes: Shapes | None, dims: Dims | None) -> None:

@@ -14,6 +14,7 @@ from downset.messages import Call
 from downset.results.comparisons import Comparison
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
+from downset.results.sizes import OpenSize, OpenTensor
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -278,12 +279,12 @@ class Recomputation:
 
 @dataclass(frozen=True, slots=True)
 class StepNeed:
-    """One operator of an order, and the bytes live while it runs."""
+    """One operator of an order, and the bytes live while it runs; None where sizes are open."""
 
     step: int
     kind: str
     name: str
-    live_bytes: int
+    live_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,26 +293,32 @@ class Inspection:
 
     `tensors` counts activations. `width`: the most operators of which none needs another's result. `downsets`: the
     number of downsets, counted where `downsets_exact`, else estimated. An estimate is at most the largest float;
-    `downsets_log10` is its logarithm. `peak_bytes`: the peak of the file's order."""
+    `downsets_log10` is its logarithm. `peak_bytes`: the peak of the file's order. `open_sizes`: the sizes that the file
+    leaves open. Where one of them is not known, figures in bytes that depend on sizes are None, and `wanted` says what
+    to add. `note`: what was assumed about open sizes."""
 
     model: str
     format: str
     memory: str
     operators: int
     tensors: int
-    activation_bytes: int
+    activation_bytes: int | None
     weight_bytes: int
     width: int
     downsets: int
     downsets_log10: float
     downsets_exact: bool
-    peak_bytes: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    peak_bytes: int | None
+    inputs: tuple[Tensor | OpenTensor, ...]
+    outputs: tuple[Tensor | OpenTensor, ...]
     steps: tuple[StepNeed, ...]
+    open_sizes: tuple[OpenSize, ...] = ()
+    wanted: str = ""
+    note: str = ""
 
     def __repr__(self) -> str:
-        peak = f"peak {format_bytes(self.peak_bytes)} B, memory {self.memory}"
+        nbytes = "open" if self.peak_bytes is None else f"{format_bytes(self.peak_bytes)} B"
+        peak = f"peak {nbytes}, memory {self.memory}"
         return f"<Inspection of {_end(self.model)!r}: {self.operators} operators, {self.tensors} activations, {peak}>"
 
 

@@ -98,16 +98,16 @@ def _no_texts(message: Any) -> Iterator[bytes]:
 
 def input_axes(path: Path) -> dict[str, Axes]:
     """The sizes of a file's inputs, by name. Raises what `read_unfixed` raises."""
-    return {value.name: _axes(value) for value in _inputs(read_unfixed(path).graph)}
+    return {value.name: axes_of(value) for value in input_values(read_unfixed(path).graph)}
 
 
-def _inputs(graph: Any) -> list[Any]:
+def input_values(graph: Any) -> list[Any]:
     """The inputs that have no value in the file."""
     weights = {initializer.name for initializer in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
 
 
-def _axes(value: Any) -> Axes:
+def axes_of(value: Any) -> Axes:
     """The sizes of an input; none for one that is not a tensor."""
     if not value.type.HasField("tensor_type"):
         return ()
@@ -119,7 +119,7 @@ def _axes(value: Any) -> Axes:
 def _fix_inputs(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Write the given shapes into the graph's inputs. Raises LoadError for shapes that do not fit the inputs, and for
     inputs that stay open."""
-    inputs = {value.name: value for value in _inputs(model.graph)}
+    inputs = {value.name: value for value in input_values(model.graph)}
     unknown = next((name for name in shapes if name not in inputs), None)
     if unknown is not None:
         raise LoadError(
@@ -127,7 +127,7 @@ def _fix_inputs(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -
             f" names {unknown!r}, but the inputs of {path} are {printable(', '.join(inputs)) or 'none'}",
         )
     try:
-        shapes = settled({name: _axes(value) for name, value in inputs.items()}, shapes).check().shapes
+        shapes = settled({name: axes_of(value) for name, value in inputs.items()}, shapes).check().shapes
     except LoadError as error:
         raise LoadError(f"{path}: ", error.message) from None
     if any(resizes(value, shapes.get(name, ())) for name, value in inputs.items()):

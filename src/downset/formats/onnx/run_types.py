@@ -100,8 +100,8 @@ def types_here(path: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
             refused = brief(error)
     if len(runs) < _LEAST:
         raise UnsupportedError(f"ONNX Runtime cannot run it: {refused}")
-    alike = {place: set(found) for place, found in enumerate(zip(*runs, strict=True))}
-    single = {place: next(iter(types)) for place, types in alike.items() if len(types) == 1}
+    types = [set(of_runs) for of_runs in zip(*runs, strict=True)]
+    single = {place: next(iter(one)) for place, one in enumerate(types) if len(one) == 1}
     return {str(place): np.asarray(one, np.int64) for place, one in single.items() if one}
 
 
@@ -114,15 +114,11 @@ _NUMPY = {"float": "float32", "double": "float64", "string": "str"}
 
 
 def _array(value: Any, kind: str) -> npt.NDArray[Any]:
-    """An input of a session. `mixed`: random numbers; integers and booleans 0 or 1, as they are often indices, and a
-    single integer 2, as sizes may follow from it."""
+    """An input of a session. `mixed`: random floats; integers are 2, as sizes may follow from them."""
     called = value.type.removeprefix("tensor(").removesuffix(")")
     dtype, shape = np.dtype(_NUMPY.get(called, called)), tuple(value.shape)
-    if kind == "ones":
-        return np.ones(shape, dtype)
     if kind == "zeros" or dtype.kind not in "biuf":
         return np.zeros(shape, dtype)
-    if dtype.kind in "iu" and np.prod(shape) == 1:
-        return np.full(shape, 2, dtype)
-    random = np.random.default_rng(0)
-    return np.asarray(random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape), dtype)
+    if kind == "mixed" and dtype.kind == "f":
+        return np.asarray(np.random.default_rng(0).standard_normal(shape), dtype)
+    return np.full(shape, 2 if kind == "mixed" else 1, dtype)
