@@ -127,7 +127,7 @@ __all__ = ["fit"]
     "file holds the array, and the .h file next to it the rest.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, and no line for a written file.")
-@click.option_panel("Model and result", options=["--output", "--target", "--shape", "--trust", "--help"])
+@click.option_panel("Model and result", options=["--output", "--target", "--shape", "--dim", "--trust", "--help"])
 @click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])

@@ -43,6 +43,7 @@ def inspect(
     as_json: bool,
 ) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
+    from downset.errors import OpenShapeError
     from downset.formats.reading import load, load_open, open_sizes
     from downset.reports.inspection import inspect as look_into
     from downset.reports.inspection import inspect_open, inspection_document
@@ -51,13 +52,17 @@ def inspect(
 
     with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
         sizes = open_sizes(model, shapes=shapes, dims=dims)
-        network = None if sizes.known else load_open(model)
+        network, missing = None if sizes.known else load_open(model), sizes.wanted
         if network is None:
-            loaded = load(model, shapes=shapes, dims=dims, trust=trust)
+            try:
+                loaded = load(model, shapes=shapes, dims=dims, trust=trust)
+            except OpenShapeError as error:
+                network, missing = load_open(model), error.message
+        if network is None:
             progress(f"looking into {counted(len(loaded.ops), 'operator')}")
             inspection = replace(look_into(loaded, memory=memory), open_sizes=sizes.sizes)
         else:
-            inspection = inspect_open(network, sizes.sizes, wanted=sizes.wanted, memory=memory)
+            inspection = inspect_open(network, sizes.sizes, missing=missing, memory=memory)
         document = inspection_document(inspection)
     tell_note(console(stderr=True), inspection.note)
     if as_json:

@@ -59,14 +59,14 @@ def inspect_open(
     network: tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTensor, ...]],
     sizes: Sequence[OpenSize],
     *,
-    wanted: str,
+    missing: str,
     memory: str | MemoryModel | None = None,
 ) -> Inspection:
     """`inspect` of the network in a file that leaves `sizes` open, of which at least one is not known. `network`: its
-    graph, in which what has an open size has no bytes, and its inputs and outputs. `wanted`: what to add."""
+    graph, in which what has an open size has no bytes, and its inputs and outputs. `missing`: what is not known."""
     graph, inputs, outputs = network
     inspection = _without_sizes(graph, _model(graph, memory), graph.predecessors())
-    return replace(inspection, inputs=inputs, outputs=outputs, open_sizes=tuple(sizes), wanted=wanted)
+    return replace(inspection, inputs=inputs, outputs=outputs, open_sizes=tuple(sizes), missing=missing)
 
 
 def _model(graph: Graph, memory: str | MemoryModel | None) -> MemoryModel:
@@ -157,7 +157,7 @@ def inspection_document(inspection: Inspection) -> Document:
 
 def _headline(inspection: Inspection) -> str:
     if inspection.peak_bytes is None:
-        return Message("the peak and live bytes need sizes that the file leaves open: ", inspection.wanted)
+        return Message("the peak and live bytes need sizes that the file leaves open: ", inspection.missing)
     return f"peak in file order {format_bytes(inspection.peak_bytes)} B (memory model {inspection.memory})"
 
 

@@ -294,8 +294,8 @@ class Inspection:
     `tensors` counts activations. `width`: the most operators of which none needs another's result. `downsets`: the
     number of downsets, counted where `downsets_exact`, else estimated. An estimate is at most the largest float;
     `downsets_log10` is its logarithm. `peak_bytes`: the peak of the file's order. `open_sizes`: the sizes that the file
-    leaves open. Where one of them is not known, figures in bytes that depend on sizes are None, and `wanted` says what
-    to add. `note`: what was assumed about open sizes."""
+    leaves open. Where one of them is not known, figures in bytes that depend on sizes are None, and `missing` says
+    which. `note`: what was assumed about open sizes."""
 
     model: str
     format: str
@@ -313,7 +313,7 @@ class Inspection:
     outputs: tuple[Tensor | OpenTensor, ...]
     steps: tuple[StepNeed, ...]
     open_sizes: tuple[OpenSize, ...] = ()
-    wanted: str = ""
+    missing: str = ""
     note: str = ""
 
     def __repr__(self) -> str:

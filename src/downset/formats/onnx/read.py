@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import DownsetError, LoadError
+from downset.errors import DownsetError, LoadError, OpenShapeError
 from downset.formats.onnx.bodies import captures, is_fixed, overridable
 from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.model_file import axes_of, infer, input_values, onnx_library, read_model, read_unfixed
@@ -203,7 +203,7 @@ class _OnnxGraphReader:
         if not self._sized and is_open(kind):
             return self._opaque(name, role)
         if kind is None:
-            raise LoadError(
+            raise OpenShapeError(
                 f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add ",
                 Setting("shapes"),
                 f", else the operator is unknown to ONNX{self._refusal}",
@@ -213,7 +213,7 @@ class _OnnxGraphReader:
         shape = kind.tensor_type.shape
         if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
-            raise LoadError(
+            raise OpenShapeError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
                 f"run time; export the model with fixed sizes{self._refusal}"
             )
