@@ -285,6 +285,18 @@ def test_what_does_not_depend_on_sizes_is_the_same_before_they_are_given(tmp_pat
     assert left["weight_bytes"] > 0 and left["width"] > 1
 
 
+def test_a_network_is_inspected_whose_shapes_depend_on_values(tmp_path):
+    helper = onnx.helper
+    nodes = [helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Transpose", ["i"], ["y"])]
+    value, result = (helper.make_tensor_value_info(name, 1, axes) for name, axes in (("x", [1, 3]), ("y", None)))
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [value], [result])), tmp_path / "m.onnx")
+    screen = output_of("inspect", tmp_path / "m.onnx")
+    assert "the peak and live bytes are not known: " in screen and "depends on values" in screen
+    printed = inspected(tmp_path / "m.onnx")
+    assert printed["peak_bytes"] is None and [step["kind"] for step in printed["steps"]] == ["NonZero", "Transpose"]
+    assert printed["outputs"] == [{"name": "y", "shape": None}]
+
+
 @pytest.mark.parametrize("described", [True, False])
 def test_a_file_says_how_its_axes_are_called(tmp_path, described):
     path = model(tmp_path / "m.onnx", {"x": ["frames", 4] if described else None})

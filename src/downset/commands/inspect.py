@@ -17,6 +17,7 @@ from downset.commands.options import (
 )
 from downset.commands.waiting import reading
 from downset.commands.wording import worded
+from downset.messages import Message
 from downset.process.limits import PARSING_S
 from downset.text import counted
 
@@ -52,12 +53,14 @@ def inspect(
 
     with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
         sizes = open_sizes(model, shapes=shapes, dims=dims)
-        network, missing = None if sizes.known else load_open(model), sizes.wanted
+        network = None if sizes.known else load_open(model)
+        missing = Message("the peak and live bytes need sizes that the file leaves open: ", sizes.wanted)
         if network is None:
             try:
                 loaded = load(model, shapes=shapes, dims=dims, trust=trust)
             except OpenShapeError as error:
-                network, missing = load_open(model), error.message
+                network = load_open(model)
+                missing = Message("the peak and live bytes are not known: ", error.message)
         if network is None:
             progress(f"looking into {counted(len(loaded.ops), 'operator')}")
             inspection = replace(look_into(loaded, memory=memory), open_sizes=sizes.sizes)

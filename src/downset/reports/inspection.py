@@ -13,7 +13,6 @@ from downset.graph.width import width
 from downset.lattice import count_downsets, divided, estimate_downsets, masks
 from downset.memory.liveness import check_graph, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
-from downset.messages import Message
 from downset.reports.document import JSON_ONLY, TERMINAL, Column, Document, Section, Table, Value, Verdict, named
 from downset.reports.naming import kind_name
 from downset.results.fit import Inspection, StepNeed
@@ -157,7 +156,7 @@ def inspection_document(inspection: Inspection) -> Document:
 
 def _headline(inspection: Inspection) -> str:
     if inspection.peak_bytes is None:
-        return Message("the peak and live bytes need sizes that the file leaves open: ", inspection.missing)
+        return inspection.missing
     return f"peak in file order {format_bytes(inspection.peak_bytes)} B (memory model {inspection.memory})"
 
 

@@ -20,7 +20,7 @@ from downset.formats.onnx.run_types import complete_types
 from downset.formats.onnx.scope import is_open
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
-from downset.messages import Setting
+from downset.messages import Message, Setting
 from downset.results.sizes import OpenTensor
 
 __all__ = ["load_onnx", "load_open", "without_defaults"]
@@ -92,7 +92,7 @@ def load_open(path: Path) -> tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTens
 
 
 def _open_tensor(value: Any) -> OpenTensor:
-    axes = axes_of(value)
+    axes = axes_of(value) if value.type.WhichOneof("value") else None
     return OpenTensor(value.name, None if axes is None else tuple("?" if size == "" else size for size in axes))
 
 
@@ -112,7 +112,7 @@ class _OnnxGraphReader:
 
     def __init__(self, onnx: Any, path: Path, model: Any, refusal: str = "", *, sized: bool = True) -> None:
         self._onnx, self._path, self._proto, self._sized = onnx, path, model.graph, sized
-        self._refusal = f"; a run might tell it ({refusal})" if refusal else ""
+        self._refusal = Message("; a run might tell it (", refusal, ")") if refusal else ""
         self._tensors: list[Tensor] = []
         self._number: dict[str, int] = {"": ABSENT}
         self._constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
@@ -206,7 +206,8 @@ class _OnnxGraphReader:
             raise OpenShapeError(
                 f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add ",
                 Setting("shapes"),
-                f", else the operator is unknown to ONNX{self._refusal}",
+                ", else the operator is unknown to ONNX",
+                self._refusal,
             )
         if not kind.HasField("tensor_type"):
             return self._opaque(name)  # sequences, maps and optionals are not planned
@@ -215,7 +216,8 @@ class _OnnxGraphReader:
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
             raise OpenShapeError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
-                f"run time; export the model with fixed sizes{self._refusal}"
+                "run time; export the model with fixed sizes",
+                self._refusal,
             )
         return self._add(name, tuple(dim.dim_value for dim in shape.dim), kind.tensor_type.elem_type, role)
 

@@ -52,7 +52,7 @@ def complete_types(onnx: Any, path: Path, model: Any) -> tuple[int, str]:
     try:
         told = _types(path, asked.SerializeToString(), tuple(left))
     except UnsupportedError as error:
-        return 0, str(error)
+        return 0, error.message
     for value in graph.output:
         if value.name in told:
             value.type.CopyFrom(onnx.helper.make_tensor_type_proto(*told[value.name]))
