@@ -15,6 +15,7 @@ from downset.commands.wording import command_named
 from downset.errors import LoadError, UsageError
 from downset.formats.open_sizes import settled
 from downset.formats.reading import load, open_sizes
+from downset.runtimes.compare import compare
 from tests.command import output_of, typed
 from tests.models import branchy_model
 
@@ -50,7 +51,9 @@ def model(path, inputs):
         nodes.append(helper.make_node("Relu", [name], [f"of {name}"]))
     outputs = [helper.make_tensor_value_info(f"of {name}", onnx.TensorProto.FLOAT, None) for name in inputs]
     opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", values, outputs), opset_imports=opset), path)
+    onnx.save(
+        helper.make_model(helper.make_graph(nodes, "g", values, outputs), opset_imports=opset, ir_version=8), path
+    )
     return path
 
 
@@ -111,6 +114,7 @@ def test_a_first_axis_is_a_batch(name, nameless):
         ([1, "N"],),
         ([1, "?"],),
         (["frames", 3, 8, 8],),
+        (["s", 3],),
         (["seq + 1", 3], ["seq", 3]),
     ],
 )
@@ -157,9 +161,10 @@ def test_many_open_sizes_are_one_line():
 @pytest.mark.parametrize(
     ("dims", "says"),
     [
-        ({"height": 0}, "--dim height=0: a size is a whole number above 0"),
-        ({"height": -3}, "--dim height=-3: a size is a whole number above 0"),
-        ({"height": 2.5}, "--dim height=2.5: a size is a whole number above 0"),
+        ({"height": 0}, "--dim height=0: a size is a whole number above 0 and below 2**48"),
+        ({"height": -3}, "--dim height=-3: a size is a whole number above 0 and below 2**48"),
+        ({"height": 2.5}, "--dim height=2.5: a size is a whole number above 0 and below 2**48"),
+        ({"height": 1 << 48}, "--dim height=281474976710656: a size is a whole number above 0 and below 2**48"),
         ({"width": 4}, "--dim width=4 is not one of the open sizes: batch, height, x[3]"),
         ({"x[4]": 4}, "--dim 'x[4]=4' is not one of the open sizes: batch, height, x[3]"),
         ({"x[1]": 4}, "--dim 'x[1]=4' is another size than the 3 that the file fixes"),
@@ -207,6 +212,16 @@ def test_arithmetic_that_gives_no_size_is_one_line(name):
     assert said == f"{name} (axis 1 of 'mask') is not a whole number above 0 with the sizes given: change dims"
 
 
+def test_arithmetic_that_contradicts_what_is_given_is_one_line():
+    inputs = {"x": [1, "new"], "cache": [1, "past"], "mask": [1, "past + new"]}
+    assert settled(inputs, {}, {"past + new": 9}).sizes[2].size == 9
+    with pytest.raises(UsageError) as error:
+        settled(inputs, {}, {"past + new": 8, "past": 5, "new": 4})
+    assert typed(error.value.message).endswith(
+        "'past + new=8' contradicts the sizes that its name is made of, which give 9"
+    )
+
+
 @pytest.mark.parametrize("name", ["batch-size", "past + other", "open('x')", "past ** 9", "(" * 300, "past.real", "+"])
 def test_a_name_that_only_looks_like_arithmetic_is_a_name(name):
     inputs = {"cache": [1, "past"], "mask": [1, 2, name]}
@@ -217,7 +232,14 @@ def test_a_name_that_only_looks_like_arithmetic_is_a_name(name):
 def test_letters_and_digits_that_are_no_sizes_are_usage_errors(fails, tmp_path):
     fails(2, "order", tmp_path / "m.onnx", "--shape", "audio=1,N", says="every size is a whole number above 0")
     for item in ("N", "N=", "=3", "N=0", "N=-1", "N=2.5", "N=x", "N=" + "9" * 30):
-        fails(2, "order", tmp_path / "m.onnx", "--dim", item, says="is not NAME=64: a size is a whole number above 0")
+        fails(
+            2,
+            "order",
+            tmp_path / "m.onnx",
+            "--dim",
+            item,
+            says="is not NAME=64: a size is a whole number above 0 and below 2**48",
+        )
     twice = ("--dim", "N=3", "--dim", "N=4")
     fails(2, "order", tmp_path / "m.onnx", *twice, says="--dim 'N=4' contradicts --dim N=3")
 
@@ -295,6 +317,21 @@ def test_a_network_is_inspected_whose_shapes_depend_on_values(tmp_path):
     printed = inspected(tmp_path / "m.onnx")
     assert printed["peak_bytes"] is None and [step["kind"] for step in printed["steps"]] == ["NonZero", "Transpose"]
     assert printed["outputs"] == [{"name": "y", "shape": None}]
+
+
+def test_verify_takes_a_size_that_one_file_leaves_open_from_the_other(tmp_path, fails):
+    opened = model(tmp_path / "open.onnx", {"x": ["batch", 3, "height", "?"], "y": ["batch", 2]})
+    fixed = model(tmp_path / "fixed.onnx", {"x": [2, 3, 8, 9], "y": [2, 2]})
+    other = model(tmp_path / "other.onnx", {"x": ["batch", 3, "height", 9], "y": [2, 2]})
+    for first, second in ((opened, fixed), (fixed, opened), (opened, opened)):
+        compared = compare(first, second, dims={"height": 8, "x[3]": 9} if second == opened == first else None)
+        assert compared.equal and compared.runs > 0 and compared.proven == (first == second)
+        assert bool(compared.assumed) == (first == second)
+    assert compare(opened, other, dims={"height": 4}).equal
+    fails(5, "verify", opened, other, says="left open: height (axis 2 of 'x'): add for example --dim height=64")
+    fails(2, "verify", opened, other, "--dim", "width=4", says="is not one of the open sizes")
+    wider = model(tmp_path / "wider.onnx", {"x": [2, 3, 8, 9], "y": [2, 2], "z": [1]})
+    assert "input 'z'" in compare(opened, wider).note
 
 
 @pytest.mark.parametrize("described", [True, False])

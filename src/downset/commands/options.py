@@ -182,8 +182,8 @@ def parse_dims(items: Iterable[str]) -> dict[str, int]:
     for item in items:
         name, separator, digits = item.rpartition("=")
         size = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else 0
-        if not separator or not name or size < 1:
-            raise UsageError(f"--dim {item!r} is not NAME=64: a size is a whole number above 0")
+        if not separator or not name or not 1 <= size < 1 << 48:
+            raise UsageError(f"--dim {item!r} is not NAME=64: a size is a whole number above 0 and below 2**48")
         if dims.setdefault(name, size) != size:
             raise UsageError(f"--dim {item!r} contradicts --dim {name}={dims[name]}")
     return dims

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from downset.errors import LoadError, UsageError
@@ -15,15 +15,18 @@ from downset.methods import is_whole
 from downset.results.sizes import OpenSize, place_name, quoted
 from downset.text import printable
 
-__all__ = ["Axes", "OpenSizes", "fixed_by", "settled"]
+__all__ = ["A_SIZE", "LARGEST", "Axes", "OpenSizes", "settled", "settled_beside"]
 
 Axes = Sequence[int | str] | None
 """The sizes of an input: a number, or the name of an open axis ("" where the file gives none); None where the file does
 not state the number of axes."""
+LARGEST, A_SIZE = 1 << 48, "a size is a whole number above 0 and below 2**48"
 _EXAMPLE = 64
 """The size in the example of an error."""
 _BATCHES = re.compile(r"n|b|bs|bsz", re.IGNORECASE)
-_GENERATED = re.compile(r"(unk|unknown|none|dyn|dynamic|dim|sym|axis|s|d)?_*\d*|.*dynamic_?(dimension|axes).*", re.I)
+_GENERATED = re.compile(
+    r"(unk|unknown|none|dyn|dynamic|dim|sym|axis)_*\d*|[sd]\d+|.*dynamic_?(dimension|axes).*", re.IGNORECASE
+)
 """Names that exporters make up."""
 _LONGEST_NAME = 200
 """The most characters of a name that is read as arithmetic."""
@@ -101,6 +104,13 @@ def settled(
     }
     sizes |= dict.fromkeys(assumed, 1)
     formulas = {name: formula for name in symbols if name not in sizes and (formula := _arithmetic(name, symbols))}
+    for name in given:
+        formula = _arithmetic(name, symbols)
+        if formula is not None and formula(sizes) not in (None, sizes[name]):
+            sizes_given = Setting("dims", {name: sizes[name]})
+            raise UsageError(
+                sizes_given, f" contradicts the sizes that its name is made of, which give {formula(sizes)}"
+            )
     computed = {name: formula(sizes) for name, formula in formulas.items()}
     sizes |= {name: size for name, size in computed.items() if size is not None}
     listed = tuple(
@@ -118,8 +128,13 @@ def settled(
     return OpenSizes(listed, {**whole, **shapes}, unranked)
 
 
-def fixed_by(fixed: Mapping[str, Axes], inputs: Mapping[str, Axes]) -> dict[str, Axes]:
-    """The inputs with the sizes of those of the same name in `fixed` in place of open ones."""
+def settled_beside(
+    fixed: Mapping[str, Axes],
+    inputs: Mapping[str, Axes],
+    shapes: Mapping[str, tuple[int, ...]],
+    dims: Mapping[str, int] | None = None,
+) -> OpenSizes:
+    """`settled` of inputs whose open sizes are those of the inputs of the same name in `fixed`, where it has them."""
     both = dict(inputs)
     for name, axes in inputs.items():
         others = fixed.get(name)
@@ -129,7 +144,13 @@ def fixed_by(fixed: Mapping[str, Axes], inputs: Mapping[str, Axes]) -> dict[str,
                 one if isinstance(one, int) or isinstance(other, str) else other
                 for one, other in zip(stated, others or stated, strict=True)
             ]
-    return both
+    taken = {
+        name: tuple(size for size in axes if isinstance(size, int))
+        for name, axes in both.items()
+        if axes is not None and [*axes] != [*(inputs[name] or ())] and all(isinstance(size, int) for size in axes)
+    }
+    sizes = settled(both, shapes, dims)
+    return replace(sizes, shapes={**taken, **sizes.shapes})
 
 
 def _key(name: str, axis: int, symbol: str) -> str:
@@ -168,8 +189,8 @@ def _given(
     given: dict[str, int] = {}
     for key, size in dims.items():
         dim = Setting("dims", {key: size})
-        if not is_whole(size) or size < 1:
-            raise UsageError(dim, ": a size is a whole number above 0")
+        if not is_whole(size) or not 1 <= size < LARGEST:
+            raise UsageError(dim, ": ", A_SIZE)
         if key in names:
             if given.setdefault(names[key], size) != size:
                 raise UsageError(dim, " contradicts ", Setting("dims", {names[key]: given[names[key]]}))

@@ -10,7 +10,7 @@ from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
 from downset.formats.onnx import LARGEST_FILE
-from downset.formats.open_sizes import Axes, OpenSizes, fixed_by, settled
+from downset.formats.open_sizes import Axes, OpenSizes, settled, settled_beside
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Message, Setting, joined
@@ -166,14 +166,14 @@ def shared_sizes(
     if ours is None or theirs is None:
         return known_sizes(first, shapes=shapes, dims=dims)
     try:
-        sizes = settled(fixed_by(theirs, ours), shapes or {}, dims).check()
-        beside = {name: shape for name, shape in sizes.shapes.items() if name in theirs or name in (shapes or {})}
-        others = settled(fixed_by(ours, theirs), beside)
+        sizes = settled_beside(theirs, ours, shapes or {}, dims).check()
+        shared = {name: shape for name, shape in sizes.shapes.items() if name in theirs or name in (shapes or {})}
+        others = settled_beside(ours, theirs, shared)
     except UsageError as error:
         raise UsageError(f"{first}: ", error.message) from None
     except LoadError as error:
         raise LoadError(f"{first}: ", error.message) from None
-    return replace(sizes, shapes={**beside, **others.shapes})
+    return replace(sizes, shapes={**shared, **others.shapes})
 
 
 def _input_axes(path: Path) -> Mapping[str, Axes] | None:

@@ -101,6 +101,8 @@ def compare(  # noqa: PLR0913 - users know its keywords
     if apart:
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
     comparison = _compared((first, second), runtime or next(iter(able), None), source, time_limit_s, trust=trust)
+    if runtime is None and not shapes:
+        comparison = with_offsets(first, second, comparison, source)
     return replace(comparison, assumed=sizes.note)
 
 
@@ -123,7 +125,7 @@ def _compared(
         return replace(not_compared(error.message), proof=proof)
     if not proof.proven and suffix != ".pt2":
         return _reached(first, second, comparison, source, time_limit_s)
-    return comparison if source.shapes else with_offsets(first, second, comparison, source)
+    return comparison
 
 
 def _reached(
