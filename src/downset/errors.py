@@ -83,6 +83,10 @@ class LoadError(DownsetError):
     code = "load"
 
 
+class OpenShapeError(LoadError):
+    """A network has a tensor whose sizes are known only when it runs."""
+
+
 class UnsupportedError(DownsetError):
     """Valid input that this part of downset does not handle, or that needs an extra to be installed."""
 

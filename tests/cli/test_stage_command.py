@@ -286,8 +286,17 @@ def test_other_sizes_than_the_file_s(staged, tmp_path):
     for batch in (1, 3):
         sizes = ("--shape", f"x={batch},6,9,9")
         assert "[3, 10, 1, 1]" in output_of("run", model, "--plan", tmp_path / "p3.json", *sizes, "--check")
-    refused(4, "run", model, "--plan", tmp_path / "p3.json", "--shape", "x=2,6,9,9", says="batch 3; --shape gives 2")
-    refused(4, "run", model, "--plan", plan, "--shape", "x=2,6,9,9", says="batch 1; --shape gives 2")
+    refused(
+        4,
+        "run",
+        model,
+        "--plan",
+        tmp_path / "p3.json",
+        "--shape",
+        "x=2,6,9,9",
+        says="batch 3; the sizes given are for 2",
+    )
+    refused(4, "run", model, "--plan", plan, "--shape", "x=2,6,9,9", says="batch 1; the sizes given are for 2")
 
 
 def test_advice_names_options_that_there_are(staged, tmp_path, monkeypatch):

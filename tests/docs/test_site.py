@@ -190,7 +190,7 @@ def test_commands_of_guides_run(run, tmp_path, monkeypatch):
     assert len(lines) >= 5
     for line in lines:
         _, command, *arguments = shlex.split(line)
-        if "--shape audio=" in line:  # shown for a model of open sizes
+        if "--dim samples=" in line:  # shown for a model of open sizes
             shutil.copy(installed_model("swift-f0", "model.onnx"), "model.onnx")
         else:
             branchy_model(Path("model.onnx"))

@@ -17,6 +17,7 @@ CHOSEN = {
     "output": ("--output", "o.onnx", "o.onnx"),
     "target": ("--target", "torch", "torch"),
     "shapes": ("--shape", "x=1,2", {"x": (1, 2)}),
+    "dims": ("--dim", "x=3", {"x": 3}),
     "ram_bytes": ("--ram", "3KB", 3072),
     "time_limit_s": ("--time-limit", "7s", 7.0),
     "work_limit": ("--work-limit", "9", 9),
@@ -73,4 +74,4 @@ def test_a_keyword_and_its_option_arrive(name, heard, tmp_path, monkeypatch):
         found = CliRunner().invoke(command, ["m.onnx", option, *([] if text is None else [text])])
         assert found.exit_code == 0, found.output
         limited = {"time_limit_s": float("inf")} if name == "work_limit" else {}
-        assert heard[1:] == [FitOptions("m.onnx", **{"shapes": {}, name: value} | limited)]
+        assert heard[1:] == [FitOptions("m.onnx", **{"shapes": {}, "dims": {}, name: value} | limited)]

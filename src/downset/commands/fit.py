@@ -18,9 +18,8 @@ from downset.commands.options import (
     SHARE,
     SIZES,
     console,
-    parse_shapes,
     search_s,
-    shape_option,
+    size_options,
     time_limit_option,
     trust_option,
     work_limit_option,
@@ -66,7 +65,7 @@ __all__ = ["fit"]
     type=click.Choice(["tflm", "litert", "ort", "torch"]),
     help="Default: tflm for .tflite, ort for .onnx, torch for .pt2.",
 )
-@shape_option
+@size_options
 @trust_option
 @json_option("fit")
 @time_limit_option("Time for all searches together.")
@@ -129,7 +128,7 @@ __all__ = ["fit"]
     "file holds the array, and the .h file next to it the rest.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, and no line for a written file.")
-@click.option_panel("Model and result", options=["--output", "--target", "--shape", "--trust", "--help"])
+@click.option_panel("Model and result", options=["--output", "--target", "--shape", "--dim", "--trust", "--help"])
 @click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
@@ -140,7 +139,8 @@ def fit(
     output: str | None,
     ram: int | None,
     target: TargetName | None,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
     trust: bool,
     as_json: bool,
     time_limit: float,
@@ -179,7 +179,8 @@ def fit(
         model,
         output=output,
         target=target,
-        shapes=parse_shapes(shapes),
+        shapes=shapes,
+        dims=dims,
         ram_bytes=ram,
         time_limit_s=search_s(time_limit, work_limit),
         work_limit=work_limit,

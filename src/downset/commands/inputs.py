@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from downset.commands.wording import worded
 from downset.errors import LoadError, UsageError
+from downset.text import printable
 
 if TYPE_CHECKING:
     from downset.clusters.model import Cluster
     from downset.results.pipelines import Pipeline
     from downset.results.plans import StagePlan
 
-__all__ = ["given_cluster", "pipeline_of", "shapes_at_batch", "stages_of"]
+__all__ = ["dims_at_batch", "given_cluster", "pipeline_of", "stages_of", "tell_note"]
 
 _Plan = TypeVar("_Plan")
 _SPLIT = "downset split {model} --cluster CLUSTER -o plan.json"
@@ -50,15 +52,20 @@ def _plan_of(path: str, kind: type[_Plan], what: str, command: str) -> _Plan:
     return plan
 
 
-def shapes_at_batch(model: str, shapes: Mapping[str, tuple[int, ...]], batch: int) -> dict[str, tuple[int, ...]]:
-    """`shapes`, and `batch` samples for each other input of an .onnx file whose first axis alone is open."""
-    if Path(model).suffix.lower() != ".onnx":
-        return dict(shapes)
-    from downset.formats.onnx.model_file import batch_shapes
-    from downset.formats.reading import check_readable
+def dims_at_batch(
+    model: str, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int], batch: int
+) -> dict[str, int]:
+    """`dims`, and `batch` for the open axes that are a batch and that neither `dims` nor `shapes` gives."""
+    from downset.formats.reading import open_sizes
 
-    check_readable(Path(model))
-    return {**batch_shapes(model, batch), **shapes}
+    sizes = open_sizes(model, shapes=shapes, dims=dims).sizes
+    return {**dims, **{one.name: batch for one in sizes if one.assumed}}
+
+
+def tell_note(talk: Any, note: str) -> None:
+    """Print what was assumed about sizes that a file leaves open, if anything was."""
+    if note:
+        talk.print(f"note: {printable(worded(note))}", style="dim", markup=False, soft_wrap=True)
 
 
 def given_cluster(path: str | None, *, otherwise: str = "") -> Cluster:

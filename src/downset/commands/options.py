@@ -21,9 +21,10 @@ __all__ = [
     "SHARE",
     "SIZES",
     "console",
+    "parse_dims",
     "parse_shapes",
     "search_s",
-    "shape_option",
+    "size_options",
     "time_limit_option",
     "trust_option",
     "work_limit_option",
@@ -77,9 +78,27 @@ def _whole(value: float) -> str:
     return f"{Decimal(repr(float(value))):f}"
 
 
-shape_option = click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable."
-)
+def size_options(command: _Command) -> _Command:
+    """`--shape` and `--dim`, as `shapes` and `dims` by name."""
+    command = click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=64",
+        callback=lambda _context, _option, items: parse_dims(items),
+        help="Give a size that the file leaves open, by its name there or as 'x[2]' for axis 2 of input x; repeatable. "
+        "A batch is 1 unless it is given.",
+    )(command)
+    return click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=1,3,224,224",
+        callback=lambda _context, _option, items: parse_shapes(items),
+        help="Fix an input's shape; repeatable.",
+    )(command)
+
+
 trust_option = click.option(
     "--trust", is_flag=True, help="Let PyTorch load a .pt2 file, which runs code that the file brings."
 )
@@ -155,6 +174,19 @@ def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--shape {item!r} is not NAME=1,3,224,224: every size is a whole number above 0")
         shapes[name] = shape
     return shapes
+
+
+def parse_dims(items: Iterable[str]) -> dict[str, int]:
+    """`height=320` (repeatable) -> {"height": 320}."""
+    dims: dict[str, int] = {}
+    for item in items:
+        name, separator, digits = item.rpartition("=")
+        size = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else 0
+        if not separator or not name or not 1 <= size < 1 << 48:
+            raise UsageError(f"--dim {item!r} is not NAME=64: a size is a whole number above 0 and below 2**48")
+        if dims.setdefault(name, size) != size:
+            raise UsageError(f"--dim {item!r} contradicts --dim {name}={dims[name]}")
+    return dims
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> Any:

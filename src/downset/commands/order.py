@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.inputs import tell_note
 from downset.commands.method_names import METHODS
 from downset.commands.options import (
     console,
-    parse_shapes,
     search_s,
-    shape_option,
+    size_options,
     time_limit_option,
     trust_option,
     work_limit_option,
@@ -50,7 +50,7 @@ __all__ = ["order"]
 @time_limit_option("For the search.")
 @work_limit_option
 @worker_memory_option
-@shape_option
+@size_options
 @trust_option
 @report_option
 @trace_option
@@ -61,7 +61,8 @@ def order(
     memory: MemoryName,
     time_limit: float,
     work_limit: int | None,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
     trust: bool,
     report_path: str | None,
     trace_path: str | None,
@@ -79,8 +80,8 @@ def order(
     check_pictures(pictures, others={}, source=graph)
     seconds = search_s(time_limit, work_limit)
     with reading(console(stderr=True), "stdin" if graph == "-" else graph, limit_s=seconds) as progress:
-        sizes = parse_shapes(shapes)
-        loaded = load_stdin(shapes=sizes) if graph == "-" else load(graph, shapes=sizes, trust=trust)
+        sizes: dict[str, Any] = {"shapes": shapes, "dims": dims}
+        loaded = load_stdin(**sizes) if graph == "-" else load(graph, **sizes, trust=trust)
         progress(f"ordering {counted(len(loaded.ops), 'operator')}")
         plan = plan_order(
             loaded,
@@ -96,6 +97,7 @@ def order(
             write_page(report_path, document, source=loaded.source.path)
         if trace_path is not None:
             _write_trace(loaded, plan, trace_path)
+    tell_note(console(stderr=True), loaded.source.note)
     if as_json:
         print_json("order", json_of(document))
         return

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.inputs import tell_note
+from downset.commands.options import SECONDS, console, size_options
 from downset.commands.waiting import waiting
 from downset.text import shortened
 
@@ -34,7 +35,7 @@ _COSTS = 80
 )
 @click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@size_options
 @click.option(
     "--probe-time",
     "least_s",
@@ -64,8 +65,11 @@ def profile_cluster(
     check_devices(names)
     if output is not None:
         check_output(output, source=model)
-    probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))
     talk = console(stderr=True, quiet=quiet)
+    graph = None if model is None else load(model, shapes=options["shapes"], dims=options["dims"])
+    if graph is not None:
+        tell_note(talk, graph.source.note)
+    probes = standard_probes() if graph is None else model_probes(graph)
     effort = Effort(least_s=least_s)
     estimate_s = effort.batches * effort.least_s * len(probes)
     estimate_s += (_BESIDE_S + _COSTS * least_s) * len(names)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
-from downset.commands.inputs import shapes_at_batch, stages_of
-from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
+from downset.commands.inputs import dims_at_batch, stages_of, tell_note
+from downset.commands.options import console, size_options, time_limit_option, trust_option, worker_memory_option
 from downset.commands.pictures import written_lines
 from downset.commands.waiting import reading, waiting
 from downset.commands.wording import worded
@@ -27,7 +27,13 @@ _STARTING_S = 2.0
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--plan", "plan_path", type=click.Path(), required=True, help="The plan that `downset stage -o` wrote.")
+@click.option(
+    "--plan",
+    "plan_path",
+    type=click.Path(),
+    required=True,
+    help="The plan that `downset stage -o` wrote. Its batch is that of the run.",
+)
 @click.option("--input", "inputs", multiple=True, type=click.Path(), help="A .npy file for each input, in order.")
 @click.option("--output", "outputs", type=click.Path(), help="Write the outputs to this .npz file.")
 @click.option("--check", is_flag=True, help="Compare with ONNX Runtime (.onnx models); exit 4 if they differ.")
@@ -39,13 +45,7 @@ _STARTING_S = 2.0
     help="Number of timed runs, after one untimed run.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    metavar="NAME=1,3,224,224",
-    help="Fix an input's shape; repeatable. The batch of the plan fixes an open first axis.",
-)
+@size_options
 @time_limit_option("Time for reading and running.", as_argument=False)
 @worker_memory_option
 @trust_option
@@ -58,7 +58,8 @@ def run(
     check: bool,
     runs: int,
     seed: int,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
     trust: bool,
     as_json: bool,
 ) -> None:
@@ -81,12 +82,13 @@ def run(
     plan = stages_of(plan_path)
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
-    fixed = shapes_at_batch(model, parse_shapes(shapes), plan.batch)
+    dims = dims_at_batch(model, shapes, dims, plan.batch)
     talk = console(stderr=True)
     with reading(talk, model):
-        loaded = load(model, shapes=fixed, trust=trust)
-    if fixed and batch_or_one(loaded) not in (1, plan.batch):  # shapes of one sample fit any batch
-        raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
+        loaded = load(model, shapes=shapes, dims=dims, trust=trust)
+    tell_note(talk, loaded.source.note)
+    if (shapes or dims) and batch_or_one(loaded) not in (1, plan.batch):  # shapes of one sample fit any batch
+        raise InvalidPlan(f"the plan was made for batch {plan.batch}; the sizes given are for {batch_or_one(loaded)}")
     if outputs is not None:
         check_output(outputs, source=weights_beside(loaded))
         check_names(outputs, (loaded.tensors[tensor].name for tensor in loaded.outputs))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.inputs import given_cluster, pipeline_of
+from downset.commands.inputs import given_cluster, pipeline_of, tell_note
 from downset.commands.options import (
     SECONDS,
     console,
-    parse_shapes,
+    size_options,
     time_limit_option,
     trust_option,
     worker_memory_option,
@@ -86,7 +86,7 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 )
 @time_limit_option("Time for planning.")
 @worker_memory_option
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@size_options
 @click.option("-v", "--verbose", is_flag=True, help="Log every frame, stage and device to stderr.")
 @trust_option
 @report_option
@@ -123,7 +123,8 @@ def serve(
     check_pictures(pictures, others={"-o": output}, source=[model, source])
     talk = console(stderr=True, quiet=options["quiet"])
     with reading(talk, model):
-        graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+        graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"])
+    tell_note(talk, graph.source.note)
     if output is not None:
         check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])
     frames = read_frames(source, graph)

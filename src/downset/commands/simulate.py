@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.inputs import pipeline_of
-from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.inputs import pipeline_of, tell_note
+from downset.commands.options import SECONDS, console, size_options
 from downset.commands.pictures import (
     check_pictures,
     report_option,
@@ -65,7 +65,7 @@ _REPLANNING_S = 10.0
 @click.option(
     "--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL again without --fail's devices."
 )
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@size_options
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan that --replan makes.")
 @report_option
 @trace_option
@@ -75,7 +75,8 @@ def simulate(
     fails: tuple[str, ...],
     slows: tuple[str, ...],
     model: str | None,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
     output: str | None,
     as_json: bool,
     **options: Any,
@@ -91,8 +92,8 @@ def simulate(
     from downset.reports.terminal import print_document
     from downset.reports.timeline import planned_timeline, simulated_timeline
 
-    if model is None and (output is not None or shapes):
-        raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")
+    if model is None and (output is not None or shapes or dims):
+        raise UsageError("-o, --shape and --dim are for the plan that --replan MODEL makes: give --replan")
     if output is not None:
         check_output(output, source=[plan_file, str(model)])
     pictures = {"--report": options.pop("report_path"), "--trace": options.pop("trace_path")}
@@ -107,7 +108,8 @@ def simulate(
     anew, talk = None, console(stderr=True)
     if model is not None:
         with reading(talk, model):
-            graph = load(model, shapes=parse_shapes(shapes))
+            graph = load(model, shapes=shapes, dims=dims)
+        tell_note(talk, graph.source.note)
         if output is not None:
             check_output(output, source=weights_beside(graph))
         with waiting(talk, "planning without the dead devices", limit_s=_REPLANNING_S):

@@ -10,13 +10,13 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.inputs import given_cluster
+from downset.commands.inputs import given_cluster, tell_note
 from downset.commands.method_names import METHODS
 from downset.commands.options import (
     SECONDS,
     console,
-    parse_shapes,
     search_s,
+    size_options,
     time_limit_option,
     trust_option,
     work_limit_option,
@@ -71,7 +71,7 @@ __all__ = ["split"]
 @time_limit_option("Time for the search. Preparing it and checking its plan take longer for larger files.")
 @work_limit_option
 @worker_memory_option
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@size_options
 @click.option("--compare", is_flag=True, help="Also print the periods of all other methods.")
 @click.option(
     "--what-if",
@@ -115,7 +115,8 @@ def split(
     check_pictures(pictures, others={"-o": output}, source=model)
     talk = console(stderr=True, quiet=quiet)
     with reading(talk, model, limit_s=options["time_limit"]):
-        graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+        graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"])
+    tell_note(talk, graph.source.note)
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     names = ("comm", "topology", "source", "sink", "window")
     shared = {name: options[name] for name in names}

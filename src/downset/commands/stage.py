@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.inputs import shapes_at_batch
+from downset.commands.inputs import dims_at_batch, tell_note
 from downset.commands.options import (
     console,
-    parse_shapes,
     search_s,
+    size_options,
     time_limit_option,
     trust_option,
     work_limit_option,
@@ -88,7 +88,7 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Interleaved runs of each whole candidate, at least 15.",
 )
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@size_options
 @click.option(
     "--candidate",
     metavar="NAME",
@@ -147,7 +147,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     talk = console(stderr=True, quiet=quiet)
     with reading(talk, model):
         device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
-        loaded = load(model, shapes=_shapes(model, options), trust=options["trust"])
+        loaded = load(model, shapes=options["shapes"], dims=_dims(model, options), trust=options["trust"])
+    tell_note(talk, loaded.source.note)
     if streams_path is not None and loaded.source.format != "onnx":
         raise UsageError(f"--ort-streams is for .onnx files, and {model} is not one")
     for path in filter(None, (output, streams_path)):
@@ -188,11 +189,10 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def _shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that --shape gives, and those that --batch completes."""
-    shapes = parse_shapes(options["shapes"])
-    batch = options["batch"]
-    return shapes if batch is None or batch < 1 else shapes_at_batch(model, shapes, batch)
+def _dims(model: str, options: Mapping[str, Any]) -> dict[str, int]:
+    """The open sizes that --dim gives, and the batch that --batch gives."""
+    shapes, dims, batch = options["shapes"], options["dims"], options["batch"]
+    return dims if batch is None or batch < 1 else dims_at_batch(model, shapes, dims, batch)
 
 
 def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:
@@ -229,7 +229,7 @@ def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str,
     from downset.process.whole_files import write_whole
     from downset.tuning.ort_streams import time_streams
 
-    shapes = parse_shapes(options["shapes"])
+    shapes = {loaded.tensors[tensor].name: loaded.tensors[tensor].shape for tensor in loaded.inputs}
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)
     if timed.kept:
         write_whole(path, timed.content())

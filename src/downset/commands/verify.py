@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.envelope import NotKnown, OutputsDiffer, json_option, print_json
+from downset.commands.inputs import tell_note
 from downset.commands.options import (
     console,
-    parse_shapes,
-    shape_option,
+    size_options,
     time_limit_option,
     trust_option,
     worker_memory_option,
@@ -35,7 +35,7 @@ __all__ = ["verify"]
     type=click.Choice(["litert", "tflm", "ort", "torch"]),
     help="Default: litert for .tflite, ort for .onnx, torch for .pt2.",
 )
-@shape_option
+@size_options
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
@@ -63,7 +63,8 @@ def verify(
     first: str,
     second: str,
     runtime: RuntimeName | None,
-    shapes: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    dims: dict[str, int],
     tolerance: float | None,
     accept_runs: bool,
     seed: int,
@@ -88,12 +89,14 @@ def verify(
             first,
             second,
             runtime=runtime,
-            shapes=parse_shapes(shapes),
+            shapes=shapes,
+            dims=dims,
             seed=seed,
             inputs=inputs,
             time_limit_s=time_limit,
             trust=trust,
         )
+    tell_note(console(stderr=True), comparison.assumed)
     verdict, document = comparison.verdict(tolerance), comparison_document(comparison)
     if verdict == "differ":
         why = Message(" (", comparison.reason, ")") if comparison.proof is not None and comparison.reason else ""

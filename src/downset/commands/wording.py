@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -119,8 +119,9 @@ def _typed(option: click.Option, value: object) -> str:
         return f"without {name}"
     if option.is_flag:
         return option.secondary_opts[0]
-    if isinstance(value, Mapping):  # sizes by input
-        values = [f"{key}={','.join(map(str, sizes))}" for key, sizes in value.items()]
+    if isinstance(value, Mapping):  # sizes by input, or by the name of an open one
+        sized = {key: size if isinstance(size, Sequence) else (size,) for key, size in value.items()}
+        values = [f"{key}={','.join(map(str, sizes))}" for key, sizes in sized.items()]
     else:
         values = [getattr(option.type, "word", str)(value)]
     return " ".join(f"{name} {_quoted(one)}" for one in values)

@@ -44,6 +44,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     output: str | os.PathLike[str] | None = None,
     target: TargetName | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    dims: Mapping[str, int] | None = None,
     ram_bytes: int | None = None,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
@@ -66,10 +67,10 @@ def fit(  # noqa: PLR0913 - users know its keywords
     """Order and place the network in `model` for least memory on `target`; verify, measure, and write `output`.
 
     `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite, ort for .onnx and
-    torch for .pt2. `shapes`: of inputs, by name. `time_limit_s`: seconds that all searches share; reading, runs
-    in the runtime and proofs take more. Notes say what was not searched for want of time. `work_limit`: states of each
-    search, or choices of strips. Where only it limits the search (`time_limit_s=math.inf`), the plans do not depend on
-    the load. `seed`: of random choices.
+    torch for .pt2. `shapes`: of inputs, by name; `dims`: sizes that the file leaves open, as `load` takes them.
+    `time_limit_s`: seconds that all searches share; reading, runs in the runtime and proofs take more. Notes say what
+    was not searched for want of time. `work_limit`: states of each search, or choices of strips. Where only it limits
+    the search (`time_limit_s=math.inf`), the plans do not depend on the load. `seed`: of random choices.
 
     `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is. Where no plan fits, segments of
     .tflite and .onnx files are computed in strips of rows, and the cheapest plan found that fits ships. `max_recompute`
@@ -99,6 +100,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
         output=output,
         target=target,
         shapes=shapes,
+        dims=dims,
         ram_bytes=ram_bytes,
         time_limit_s=time_limit_s,
         work_limit=work_limit,

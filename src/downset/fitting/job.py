@@ -38,6 +38,7 @@ class FitOptions:
     output: FilePath | None = None
     target: TargetName | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    dims: Mapping[str, int] | None = None
     ram_bytes: int | None = None
     time_limit_s: float = 10.0
     work_limit: int | None = None

@@ -14,7 +14,7 @@ from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.verdict import early_verdict
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
 from downset.formats.onnx.read import without_defaults
-from downset.formats.reading import load
+from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
@@ -32,7 +32,10 @@ __all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
 def start(options: FitOptions, target: Target, scratch: Path, listener: Listener) -> Job:
     """The job, with the int8 form of the model where that is to be fitted."""
     searches = SearchTime(options.time_limit_s)
+    sizes = known_sizes(options.model, shapes=options.shapes, dims=options.dims)
+    options = replace(options, shapes=sizes.shapes)
     job = Job(Path(options.model), target, options, scratch, listener, search_time=searches)
+    job.notes.add(*filter(None, [sizes.note]))
     if not options.int8:
         return job
     listener.progress("writing the int8 form")
@@ -46,6 +49,7 @@ def read(job: Job) -> Original:
     weights."""
     executed = _executed_file(job)
     graph, output = _load(job, executed), job.options.output
+    job.notes.add(*filter(None, [graph.source.note]))
     if WRITERS[job.form].weights_outside:
         link_weights(job.path, job.scratch)  # what is written there refers to them
         if output is not None:

@@ -10,23 +10,43 @@ from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
 from downset.formats.onnx import LARGEST_FILE
+from downset.formats.open_sizes import Axes, OpenSizes, settled, settled_beside
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
-from downset.messages import Setting
+from downset.messages import Message, Setting, joined
 from downset.process.file_ranges import file_state
 from downset.process.limits import machine_bytes
+from downset.results.sizes import OpenTensor
 from downset.text import check_path, format_size
 
-__all__ = ["READERS", "FileReader", "check_readable", "load", "load_stdin", "refused"]
+__all__ = [
+    "READERS",
+    "FileReader",
+    "check_readable",
+    "known_sizes",
+    "load",
+    "load_open",
+    "load_stdin",
+    "open_sizes",
+    "refused",
+    "shared_sizes",
+]
+
+Shapes = Mapping[str, tuple[int, ...]]
+Dims = Mapping[str, int]
+OpenNetwork = tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTensor, ...]]
+"""A graph, and its inputs and outputs as the file states them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Reads files of one suffix: `load(path)`, with `shapes=` where inputs can be `resized`, and with `trust=` where
-    files may contain code."""
+    """Reads files of one suffix: `load(path)`, with `shapes=` where inputs can be resized, and with `trust=` where
+    files may contain code. `axes(path)`: the sizes of the inputs, by name, where they can be resized.
+    `load_open(path)`: the graph with its inputs and outputs while sizes are open."""
 
     load: Callable[..., Graph]
-    resized: bool = False
+    axes: Callable[[Path], Mapping[str, Axes]] | None = None
+    load_open: Callable[[Path], OpenNetwork] | None = None
     brings_code: bool = False
 
 
@@ -42,6 +62,25 @@ def _load_tflite(path: Path, **options: Any) -> Graph:
     return load_tflite(path, **options)
 
 
+def _onnx_axes(path: Path) -> Mapping[str, Axes]:
+    from downset.formats.onnx.model_file import input_axes, onnx_library
+
+    onnx_library()
+    return input_axes(path)
+
+
+def _load_open(path: Path) -> OpenNetwork:
+    from downset.formats.onnx.read import load_open
+
+    return load_open(path)
+
+
+def _tflite_axes(path: Path) -> Mapping[str, Axes]:
+    from downset.formats.tflite.read import input_axes
+
+    return input_axes(path)
+
+
 def _load_exported(path: Path, **options: Any) -> Graph:
     from downset.formats.torch.read import load_exported
 
@@ -55,8 +94,8 @@ def _load_plain(path: Path | str) -> Graph:
 
 
 READERS: Mapping[str, FileReader] = {
-    ".onnx": FileReader(_load_onnx, resized=True),
-    ".tflite": FileReader(_load_tflite, resized=True),
+    ".onnx": FileReader(_load_onnx, _onnx_axes, _load_open),
+    ".tflite": FileReader(_load_tflite, _tflite_axes),
     ".pt2": FileReader(_load_exported, brings_code=True),
     ".json": FileReader(_load_plain),
 }
@@ -64,49 +103,117 @@ READERS: Mapping[str, FileReader] = {
 
 
 def load(
-    path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None, trust: bool = False
+    path: str | os.PathLike[str],
+    *,
+    shapes: Shapes | None = None,
+    dims: Dims | None = None,
+    trust: bool = False,
 ) -> Graph:
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
-    `shapes` fixes the shapes of inputs by name. Constants of .onnx and .pt2 files are read from the file when they are
-    needed; an .onnx file that has changed since is refused then, and any file when a network is exported. Nothing in a
-    file is executed, except with `trust`: PyTorch then loads .pt2 files, which runs code that they contain. Raises
-    LoadError (missing, damaged, open sizes, not a model), UsageError (shapes for a format whose sizes are fixed),
-    UnsupportedError (an extra is missing) or LimitReached (too large for this machine).
+    `shapes` fixes the shapes of inputs by name, and `dims` sizes that the file leaves open: by their name in the file,
+    or `x[2]` for axis 2 of input x. A batch that neither gives is 1 (`source.note` says so). Constants of .onnx and
+    .pt2 files are read from the file when they are needed; an .onnx file that has changed since is refused then, and
+    any file when a network is exported. Nothing in a file is executed, except with `trust`: PyTorch then loads .pt2
+    files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model), UsageError
+    (sizes for a format in which they are fixed, or `dims` that do not fit), UnsupportedError (an extra is missing) or
+    LimitReached (too large for this machine).
     """
     check_path(path)
     path = Path(path)
+    sizes = known_sizes(path, shapes=shapes, dims=dims)
     try:
-        return with_lawful_kinds(_read(path, shapes, trust=trust))
+        return with_lawful_kinds(_read(path, sizes, trust=trust))
     except LoadError as error:
         if path.name in error.message:
             raise
         raise LoadError(f"{path}: ", error.message) from None
 
 
-def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bool) -> Graph:
+def known_sizes(path: str | os.PathLike[str], *, shapes: Shapes | None = None, dims: Dims | None = None) -> OpenSizes:
+    """`open_sizes`. Raises LoadError where nobody gave one."""
+    sizes = open_sizes(path, shapes=shapes, dims=dims)
+    try:
+        return sizes.check()
+    except LoadError as error:
+        raise LoadError(f"{path}: ", error.message) from None
+
+
+def open_sizes(path: str | os.PathLike[str], *, shapes: Shapes | None = None, dims: Dims | None = None) -> OpenSizes:
+    """The sizes that the inputs of a file leave open, after `shapes` and `dims` are applied; none in a format in which
+    sizes are fixed. Raises what `load` raises before it reads a network, but nothing for sizes that nobody gave."""
+    path = Path(path)
+    inputs = _input_axes(path)
+    if inputs is None:
+        fixed = f"{path}: the sizes in a {path.suffix.lower()} file are fixed; "
+        _check_fixed(fixed, shapes, dims)
+        return OpenSizes((), {})
+    try:
+        return settled(inputs, shapes or {}, dims)
+    except UsageError as error:
+        raise UsageError(f"{path}: ", error.message) from None
+
+
+def shared_sizes(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
+    *,
+    shapes: Shapes | None = None,
+    dims: Dims | None = None,
+) -> OpenSizes:
+    """The open sizes of `first`, with `shapes` for the inputs that both have. A size that only one file leaves open is
+    that of the other."""
+    ours, theirs = _input_axes(Path(first)), _input_axes(Path(second))
+    if ours is None or theirs is None:
+        return known_sizes(first, shapes=shapes, dims=dims)
+    try:
+        sizes = settled_beside(theirs, ours, shapes or {}, dims).check()
+        shared = {name: shape for name, shape in sizes.shapes.items() if name in theirs or name in (shapes or {})}
+        others = settled_beside(ours, theirs, shared)
+    except UsageError as error:
+        raise UsageError(f"{first}: ", error.message) from None
+    except LoadError as error:
+        raise LoadError(f"{first}: ", error.message) from None
+    return replace(sizes, shapes={**shared, **others.shapes})
+
+
+def _input_axes(path: Path) -> Mapping[str, Axes] | None:
+    """The sizes of the inputs, by name; None in a format in which sizes are fixed."""
     suffix = check_readable(path)
     reader = READERS.get(suffix)
     if reader is None:
         raise LoadError(f"{path}: {_not_read(suffix)}")
-    if shapes and not reader.resized:
-        fixed = f"{path}: the sizes in a {suffix} file are fixed; "
-        raise UsageError(fixed, Setting("shapes"), f" is for {_resized()}")
+    return None if reader.axes is None else reader.axes(path)
+
+
+def _read(path: Path, sizes: OpenSizes, *, trust: bool) -> Graph:
+    reader = READERS[path.suffix.lower()]
     state = file_state(path.stat())
-    options: dict[str, Any] = {"shapes": shapes} if reader.resized else {"trust": trust} if reader.brings_code else {}
-    graph = reader.load(path, **options)
-    return replace(graph, source=replace(graph.source, state=state))
+    options: dict[str, Any] = {} if reader.axes is None else {"shapes": sizes.shapes}
+    graph = reader.load(path, **options, **({"trust": trust} if reader.brings_code else {}))
+    note = Message(joined("; ", filter(None, [sizes.note, graph.source.note])))
+    return replace(graph, source=replace(graph.source, state=state, note=note))
 
 
-def _resized() -> str:
-    return " and ".join(suffix for suffix, reader in READERS.items() if reader.resized)
+def load_open(path: str | os.PathLike[str]) -> OpenNetwork | None:
+    """The graph in a file that leaves sizes open, with its inputs and outputs as the file states them; None in a format
+    that is read with all sizes only. Values whose sizes are open have no bytes. Raises what `load` raises."""
+    suffix = check_readable(Path(path))
+    reader = READERS.get(suffix)
+    return None if reader is None or reader.load_open is None else reader.load_open(Path(path))
 
 
-def load_stdin(*, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def _check_fixed(fixed: str, shapes: Shapes | None, dims: Dims | None) -> None:
+    """Raise UsageError where sizes are given for a format in which they are fixed."""
+    for name in [name for name, given in (("shapes", shapes), ("dims", dims)) if given]:
+        resized = " and ".join(suffix for suffix, reader in READERS.items() if reader.axes is not None)
+        raise UsageError(fixed, Setting(name), f" is for {resized}")
+
+
+def load_stdin(*, shapes: Shapes | None = None, dims: Dims | None = None) -> Graph:
     """The graph in the standard input, in the form of a plain .json file, checked. Raises LoadError that says what is
-    wrong, UsageError for `shapes`, as sizes are fixed there."""
-    if shapes:
-        raise UsageError("the sizes of a graph on stdin are fixed; ", Setting("shapes"), f" is for {_resized()}")
+    wrong, UsageError for `shapes` and `dims`, as sizes are fixed there."""
+    _check_fixed("the sizes of a graph on stdin are fixed; ", shapes, dims)
     return with_lawful_kinds(_load_plain("-"))
 
 

@@ -140,6 +140,8 @@ class Source:
     """That of the file before it was read (`process.file_ranges`); a writer copies from the file in no other state."""
     trusted: bool = False
     """Whether the user lets PyTorch load the file; loading runs code that the file contains."""
+    note: str = field(default="", compare=False)
+    """One line about the sizes that the file leaves open and that the reader assumed."""
 
     __repr__ = abridged
 

@@ -47,6 +47,7 @@ _CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "interpreter": ("LiteRT", _LITERT),
     "litert": ("LiteRT", _LITERT),
     "ort_session": ("ONNX Runtime", _ORT),
+    "run_types": ("ONNX Runtime", _ORT),
     "tflm": ("TFLite Micro", _TFLM),
     "flatbuffer": ("the reader of .tflite files", ("ai_edge_litert.tools.flatbuffer_utils",)),
     "litert_here": ("LiteRT", _LITERT),

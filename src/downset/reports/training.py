@@ -178,7 +178,9 @@ def _after_order(report: OrderReport) -> list[NextStep]:
 
 
 def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
-    return ArenaView(heading, UNPLACED, tuple(Operator(one.name, one.kind or "node", one.live_bytes) for one in needs))
+    return ArenaView(
+        heading, UNPLACED, tuple(Operator(one.name, one.kind or "node", one.live_bytes or 0) for one in needs)
+    )
 
 
 def _traded(

@@ -47,7 +47,8 @@ class Comparison:
     `inside_note`: how they differ, if they do. `placed`: whether the outputs are equal in TFLite Micro, too,
     with the offsets of the second file; None where no such run was made in addition to the others. Where nothing is
     proven, `tried` says by which further inputs a difference was looked for, and `reached` how the files differ on one
-    of them. `unshown`: a difference of the files that no run shows, such as other values of a constant in a branch."""
+    of them. `unshown`: a difference of the files that no run shows, such as other values of a constant in a branch.
+    `assumed`: what was assumed about sizes that the first file leaves open."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -65,6 +66,7 @@ class Comparison:
     unshown: str = ""
     tried: tuple[str, ...] = ()
     reached: str = ""
+    assumed: str = ""
 
     @property
     def proven(self) -> bool:

@@ -18,7 +18,7 @@ from downset.budget import DEFAULT_SECONDS
 from downset.equivalence.prove import prove
 from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
-from downset.formats.reading import load
+from downset.formats.reading import load, shared_sizes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.methods import check_choice
@@ -65,6 +65,7 @@ def compare(  # noqa: PLR0913 - users know its keywords
     *,
     runtime: RuntimeName | None = None,
     shapes: Shapes | None = None,
+    dims: Mapping[str, int] | None = None,
     seed: int = 0,
     inputs: Sequence[Named] = (),
     time_limit_s: float = DEFAULT_SECONDS,
@@ -80,7 +81,8 @@ def compare(  # noqa: PLR0913 - users know its keywords
     nothing is proven or run (.json, and without `trust` .pt2, since PyTorch runs code that such a file brings).
 
     `runtime`: litert (default) or tflm for .tflite, ort for .onnx, torch for .pt2. `shapes` fixes the shapes of inputs
-    by name. A difference raises nothing. Raises LoadError for bad files; InvalidPlan for offsets that overwrite bytes
+    by name, and `dims` open sizes of `first` as `load` does; a size that one file alone leaves open is that of the
+    other. A difference raises nothing. Raises LoadError for bad files; InvalidPlan for offsets that overwrite bytes
     still needed; UsageError for files of different formats, inputs that do not fit the network, or a runtime that does
     not run the files; UnsupportedError where an extra is missing that reads them.
     """
@@ -88,33 +90,42 @@ def compare(  # noqa: PLR0913 - users know its keywords
     if len(suffixes) > 1:
         raise UsageError(f"{first} and {second} are of different formats")
     (suffix,) = suffixes
-    source = FeedSource(shapes, seed, inputs)
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
     if runtime is not None and runtime not in able:
         raise UsageError(f"{runtime} does not run {suffix} files; choose {' or '.join(able) or 'none'}")
-    options = {"trust": True} if trust and suffix == ".pt2" else {}
     # A bad file is an error here, not in the runtime.
-    graphs = [load(path, shapes=shapes, **options) for path in (first, second)]
+    sizes = shared_sizes(first, second, shapes=shapes, dims=dims)
+    shapes, source = sizes.shapes, FeedSource(sizes.shapes, seed, inputs)
+    graphs = [load(path, shapes=shapes, trust=trust and suffix == ".pt2") for path in (first, second)]
     apart = inputs_difference(first, second, graphs)
     if apart:
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
-    proof = prove_same(first, second, shapes=shapes)
-    if not able or (suffix == ".pt2" and not trust):
+    comparison = _compared((first, second), runtime or next(iter(able), None), source, time_limit_s, trust=trust)
+    if runtime is None and not shapes:
+        comparison = with_offsets(first, second, comparison, source)
+    return replace(comparison, assumed=sizes.note)
+
+
+def _compared(
+    files: tuple[Named, Named], runtime: RuntimeName | None, source: FeedSource, time_limit_s: float, *, trust: bool
+) -> Comparison:
+    """`compare` of files that take the same inputs. `runtime`: None for a format of which nothing is run."""
+    first, second = files
+    suffix = Path(first).suffix.lower()
+    proof = prove_same(first, second, shapes=source.shapes)
+    if runtime is None or (suffix == ".pt2" and not trust):
         trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
-        reason = trusting if able else f"{suffix} files hold no weights"
+        reason = f"{suffix} files hold no weights" if runtime is None else trusting
         return replace(not_compared(reason), proof=proof)
-    chosen: RuntimeName = runtime or able[0]
     settings = named_settings(second) if suffix == ".onnx" else None
     ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
     try:
-        comparison = compare_outputs(first, second, runtime=chosen, source=source, ordered=ordered, proof=proof)
+        comparison = compare_outputs(first, second, runtime=runtime, source=source, ordered=ordered, proof=proof)
     except (UnsupportedError, LimitReached) as error:
         return replace(not_compared(error.message), proof=proof)
     if not proof.proven and suffix != ".pt2":
         return _reached(first, second, comparison, source, time_limit_s)
-    if runtime is not None or shapes:
-        return comparison
-    return with_offsets(first, second, comparison, source)
+    return comparison
 
 
 def _reached(

@@ -16,12 +16,21 @@ from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.data_files import check_external, stored_value
 from downset.formats.onnx.inference import infer_types, read_skeleton, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
-from downset.formats.open_sizes import sizes_wanted
+from downset.formats.open_sizes import Axes, settled
 from downset.graph.kinds import kind_of
 from downset.messages import Setting
 from downset.text import printable
 
-__all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "read_unfixed", "resizes"]
+__all__ = [
+    "check_onnx",
+    "forget_shapes",
+    "infer",
+    "input_axes",
+    "onnx_library",
+    "read_model",
+    "read_unfixed",
+    "resizes",
+]
 
 _SHAPING = {
     "Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
@@ -87,53 +96,54 @@ def _no_texts(message: Any) -> Iterator[bytes]:
                 yield from _no_texts(inner)
 
 
-def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+def input_axes(path: Path) -> dict[str, Axes]:
+    """The sizes of a file's inputs, by name. Raises what `read_unfixed` raises."""
+    return {value.name: axes_of(value) for value in input_values(read_unfixed(path).graph)}
+
+
+def input_values(graph: Any) -> list[Any]:
+    """The inputs that have no value in the file."""
+    weights = {initializer.name for initializer in graph.initializer}
+    return [value for value in graph.input if value.name not in weights]
+
+
+def axes_of(value: Any) -> Axes:
+    """The sizes of an input; none for one that is not a tensor."""
+    if not value.type.HasField("tensor_type"):
+        return ()
+    if not value.type.tensor_type.HasField("shape"):
+        return None
+    return [dim.dim_value if is_fixed(dim) else dim.dim_param for dim in value.type.tensor_type.shape.dim]
+
+
+def _fix_inputs(path: Path, model: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Write the given shapes into the graph's inputs. Raises LoadError for shapes that do not fit the inputs, and for
     inputs that stay open."""
-    graph = model.graph
-    weights = {initializer.name for initializer in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    names = [value.name for value in inputs]
-    unknown = next((name for name in shapes if name not in names), None)
+    inputs = {value.name: value for value in input_values(model.graph)}
+    unknown = next((name for name in shapes if name not in inputs), None)
     if unknown is not None:
         raise LoadError(
             Setting("shapes"),
-            f" names {unknown!r}, but the inputs of {path} are {printable(', '.join(names)) or 'none'}",
+            f" names {unknown!r}, but the inputs of {path} are {printable(', '.join(inputs)) or 'none'}",
         )
-    open_inputs: dict[str, list[int | str] | None] = {}
-    if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
-        forget_shapes(graph)
-    for value in inputs:
-        if not value.type.HasField("tensor_type"):
+    try:
+        shapes = settled({name: axes_of(value) for name, value in inputs.items()}, shapes).check().shapes
+    except LoadError as error:
+        raise LoadError(f"{path}: ", error.message) from None
+    if any(resizes(value, shapes.get(name, ())) for name, value in inputs.items()):
+        forget_shapes(model.graph)
+    for name, fixed_shape in shapes.items():
+        kind = inputs[name].type
+        if not kind.HasField("tensor_type"):
             continue
-        shape = value.type.tensor_type.shape
-        if value.name in shapes:
-            fixed_shape = shapes[value.name]
-            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(fixed_shape)):
-                raise LoadError(
-                    Setting("shapes"), f" gives {value.name!r} {len(fixed_shape)} dimensions, the file {len(shape.dim)}"
-                )
-            del shape.dim[:]
-            for extent in fixed_shape:
-                shape.dim.add().dim_value = extent
-        elif not value.type.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
-            sizes = [dim.dim_value if is_fixed(dim) else dim.dim_param for dim in shape.dim]
-            open_inputs[value.name] = sizes if value.type.tensor_type.HasField("shape") else None
-    if open_inputs:
-        raise LoadError(f"{path}: ", sizes_wanted(open_inputs))
-
-
-def batch_shapes(path: str | os.PathLike[str], batch: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each input whose first axis alone is open, with `batch` as that axis. Raises LoadError for a damaged
-    file."""
-    graph = read_unfixed(Path(path)).graph
-    weights = {initializer.name for initializer in graph.initializer}
-    shapes = {}
-    for value in graph.input:
-        first, *others = value.type.tensor_type.shape.dim or [None]
-        if first is not None and value.name not in weights and not is_fixed(first) and all(map(is_fixed, others)):
-            shapes[value.name] = (batch, *(dim.dim_value for dim in others))
-    return shapes
+        shape = kind.tensor_type.shape
+        if kind.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(fixed_shape)):
+            raise LoadError(
+                Setting("shapes"), f" gives {name!r} {len(fixed_shape)} dimensions, the file {len(shape.dim)}"
+            )
+        del shape.dim[:]
+        for extent in fixed_shape:
+            shape.dim.add().dim_value = extent
 
 
 def resizes(value: Any, shape: Sequence[int]) -> bool:

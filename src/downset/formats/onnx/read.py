@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import LoadError
+from downset.errors import DownsetError, LoadError, OpenShapeError
 from downset.formats.onnx.bodies import captures, is_fixed, overridable
 from downset.formats.onnx.data_files import stored_value
-from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
+from downset.formats.onnx.model_file import axes_of, infer, input_values, onnx_library, read_model, read_unfixed
+from downset.formats.onnx.run_types import complete_types
+from downset.formats.onnx.scope import is_open
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
-from downset.messages import Setting
+from downset.messages import Message, Setting
+from downset.results.sizes import OpenTensor
 
-__all__ = ["load_onnx", "without_defaults"]
+__all__ = ["load_onnx", "load_open", "without_defaults"]
 
 ELEMENT_TYPES = {
     1: "float32",
@@ -63,9 +66,34 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     onnx = onnx_library()
     try:
         inferred = infer(onnx, path, read_model(path, shapes or {}))
-        return _OnnxGraphReader(onnx, path, inferred).graph().check()
+        told, refusal = complete_types(onnx, path, inferred)
+        graph = _OnnxGraphReader(onnx, path, inferred, refusal).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
+    tensors = "the shape of 1 tensor, which ONNX cannot infer, is that" if told == 1 else ""
+    tensors = tensors or f"the shapes of {told} tensors, which ONNX cannot infer, are those"
+    note = f"{tensors} of runs in ONNX Runtime" if told else ""
+    return replace(graph, source=replace(graph.source, note=note))
+
+
+def load_open(path: Path) -> tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTensor, ...]]:
+    """The main graph of an ONNX file whose inputs leave sizes open, and its inputs and outputs as the file states them.
+    Values whose sizes are open have no bytes."""
+    onnx = onnx_library()
+    model = read_unfixed(path)
+    inputs, outputs = (tuple(map(_open_tensor, values)) for values in (input_values(model.graph), model.graph.output))
+    try:
+        with contextlib.suppress(DownsetError):  # the operators are there without any type
+            model = infer(onnx, path, model)
+        graph = _OnnxGraphReader(onnx, path, model, sized=False).graph().check()
+    except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
+    return graph, inputs, outputs
+
+
+def _open_tensor(value: Any) -> OpenTensor:
+    axes = axes_of(value) if value.type.WhichOneof("value") else None
+    return OpenTensor(value.name, None if axes is None else tuple("?" if size == "" else size for size in axes))
 
 
 def without_defaults(graph: Graph) -> Graph:
@@ -79,15 +107,20 @@ def without_defaults(graph: Graph) -> Graph:
 
 
 class _OnnxGraphReader:
-    def __init__(self, onnx: Any, path: Path, model: Any) -> None:
-        self._onnx, self._path, self._proto = onnx, path, model.graph
+    """`refusal`: why ONNX Runtime did not tell the shapes that ONNX cannot infer; "" if it did. Unless `sized`, a value
+    whose sizes are open has no bytes."""
+
+    def __init__(self, onnx: Any, path: Path, model: Any, refusal: str = "", *, sized: bool = True) -> None:
+        self._onnx, self._path, self._proto, self._sized = onnx, path, model.graph, sized
+        self._refusal = Message("; a run might tell it (", refusal, ")") if refusal else ""
         self._tensors: list[Tensor] = []
         self._number: dict[str, int] = {"": ABSENT}
         self._constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
         graph = model.graph
         self._read = {name for node in graph.node for name in (*node.input, *captures(node))}
         self._read |= {value.name for value in graph.output}
-        self._types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+        stated = (*graph.value_info, *graph.output, *graph.input)
+        self._types = {value.name: value.type for value in stated if value.type.WhichOneof("value")}
         versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
         self._flattens = bool(versions) and versions[0] < 13
         self._version = versions[0] if versions else 1
@@ -165,28 +198,34 @@ class _OnnxGraphReader:
         what = f"{name!r}, made by {maker!r}," if maker else repr(name)
         kind = self._types.get(name)
         if kind is None and name not in self._read:
-            self._number[name] = len(self._tensors)
-            self._tensors.append(Tensor(name, (), "opaque", 0))  # an optional result that nobody asked for
-            return self._number[name]
+            return self._opaque(name)  # an optional result that nobody asked for
+        role: Role = "constant" if constant else "activation"
+        if not self._sized and is_open(kind):
+            return self._opaque(name, role)
         if kind is None:
-            raise LoadError(
+            raise OpenShapeError(
                 f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add ",
                 Setting("shapes"),
                 ", else the operator is unknown to ONNX",
+                self._refusal,
             )
         if not kind.HasField("tensor_type"):
-            self._number[name] = len(self._tensors)
-            self._tensors.append(Tensor(name, (), "opaque", 0))  # sequences, maps and optionals are not planned
-            return self._number[name]
+            return self._opaque(name)  # sequences, maps and optionals are not planned
         shape = kind.tensor_type.shape
         if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
-            raise LoadError(
+            raise OpenShapeError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
-                "run time; export the model with fixed sizes"
+                "run time; export the model with fixed sizes",
+                self._refusal,
             )
-        role: Role = "constant" if constant else "activation"
         return self._add(name, tuple(dim.dim_value for dim in shape.dim), kind.tensor_type.elem_type, role)
+
+    def _opaque(self, name: str, role: Role = "activation") -> int:
+        """A value without bytes."""
+        self._number[name] = len(self._tensors)
+        self._tensors.append(Tensor(name, (), "opaque", 0, role))
+        return self._number[name]
 
     def _weight(self, name: str, initializer: Any) -> None:
         index = self._add(name, tuple(initializer.dims), initializer.data_type, "constant")

@@ -11,14 +11,14 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import optional_library
-from downset.formats.open_sizes import sizes_wanted
+from downset.formats.open_sizes import Axes, settled
 from downset.formats.tflite.flatbuffer import stored_flatbuffer
 from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.formats.tflite.side_effects import SideEffects, variable_name
@@ -55,6 +55,7 @@ DTYPES = {
 }
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
+_Answer = TypeVar("_Answer")
 _DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
 
 
@@ -64,7 +65,16 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
     Raises LoadError for a missing or damaged file and for sizes that stay open, UnsupportedError without
     the extra `tflite`.
     """
-    path = Path(path)
+    return _read(Path(path), lambda reader: reader.graph(shapes or {})).check()
+
+
+def input_axes(path: Path) -> dict[str, Axes]:
+    """The sizes of a file's inputs, by name. Raises what `load_tflite` raises for a damaged file."""
+    return _read(path, _TfliteGraphReader.input_axes)
+
+
+def _read(path: Path, ask: Callable[[_TfliteGraphReader], _Answer]) -> _Answer:
+    """The answer of a file's reader. Raises LoadError for a missing or damaged file."""
     schema = _schema()
     try:
         data = path.read_bytes()
@@ -73,14 +83,13 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise LoadError(f"{path} is not a TFLite model (no TFL3 mark); is the file complete?")
     try:
-        graph = _TfliteGraphReader(schema, data, path).graph(shapes or {})
+        return ask(_TfliteGraphReader(schema, data, path))
     except struct.error:
         raise LoadError(f"{path} is damaged: it refers beyond its {len(data):,} bytes; is the file complete?") from None
     except _DAMAGE as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
     except RecursionError:
         raise LoadError(f"{path} is damaged: its tables refer to each other in a circle") from None
-    return graph.check()
 
 
 def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
@@ -127,14 +136,8 @@ class _TfliteGraphReader:
         return range(count)
 
     def graph(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
-        model = self._model
-        if model.SubgraphsLength() < 1:
-            raise LoadError(f"{self._path} has no subgraph: nothing to plan")
-        subgraph = model.Subgraphs(0)
-        raw = [subgraph.Tensors(i) for i in self._counted(subgraph.TensorsLength(), "tensors")]
-        inputs = self._indices(subgraph.InputsAsNumpy(), len(raw))
+        subgraph, raw, inputs, names = self._main()
         outputs = self._indices(subgraph.OutputsAsNumpy(), len(raw))
-        names = self._unique_names(raw)
         resolved = self._resolved_shapes(raw, names, inputs, shapes)
         constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
         tensors = [
@@ -148,6 +151,19 @@ class _TfliteGraphReader:
                 tensors[index] = replace(tensor, role="constant")  # an empty constant has no bytes in the file
         source = Source("tflite", str(self._path), tuple(range(len(ops))), tuple(range(len(raw))))
         return Graph(self._path.stem, tuple(tensors), tuple(ops), inputs, outputs, constants, source)
+
+    def input_axes(self) -> dict[str, Axes]:
+        """The sizes of the inputs, by name."""
+        _, raw, inputs, names = self._main()
+        return {names[index]: self._axes(raw[index], _shape(raw[index])) for index in inputs}
+
+    def _main(self) -> tuple[Any, list[Any], tuple[int, ...], list[str]]:
+        """The main subgraph, its tensors, the indices of its inputs, and the tensors' names."""
+        if self._model.SubgraphsLength() < 1:
+            raise LoadError(f"{self._path} has no subgraph: nothing to plan")
+        subgraph = self._model.Subgraphs(0)
+        raw = [subgraph.Tensors(i) for i in self._counted(subgraph.TensorsLength(), "tensors")]
+        return subgraph, raw, self._indices(subgraph.InputsAsNumpy(), len(raw)), self._unique_names(raw)
 
     def _indices(self, array: Any, limit: int) -> tuple[int, ...]:
         if isinstance(array, int):  # the accessor returns 0 where there is no vector
@@ -170,10 +186,7 @@ class _TfliteGraphReader:
     def _resolved_shapes(
         self, raw: list[Any], names: list[str], inputs: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]]
     ) -> list[tuple[int, ...]]:
-        stated = []
-        for tensor in raw:
-            array = tensor.ShapeAsNumpy()
-            stated.append(() if isinstance(array, int) else tuple(int(extent) for extent in array))
+        stated = [*map(_shape, raw)]
         by_name = {names[index]: index for index in inputs}
         for name in shapes:
             if name not in by_name:
@@ -181,6 +194,7 @@ class _TfliteGraphReader:
                     Setting("shapes"),
                     f" names {name!r}, but the inputs of {self._path} are {printable(', '.join(by_name))}",
                 )
+        shapes = settled({names[i]: self._axes(raw[i], stated[i]) for i in inputs}, shapes).check().shapes
         changed = {index: shapes[names[index]] for index in inputs if names[index] in shapes}
         if any(stated[index] != shape for index, shape in changed.items()):
             from downset.formats.tflite.interpreter import resolve_shapes
@@ -189,18 +203,14 @@ class _TfliteGraphReader:
             if len(stated) < len(raw):
                 raise LoadError(f"{self._path}: LiteRT could not resolve the shapes for the inputs given")
             stated = stated[: len(raw)]
-        open_inputs = {
-            names[index]: self._open_sizes(raw[index], stated[index])
-            for index in inputs
-            if index not in changed and self._is_open(raw[index], stated[index])
-        }
-        if open_inputs:
-            raise LoadError(f"{self._path}: ", sizes_wanted(open_inputs))
         for index, shape in enumerate(stated):
             if any(extent < 0 for extent in shape):
                 fixing = Setting("shapes", {names[i]: stated[i] for i in inputs})
                 raise LoadError(f"{self._path}: the shape of tensor {names[index]!r} is not fixed; add ", fixing)
         return stated
+
+    def _axes(self, raw: Any, shape: tuple[int, ...]) -> Axes:
+        return self._open_sizes(raw, shape) if self._is_open(raw, shape) else shape
 
     def _is_open(self, raw: Any, shape: tuple[int, ...]) -> bool:
         """Whether a size of an input is missing, or its signature leaves an axis other than the batch open."""
@@ -353,6 +363,12 @@ class _TfliteGraphReader:
             return None
         creator = getattr(self._schema, "BuiltinOptionsCreator", None)
         return creator(raw.BuiltinOptionsType(), table) if creator else None
+
+
+def _shape(raw: Any) -> tuple[int, ...]:
+    """The sizes that a tensor states."""
+    array = raw.ShapeAsNumpy()
+    return () if isinstance(array, int) else tuple(int(extent) for extent in array)
 
 
 def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
