@@ -1,4 +1,4 @@
-"""What is no path is refused in one line, by the name of its parameter; a graph says why it is not pickled."""
+"""A value of another type than a path is refused in one line, by its parameter; a graph says why it is not pickled."""
 
 import copy
 import pickle

@@ -78,8 +78,7 @@ inline std::vector<Offset> place_above(const Records& records, const std::vector
     for (int record : sequence) {
         if (offsets[record] >= 0) continue;
         Offset top = 0;
-        for (auto [low, high] : records.active[record])
-            top = std::max(top, skyline.highest(rank(low), rank(high)));
+        for (auto [low, high] : records.active[record]) top = std::max(top, skyline.highest(rank(low), rank(high)));
         offsets[record] = round_up(top, records.alignment[record]);
         put(record);
     }

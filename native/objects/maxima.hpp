@@ -1,5 +1,5 @@
-// The positional maxima of records (memory-management paper, section 3): the i-th is the largest i-th size of all steps.
-// Oracle: tests/arenas/oracles/objects.py.
+// The positional maxima of records (memory-management paper, section 3): the i-th is the largest i-th size of all
+// steps. Oracle: tests/arenas/oracles/objects.py.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ public:
     std::int32_t most() const { return most_[1]; }
 
 private:
-    std::size_t leaves_ = 2;  // so that there is a node above each
+    std::size_t leaves_ = 2;                  // so that there is a node above each
     std::vector<std::int32_t> most_, added_;  // by node: the most at one of its steps, and what was added to all
     void add_whole(std::size_t node) {
         ++most_[node];

@@ -175,6 +175,12 @@ def test_reversing_time_changes_no_exact_value(records):
 
 
 @quick
+@given(records=record_sets(most=12, pins=False))
+def test_positional_maxima_equal_their_oracle(records):
+    assert positional_maxima(records) == objects.positional_maxima(records)
+
+
+@quick
 @given(records=record_sets(most=10), data=st.data())
 def test_native_placements_equal_their_oracles(records, data):
     sequence = data.draw(st.permutations(range(len(records))))

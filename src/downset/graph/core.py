@@ -175,7 +175,7 @@ class Graph:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """For pickle. Raises UsageError where weights are read from a file when they are asked for."""
+        """The form that pickle writes. Raises UsageError where weights are read from a file when they are asked for."""
         if self.constants:
             raise UsageError(
                 f"{self.name}: a graph with weights cannot be pickled, as it reads them from its file when they are "

@@ -111,7 +111,7 @@ class _OptimalSearch:
         return max(self.clock.left_s(), 0.001)
 
     def share_s(self, share: float) -> float:
-        """So much of the time limit, as far as it is left."""
+        """Seconds: a share of the time limit, as far as it is left."""
         return min(share * self.clock.budget.seconds, self.left_s())
 
     def settled(self) -> bool:

@@ -1,4 +1,5 @@
-"""The oracle of native/objects/assign.hpp: every object is looked at, for each record."""
+"""The oracles of native/objects/assign.hpp, where every object is looked at for each record, and of
+native/objects/maxima.hpp, where every step is."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Sequence
 
 from downset.memory.records import Record
 
-__all__ = ["assign_in_order"]
+__all__ = ["assign_in_order", "positional_maxima"]
 
 Interval = tuple[int, int]
 
@@ -36,6 +37,17 @@ def assign_in_order(records: Sequence[Record], sequence: Sequence[int], *, first
         sizes[chosen] = max(sizes[chosen], record.nbytes)
         object_of[index] = chosen
     return tuple(object_of)
+
+
+def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
+    """The largest i-th size of all steps, for each i."""
+    steps = {step for record in records for piece in record.active() for step in piece}
+    profiles = [
+        sorted((r.nbytes for r in records if any(low <= step < high for low, high in r.active())), reverse=True)
+        for step in steps
+    ]
+    most = max(map(len, profiles), default=0)
+    return tuple(max(profile[place] for profile in profiles if place < len(profile)) for place in range(most))
 
 
 def _fits(busy: Sequence[Interval], pieces: Sequence[Interval]) -> bool:
