@@ -131,7 +131,8 @@ def load(
 
 
 def known_sizes(path: str | os.PathLike[str], *, shapes: Shapes | None = None, dims: Dims | None = None) -> OpenSizes:
-    """`open_sizes`. Raises LoadError where nobody gave one."""
+    """The sizes that the inputs of a file leave open, with each of them known (`open_sizes`). Raises LoadError that
+    asks for the others."""
     sizes = open_sizes(path, shapes=shapes, dims=dims)
     try:
         return sizes.check()
