@@ -127,7 +127,7 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> File
             break
         except InvalidPlan as error:
             job.notes.add(Message(f"the {chosen.label} file is left out: ", error.message))
-            left = [item for item in left if (item.path, item.settings) != (chosen.path, chosen.settings)]
+            left = [item for item in left if item.label != chosen.label]
         except LimitReached as error:
             job.notes.add(Message(f"not the {chosen.name} file, whose outputs were not compared: ", error.message))
             left = [item for item in left if item.name == original.name]
