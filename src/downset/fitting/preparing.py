@@ -45,7 +45,13 @@ def read(job: Job) -> Original:
     """The network in the file that the runtime executes, not yet measured. Raises where the output has no room for its
     weights."""
     executed = _executed_file(job)
-    graph, output = _load(job, executed), job.options.output
+    try:
+        graph = _load(job, executed)
+    except LoadError as error:
+        if executed == job.path:
+            raise
+        graph, executed = _as_it_is(job, error), job.path
+    output = job.options.output
     if WRITERS[job.form].weights_outside:
         link_weights(job.path, job.scratch)  # what is written there refers to them
         if output is not None:
@@ -106,6 +112,17 @@ def _load(job: Job, executed: Path) -> Graph:
         return without_defaults(load(executed, shapes=shapes))
     except LoadError as error:  # the message names the user's file, not the one made from it
         raise LoadError(error.message.edited(lambda words: words.replace(str(executed), str(job.path)))) from None
+
+
+def _as_it_is(job: Job, error: LoadError) -> Graph:
+    """The network of the model, where that of its optimised form cannot be read for the reason `error`, which is raised
+    where the model cannot be read either."""
+    try:
+        graph = _load(job, job.path)
+    except LoadError:
+        raise error from None
+    job.notes.add(Message("ONNX Runtime's optimised form is left out: ", error.message))
+    return graph
 
 
 def _workspaces(graph: Graph, original: Candidate) -> str:

@@ -10,7 +10,9 @@ from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedE
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import taken_of
+from downset.fitting.other_sizes import axes_of, held_at_other_sizes
 from downset.fitting.shipping import program_code
+from downset.formats.reading import load
 from downset.messages import Message, joined
 from downset.reports.comparisons import difference
 from downset.results.comparisons import Comparison, Proof
@@ -20,6 +22,7 @@ from downset.runtimes import ort
 from downset.runtimes.compare import Opened, RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
+from downset.runtimes.rounding import HeldFile
 
 __all__ = ["PROCESSES", "compare", "note_differences", "run_program"]
 
@@ -50,7 +53,7 @@ def compare(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
             continue
         if not job.options.shapes:
             comparison = with_offsets(original.path, chosen.path, comparison, FeedSource(seed=job.options.seed))
-        return _judged(chosen, comparison)
+        return _at_other_sizes(job, chosen, _judged(chosen, comparison))
     if chosen.rewrites and not proof.proven:
         raise InvalidPlan("it could not be compared with the original (", joined("; ", reasons), ")")
     return replace(not_compared(joined("; ", reasons)), proof=proof)
@@ -82,6 +85,23 @@ def _judged(chosen: Candidate, comparison: Comparison) -> Comparison:
         reason = comparison.proof.reason if comparison.proof is not None else ""
         raise InvalidPlan(f"it is not proven the same ({reason}), and the outputs are the same for every input tried")
     return comparison
+
+
+def _at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Comparison:
+    """The comparison with the other sizes at which the file was held to the original, where the original leaves sizes
+    open. Raises InvalidPlan where it fails at one, and for strips that could be held to it at none."""
+    axes = axes_of(job)
+    if not axes:
+        return comparison
+    proof, executed = comparison.proof, _executed(chosen)
+    exact = proof.exact and not proof.rewrites if proof is not None and proof.proven else not chosen.rewrites
+    held = HeldFile(chosen.path, chosen.settings or DEFAULT, executed, exact)
+    sizes = held_at_other_sizes(job, load(executed, shapes=job.options.shapes), held)
+    if not sizes:
+        if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
+            raise InvalidPlan("rows are cut at the given sizes, and the original runs at no others that were tried")
+        job.notes.add("the original runs at no other sizes that were tried: the file was compared at these alone")
+    return replace(comparison, other_sizes=sizes)
 
 
 def _outputs_of(

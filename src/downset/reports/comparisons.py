@@ -23,7 +23,9 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """The values of a comparison, for the documents of a comparison and of a fit."""
     proof, rounding = comparison.proof, comparison.rounding
     return {
-        **named(comparison, "proven", "reason", "runtime", "equal", "max_abs_error", "inside_note", "tried"),
+        **named(
+            comparison, "proven", "reason", "runtime", "equal", "max_abs_error", "inside_note", "tried", "other_sizes"
+        ),
         "largest_output": comparison.largest,
         "inputs_tried": comparison.runs,
         "outputs_vary": comparison.varies,
@@ -141,4 +143,6 @@ def _outputs(comparison: Comparison) -> Message:
         ran += f", and so are {comparison.inside} tensors inside"
     elif comparison.inside_note:
         ran += f"; inside {comparison.inside_note}"
+    if comparison.other_sizes:
+        ran += f"; held to the original at other sizes, too: {'; '.join(comparison.other_sizes)}"
     return Message(how, ran)

@@ -361,6 +361,10 @@ def _data(fit: Fit) -> dict[str, Any]:
         "not_measured": fit.not_measured or None,
         "stopped_by": stopped_by(fit) or None,
         "outputs": comparison_data(fit.outputs),
+        "open_axes": [named(axis, "name", "size") for axis in fit.open_axes],
+        "growth": [
+            named(one, "name", "size", "in_use_bytes", "other_size", "other_bytes", "bytes_each") for one in fit.growth
+        ],
         "rewrites": [named(rewrite, "name", "kind", "bytes_gained", "readers") for rewrite in fit.rewrites],
         **named(fit, "session_path", "output_path", "notes"),
     }

@@ -6,17 +6,20 @@ from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.results.fit import Fit, Measured, RamVerdict
+from downset.results.open_axes import AxisGrowth
 from downset.results.plans import StoppedBy
 from downset.results.sessions import Latency, SessionSettings
-from downset.text import counted, format_bytes, operator_name
+from downset.text import counted, format_bytes, format_size, operator_name
 
 __all__ = [
     "after_text",
     "done_lines",
     "fits_line",
     "gain_line",
+    "growth_lines",
     "how_to_run",
     "overlap_line",
+    "planned_sizes",
     "ratio_text",
     "stopped_by",
 ]
@@ -68,7 +71,7 @@ def done_lines(result: Fit) -> list[str]:
         kept = result.ram is None or result.ram.state == "fits"  # then the verdict tells what is not proven
         in_verdict = int(kept and result.outputs.proof is not None and not result.outputs.proven)
         lines += comparison_lines(result.outputs)[in_verdict:]
-    lines += _loads(result)
+    lines += [*_loads(result), *growth_lines(result)]
     if result.session is not None and result.session.arena and not result.session.follows_file:
         lines.append(
             "ONNX Runtime optimises and orders this file by itself when it loads it: peak and arena above are of the "
@@ -128,13 +131,16 @@ def gain_line(result: Fit) -> str:
         if arena.proven:
             return (
                 "The file is already optimal among all orders of its operators, each computed whole, and all "
-                "placements of its tensors (proven)."
+                f"placements of its tensors ({_proven(result)})."
             )
         if peak.proven:
-            return "The file's order is already optimal among all orders (proven); no better placement was found."
+            return (
+                f"The file's order is already optimal among all orders ({_proven(result)}); no better placement was "
+                "found."
+            )
         return "No better order or placement was found."
     if peak.before == peak.after and peak.proven:
-        return f"The file's order is already optimal (proven); {_other_gain(result)}"
+        return f"The file's order is already optimal ({_proven(result)}); {_other_gain(result)}"
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
     text = f"Arena {saved:.1%} smaller ({result.shipped})"
     if result.session is not None and result.measured is not None and not _measures_the_same(result):
@@ -143,6 +149,33 @@ def gain_line(result: Fit) -> str:
     if _measures_the_same(result):
         return f"{text} as planned, but the runtime takes as much for it as for the original."
     return f"{text}."
+
+
+def _proven(result: Fit) -> str:
+    """The word, with the sizes for which it holds where the file leaves sizes open."""
+    return f"proven for {planned_sizes(result)}" if result.open_axes else "proven"
+
+
+def planned_sizes(result: Fit) -> str:
+    """The planned sizes of what the file leaves open."""
+    return ", ".join(f"{axis.name} = {axis.size}" for axis in result.open_axes)
+
+
+def growth_lines(result: Fit) -> list[str]:
+    """How the bytes in use grow with each open axis."""
+    return [
+        f"in use: {_sum_of(one)} (measured at {one.name} = {one.size} and {one.other_size}, all else as planned)"
+        for one in result.growth
+    ]
+
+
+def _sum_of(growth: AxisGrowth) -> str:
+    """The bytes as a sum: "12.1 MB + 41.0 KB for each seq"."""
+    rest = growth.in_use_bytes - growth.bytes_each * growth.size
+    each = f"{format_size(abs(growth.bytes_each))} for each {growth.name}"
+    if rest < 0:  # more than in proportion
+        return f"{format_size(growth.in_use_bytes)}, and from there {each} more"
+    return f"{format_size(rest)} {'+' if growth.bytes_each >= 0 else '-'} {each}"
 
 
 def _measures_the_same(result: Fit) -> bool:

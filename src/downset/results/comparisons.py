@@ -79,6 +79,7 @@ class Comparison:
     tried: tuple[str, ...] = ()
     reached: str = ""
     rounding: Rounding | None = None
+    other_sizes: tuple[str, ...] = ()
 
     @property
     def proven(self) -> bool:

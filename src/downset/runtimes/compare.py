@@ -19,6 +19,7 @@ from downset.budget import DEFAULT_SECONDS
 from downset.equivalence.prove import prove
 from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
+from downset.formats.onnx.open_axes import declare_as
 from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
@@ -30,7 +31,6 @@ from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
-from downset.runtimes.ort_open_sizes import keep_open_sizes
 from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
@@ -142,7 +142,7 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
     if proof.proven or Path(first).suffix.lower() != ".onnx":
         return proof
     try:
-        with _optimised(first, shapes) as path:
+        with _optimised(first) as path:
             of_optimised = prove(path, second, shapes=shapes)
     except InvalidPlan:
         raise
@@ -152,11 +152,11 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
 
 
 @contextmanager
-def _optimised(path: Named, shapes: Shapes | None) -> Iterator[Path]:
+def _optimised(path: Named) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         optimised = Path(folder) / Path(path).name
-        ort.optimise_offline(path, optimised, shapes=shapes)
-        keep_open_sizes(Path(path), optimised, shapes or {})
+        ort.optimise_offline(path, optimised)
+        declare_as(optimised, Path(path))
         yield optimised
 
 
@@ -259,7 +259,7 @@ def _held(
     with contextlib.ExitStack() as stack:
         form: Named = first
         if optimised:
-            form = opened.form or stack.enter_context(_optimised(first, source.shapes))
+            form = opened.form or stack.enter_context(_optimised(first))
         form_graph = graphs[0] if form == first else load(form, shapes=source.shapes)
         held = HeldFile(second, opened.settings, form, exact)
         return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), made=not source.files)
