@@ -38,6 +38,7 @@ from downset.reports.fit_sentences import (
     done_lines,
     fits_line,
     gain_line,
+    growth_line,
     how_to_run,
     ratio_text,
     stopped_by,
@@ -133,6 +134,8 @@ def _verdict(fit: Fit) -> Verdict:
     lines: list[str] = [] if fit.outputs.proven else [proof_line(fit.outputs)]
     if fit.not_measured:
         lines.append(Message("Not measured: ", fit.not_measured, "; the figures are the plan's alone"))
+    if growth := growth_line(fit):
+        lines.append(growth)
     if ram is None:
         good = fit.arena.after < fit.arena.before or fit.arena.proven
         return Verdict("good" if good else "plain", gain, joined("\n", lines))

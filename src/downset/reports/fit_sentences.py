@@ -6,7 +6,6 @@ from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.results.fit import Fit, Measured, RamVerdict
-from downset.results.open_axes import AxisGrowth
 from downset.results.plans import StoppedBy
 from downset.results.sessions import Latency, SessionSettings
 from downset.text import counted, format_bytes, format_size, operator_name
@@ -16,7 +15,7 @@ __all__ = [
     "done_lines",
     "fits_line",
     "gain_line",
-    "growth_lines",
+    "growth_line",
     "how_to_run",
     "overlap_line",
     "planned_sizes",
@@ -71,7 +70,7 @@ def done_lines(result: Fit) -> list[str]:
         kept = result.ram is None or result.ram.state == "fits"  # then the verdict tells what is not proven
         in_verdict = int(kept and result.outputs.proof is not None and not result.outputs.proven)
         lines += comparison_lines(result.outputs)[in_verdict:]
-    lines += [*_loads(result), *growth_lines(result)]
+    lines += _loads(result)
     if result.session is not None and result.session.arena and not result.session.follows_file:
         lines.append(
             "ONNX Runtime optimises and orders this file by itself when it loads it: peak and arena above are of the "
@@ -161,21 +160,18 @@ def planned_sizes(result: Fit) -> str:
     return ", ".join(f"{axis.name} = {axis.size}" for axis in result.open_axes)
 
 
-def growth_lines(result: Fit) -> list[str]:
-    """How the bytes in use grow with each open axis."""
-    return [
-        f"in use: {_sum_of(one)} (measured at {one.name} = {one.size} and {one.other_size}, all else as planned)"
-        for one in result.growth
-    ]
-
-
-def _sum_of(growth: AxisGrowth) -> str:
-    """The bytes as a sum: "12.1 MB + 41.0 KB for each seq"."""
-    rest = growth.in_use_bytes - growth.bytes_each * growth.size
-    each = f"{format_size(abs(growth.bytes_each))} for each {growth.name}"
-    if rest < 0:  # more than in proportion
-        return f"{format_size(growth.in_use_bytes)}, and from there {each} more"
-    return f"{format_size(rest)} {'+' if growth.bytes_each >= 0 else '-'} {each}"
+def growth_line(result: Fit) -> str:
+    """How the bytes in use grow with each open axis; "" where that was not measured."""
+    if not result.growth:
+        return ""
+    each = [f"{format_size(one.bytes_each)} for each {one.name}" for one in result.growth]
+    to = ", ".join(f"{one.name} = {one.other_size}" for one in result.growth)
+    first = result.growth[0]
+    rest = first.in_use_bytes - first.bytes_each * first.size
+    if len(each) > 1 or rest < 0:  # less than nothing is left where bytes grow more than in proportion
+        planned = f"{format_size(first.in_use_bytes)} at {planned_sizes(result)}"
+        return f"Bytes in use: {planned}, and from there {', '.join(each)} (measured up to {to}, one at a time)"
+    return f"Bytes in use: {format_size(rest)} + {each[0]} (measured at {first.name} = {first.size} and {to})"
 
 
 def _measures_the_same(result: Fit) -> bool:
