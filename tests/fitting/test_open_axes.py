@@ -76,6 +76,13 @@ def attention(net, query, key, value, width):
     return net.op("MatMul", scores, value)
 
 
+def gelu(net, tensor):
+    """Five operators that ONNX Runtime makes one."""
+    scaled = net.op("Div", tensor, net.constant(np.float32(2**0.5)))
+    share = net.op("Add", net.op("Erf", scaled), net.constant(np.float32(1)))
+    return net.op("Mul", net.op("Mul", tensor, share), net.constant(np.float32(0.5)))
+
+
 def transformer(path, seed):
     """Two blocks over tokens, whose reshapes read the sizes of their inputs."""
     net, width = Net(seed), 16
@@ -85,7 +92,7 @@ def transformer(path, seed):
         parts = [net.op("MatMul", flat, net.weight(width, width)) for _ in range(3)]
         parts = [net.reshape(part, net.size(state, 0), net.size(state, 1), width) for part in parts]
         state = net.op("Add", state, attention(net, *parts, width))
-        wide = net.op("Relu", net.op("MatMul", state, net.weight(width, 4 * width)))
+        wide = gelu(net, net.op("MatMul", state, net.weight(width, 4 * width)))
         state = net.op("Add", state, net.op("MatMul", wide, net.weight(4 * width, width)))
     net.nodes.append(helper.make_node("Tanh", [state], ["y"], name="y"))
     return net.save(path, {"x": ["batch", "tokens", 16]}, {"y": ["batch", "tokens", 16]}), {"x": (1, 12, 16)}
@@ -194,8 +201,9 @@ def test_rows_cut_at_the_planned_sizes_do_not_ship_where_rows_are_open(tmp_path)
         path = net.save(tmp_path / f"{rows}.onnx", {"x": ["n", 2, rows, 24]}, {"y": ["n", 2, rows, 24]})
         result = ds.fit(path, output=tmp_path / "f.onnx", shapes=shapes, max_recompute=1.0, time_limit_s=2)
         assert interface(tmp_path / "f.onnx") == interface(path)
-        assert (result.shipped == "strips") is kept
-        assert bool([note for note in result.notes if "the strips file is left out: with n = " in note]) is not kept
+        assert (result.shipped == "strips") is kept, result.notes
+        refused = [note for note in result.notes if note.startswith("the strips") and "left out: with n = " in note]
+        assert bool(refused) is not kept
         feeds = {"x": np.random.default_rng(0).standard_normal((3, 2, 24, 24)).astype(np.float32)}
         ours, theirs = (outputs(each, feeds, LEVELS.ORT_DISABLE_ALL)[0] for each in (tmp_path / "f.onnx", path))
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -207,7 +215,7 @@ def test_every_axis_is_made_smaller_and_larger(tmp_path):
     assert {axis.name: (axis.size, len(axis.places)) for axis in axes} == {"batch": (1, 3), "past": (6, 2)}
     for larger, tried in ((larger, list(other_shapes(axes, shapes, larger=larger))) for larger in (False, True)):
         moved = {name: {one[name][1] for one in tried} for name in ("past_key", "past_value")}
-        assert moved["past_key"] == moved["past_value"] and 6 in moved["past_key"]
-        assert all((size >= 6) if larger else (1 <= size <= 6) for size in moved["past_key"])
+        assert moved["past_key"] == moved["past_value"] and len(moved["past_key"]) > 1
+        assert all((size > 6) if larger else (1 <= size < 6) for size in moved["past_key"] - {6})
         assert all(one["x"][1:] == (1, 8) and min(itertools.chain(*one.values())) >= 1 for one in tried)
         assert all(one != shapes for one in tried)
