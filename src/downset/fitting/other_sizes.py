@@ -1,4 +1,4 @@
-"""What a file does at sizes other than those that it was planned for, where the original leaves sizes open."""
+"""Runs at sizes other than those that a file was planned for, where the original leaves sizes open."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile) -> tuple[str, ..
             continue
         sizes = _listed(axes, shapes)
         try:
-            comparison = held_to_levels(job.path, held, _feeds(job, graph, shapes), (), made=False)
+            comparison = held_to_levels(job.path, held, _feeds(job, graph, shapes), (), ranged=False)
         except UnsupportedError as error:
             raise InvalidPlan(f"with {sizes} ONNX Runtime runs the original alone: ", error.message) from None
         if not comparison.rounds_alike:

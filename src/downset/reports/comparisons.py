@@ -112,7 +112,7 @@ def difference(comparison: Comparison) -> str:
 
 
 def _by_level(rounding: Rounding) -> str:
-    """What the outputs of a file are that differ from the original's by default."""
+    """How the outputs of a file that differ from the original's by default relate to its own rounding."""
     if rounding.beyond:
         return rounding.beyond
     moved = "" if rounding.own_error is None else f", which its optimisation moves by {rounding.own_error:.2g}"

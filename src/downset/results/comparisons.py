@@ -39,7 +39,7 @@ class Proof:
 class Rounding:
     """How the outputs of a file relate to those of the original at ONNX Runtime's levels of optimisation. `level`: the
     level at which they are equal bit for bit ("extended", "none" or "all"; "" for no level). `own_error`: the largest
-    difference of the original's outputs with and without optimisation; None where it is no number. `times`: how many
+    difference of the original's outputs with and without optimisation; None where that has no number. `times`: how many
     of these differences are allowed in each output and run. `beyond`: how the file differs by more; "" where it does
     not."""
 

@@ -262,7 +262,7 @@ def _held(
             form = opened.form or stack.enter_context(_optimised(first))
         form_graph = graphs[0] if form == first else load(form, shapes=source.shapes)
         held = HeldFile(second, opened.settings, form, exact)
-        return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), made=not source.files)
+        return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), ranged=not source.files)
 
 
 def _listed(computed: Computed) -> list[Array]:

@@ -33,6 +33,7 @@ _LAST_BITS = 4.0
 """The difference that is always allowed of floats, in steps of the largest value's last bit: levels may agree bit for
 bit where sums in parts cannot."""
 _SCALES = (1 / 16, 16.0)
+_INTEGERS = (1 << 8, 1 << 12)
 _LEVELS: Mapping[str, SessionSettings] = {"extended": EXTENDED, "none": FILE_ORDER, "all": DEFAULT}
 """The settings of each level, the levels of optimisation by ONNX Runtime's names in lower case."""
 
@@ -49,11 +50,11 @@ class HeldFile:
     exact: bool
 
 
-def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequence[str], *, made: bool) -> Comparison:
+def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequence[str], *, ranged: bool) -> Comparison:
     """The comparison of a file with an original, with its `rounding`. `feeds`: inputs with which the original runs;
-    further ones are made from them where they were `made`. `inside`: the tensors that `held.form` and the file both
+    with `ranged` they are also scaled to other ranges. `inside`: the tensors that `held.form` and the file both
     make. Raises UnsupportedError where ONNX Runtime does not run the file."""
-    more = over_ranges(feeds) if made else []
+    more = over_ranges(feeds) if ranged else []
     levels = _levels(original, feeds, more)
     ran = [run for run, outputs in enumerate(levels["all"]) if outputs]
     levels = {name: [runs[run] for run in ran] for name, runs in levels.items()}
@@ -85,16 +86,29 @@ def _kept(runs: Runs, ran: Sequence[int]) -> Runs:
 
 
 def over_ranges(feeds: Feeds) -> list[dict[str, Array]]:
-    """The first run's inputs with their floats far smaller and far larger; none where no input is a float."""
-    if not any(value.dtype.kind == "f" for value in feeds[0].values()):
-        return []
-    return [
-        {
-            name: np.asarray(value * scale, value.dtype) if value.dtype.kind == "f" else value
-            for name, value in feeds[0].items()
-        }
-        for scale in _SCALES
-    ]
+    """The first run's inputs with their floats far smaller and far larger, and with further wide integers, which may be
+    indices that a network does not take; none of a kind that no input has."""
+    first, random = feeds[0], np.random.default_rng(0)
+    runs = []
+    if any(map(_is_float, first.values())):
+        runs += [
+            {
+                name: np.asarray(value * scale, value.dtype) if _is_float(value) else value
+                for name, value in first.items()
+            }
+            for scale in _SCALES
+        ]
+    wide = [name for name, value in first.items() if value.dtype.kind in "iu" and value.dtype.itemsize > 2]
+    if wide:
+        runs += [
+            first | {name: random.integers(0, most, first[name].shape).astype(first[name].dtype) for name in wide}
+            for most in _INTEGERS
+        ]
+    return runs
+
+
+def _is_float(value: Array) -> bool:
+    return value.dtype.kind == "f"
 
 
 def level_of(levels: Mapping[str, Runs], outputs: Runs) -> str:
