@@ -88,16 +88,12 @@ def _kept(runs: Runs, ran: Sequence[int]) -> Runs:
 def over_ranges(feeds: Feeds) -> list[dict[str, Array]]:
     """The first run's inputs with their floats far smaller and far larger, and with further wide integers, which may be
     indices that a network does not take; none of a kind that no input has."""
-    first, random = feeds[0], np.random.default_rng(0)
-    runs = []
-    if any(map(_is_float, first.values())):
-        runs += [
-            {
-                name: np.asarray(value * scale, value.dtype) if _is_float(value) else value
-                for name, value in first.items()
-            }
-            for scale in _SCALES
-        ]
+    first, random = dict(feeds[0]), np.random.default_rng(0)
+    runs: list[dict[str, Array]] = []
+    floats = {name: value for name, value in first.items() if value.dtype.kind == "f"}
+    if floats:
+        scaled = ({name: np.asarray(value * scale, value.dtype) for name, value in floats.items()} for scale in _SCALES)
+        runs += [{**first, **values} for values in scaled]
     wide = [name for name, value in first.items() if value.dtype.kind in "iu" and value.dtype.itemsize > 2]
     if wide:
         runs += [
@@ -105,10 +101,6 @@ def over_ranges(feeds: Feeds) -> list[dict[str, Array]]:
             for most in _INTEGERS
         ]
     return runs
-
-
-def _is_float(value: Array) -> bool:
-    return value.dtype.kind == "f"
 
 
 def level_of(levels: Mapping[str, Runs], outputs: Runs) -> str:
