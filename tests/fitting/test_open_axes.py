@@ -9,9 +9,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import downset as ds
+from downset.fitting.planning import sizes_first
 from downset.formats.onnx.open_axes import open_axes, other_shapes, resized
+from downset.formats.onnx.write import export_onnx
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
+from downset.results.sessions import FILE_ORDER
 from downset.runtimes import ort, targets
 from tests.effort import cases
 
@@ -133,6 +136,7 @@ def test_a_fitted_file_computes_the_same_at_any_size(tmp_path, build, seed):
     result = ds.fit(path, output=fitted, shapes=shapes, time_limit_s=1)
     assert interface(fitted) == interface(path)
     assert result.shipped != "original" and not [note for note in result.notes if "left out" in note]
+    assert not [note for note in result.notes if "did not follow the order" in note]  # sizes are read before all else
     assert len(result.outputs.other_sizes) == 2
     axes = open_axes(path, shapes)
     assert [axis.name for axis in result.open_axes] == [axis.name for axis in axes] and axes
@@ -219,3 +223,25 @@ def test_every_axis_is_made_smaller_and_larger(tmp_path):
         assert all((size > 6) if larger else (1 <= size < 6) for size in moved["past_key"] - {6})
         assert all(one["x"][1:] == (1, 8) and min(itertools.chain(*one.values())) >= 1 for one in tried)
         assert all(one != shapes for one in tried)
+
+
+@pytest.mark.parametrize("build", [image, transformer])
+def test_onnx_runtime_runs_the_order_of_the_file_also_where_sizes_are_read(tmp_path, build):
+    """It moves a Shape before all that could run as early, so a file with a Shape elsewhere does not run as written."""
+    path, shapes = build(tmp_path / "m.onnx", 0)
+    graph, random, moved = ds.load(path, shapes=shapes), np.random.default_rng(0), 0
+    before = graph.predecessors()
+    for number in range(4):
+        steps: list[int] = []
+        while len(steps) < len(graph.ops):
+            ready = [at for at in range(len(graph.ops)) if at not in steps and all(one in steps for one in before[at])]
+            steps.append(ready[random.integers(len(ready))])
+        ran = []
+        for order in (tuple(steps), sizes_first(graph, steps)):
+            written = tmp_path / f"{number}.onnx"
+            export_onnx(written, graph, order)
+            (taken,) = ort.measure_sessions(written, [FILE_ORDER], shapes=shapes)
+            ran.append(list(taken.executed) == [graph.ops[step].name for step in order])
+        assert ran[1]
+        moved += not ran[0]
+    assert moved

@@ -24,7 +24,7 @@ from downset.results.plans import Order, Together
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 
-__all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "strip_limits"]
+__all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "sizes_first", "strip_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ def _plan(job: Job, graph: Graph, seconds: float) -> Together:
     with job.search_time.running():
         budget = job.budget(seconds)
         together = plan_together(graph, memory=job.target.memory, seed=budget.seed, **budget.limits())
-        return as_executed(graph, together) if job.target.name == "ort" else together
+        return _as_executed(graph, together) if job.target.name == "ort" else together
 
 
-def as_executed(graph: Graph, together: Together) -> Together:
+def _as_executed(graph: Graph, together: Together) -> Together:
     """The plan with each Shape and Size as soon as its input is there: ONNX Runtime runs them before all others."""
-    steps = _sizes_first(graph, together.order.steps)
+    steps = sizes_first(graph, together.order.steps)
     if steps == together.order.steps:
         return together
     order, memory = together.order, memory_model(together.order.memory)
@@ -120,7 +120,8 @@ def as_executed(graph: Graph, together: Together) -> Together:
     return Together(Order(steps, order.memory, evidence), arena)
 
 
-def _sizes_first(graph: Graph, steps: Sequence[int]) -> tuple[int, ...]:
+def sizes_first(graph: Graph, steps: Sequence[int]) -> tuple[int, ...]:
+    """The order in which ONNX Runtime runs a file of these steps: each Shape and Size as soon as it can run."""
     before = graph.predecessors()
     waiting = [step for step in steps if graph.ops[step].kind in ("Shape", "Size")]
     placed: dict[int, None] = {}

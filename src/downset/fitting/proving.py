@@ -93,9 +93,8 @@ def _at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Comp
     axes = axes_of(job)
     if not axes:
         return comparison
-    proof, executed = comparison.proof, _executed(chosen)
-    exact = proof.exact and not proof.rewrites if proof is not None and proof.proven else not chosen.rewrites
-    held = HeldFile(chosen.path, chosen.settings or DEFAULT, executed, exact)
+    executed, settings = _executed(chosen), chosen.settings or DEFAULT
+    held = HeldFile.of(chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites)
     sizes = held_at_other_sizes(job, load(executed, shapes=job.options.shapes), held)
     if not sizes:
         if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):

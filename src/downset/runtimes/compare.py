@@ -253,15 +253,13 @@ def _held(
 ) -> Comparison:
     """The comparison in ONNX Runtime with a file that holds the first, by a proof or as it is said to."""
     first, second = paths
-    optimised, exact = True, opened.exact
-    if proof is not None and proof.proven:
-        optimised, exact = proof.optimised, proof.exact and not proof.rewrites
+    optimised = proof.optimised if proof is not None and proof.proven else True
     with contextlib.ExitStack() as stack:
         form: Named = first
         if optimised:
             form = opened.form or stack.enter_context(_optimised(first))
         form_graph = graphs[0] if form == first else load(form, shapes=source.shapes)
-        held = HeldFile(second, opened.settings, form, exact)
+        held = HeldFile.of(second, opened.settings, form, proof, exact=opened.exact)
         return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), ranged=not source.files)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.results.comparisons import Comparison, Rounding
+from downset.results.comparisons import Comparison, Proof, Rounding
 from downset.results.sessions import DEFAULT, EXTENDED, FILE_ORDER, SessionSettings
 from downset.runtimes.differences import compare_arrays, same_bits, vary
 from downset.runtimes.feeds import Feeds
@@ -29,9 +29,9 @@ Runs = Sequence[Sequence[Array]]
 
 TIMES = 4.0
 """The largest difference allowed, in differences between two levels of the original: 2 were exceeded on crnn."""
-_LAST_BITS = 4.0
-"""The difference that is always allowed of floats, in steps of the largest value's last bit: levels may agree bit for
-bit where sums in parts cannot."""
+_LAST_BITS, _LAST_BITS_OF_SUMS = 4.0, 64.0
+"""The difference that is always allowed of floats, in steps of the largest value's last bit; the second of files whose
+certificate is checked, as levels may agree bit for bit where sums in parts cannot."""
 _SCALES = (1 / 16, 16.0)
 _INTEGERS = (1 << 8, 1 << 12)
 _LEVELS: Mapping[str, SessionSettings] = {"extended": EXTENDED, "none": FILE_ORDER, "all": DEFAULT}
@@ -42,12 +42,26 @@ _LEVELS: Mapping[str, SessionSettings] = {"extended": EXTENDED, "none": FILE_ORD
 class HeldFile:
     """A file that is held to an original. `settings`: with which it is opened. `form`: the file that holds what ONNX
     Runtime executes of the original: the original, or what the optimisation makes of it. `exact`: whether the file has
-    the operators of `form` and computes every element as they do."""
+    the operators of `form` and computes every element as they do. `certified`: whether it is proven by a certificate to
+    compute parts of these."""
 
     path: Named
     settings: SessionSettings
     form: Named
     exact: bool
+    certified: bool = False
+
+    @classmethod
+    def of(cls, path: Named, settings: SessionSettings, form: Named, proof: Proof | None, *, exact: bool) -> HeldFile:
+        """The file with what a proof says of it; `exact`: what is said where there is no proof."""
+        if proof is None or not proof.proven:
+            return cls(path, settings, form, exact)
+        same = proof.exact and not proof.rewrites
+        return cls(path, settings, form, same, not same)
+
+    @property
+    def last_bits(self) -> float:
+        return _LAST_BITS_OF_SUMS if self.certified else _LAST_BITS
 
 
 def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequence[str], *, ranged: bool) -> Comparison:
@@ -62,7 +76,7 @@ def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequen
     usual = levels["all"]
     plain = levels.get("none", usual)
     level = level_of(levels, theirs)
-    beyond = _runs_beyond(usual, plain, theirs)
+    beyond = _runs_beyond(usual, plain, theirs, held.last_bits)
     if held.exact and not level and not beyond:
         in_order = () if held.settings == FILE_ORDER else _kept(_outputs(held.path, feeds, more, FILE_ORDER), ran)
         if not in_order or not level_of(levels, in_order):
@@ -108,23 +122,29 @@ def level_of(levels: Mapping[str, Runs], outputs: Runs) -> str:
     return next((name for name, runs in levels.items() if _same(runs, outputs)), "")
 
 
-def first_beyond(usual: Mapping[str, Array], plain: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
+def first_beyond(
+    usual: Mapping[str, Array],
+    plain: Mapping[str, Array],
+    theirs: Mapping[str, Array],
+    *,
+    last_bits: float = _LAST_BITS,
+) -> str:
     """A message about the first tensor of `theirs` that is farther from `usual` than allowed, by how far `plain` is; ""
     where there is none. Tensors that one of them lacks are not compared."""
     for name, value in usual.items():
         if name not in theirs:
             continue
         away, own = _apart(value, theirs[name]), _apart(value, plain.get(name, value))
-        if away > TIMES * own + _step(value):
+        if away > TIMES * own + _step(value, last_bits):
             up_to = f" of values up to {_largest(value):.3g}" if value.dtype.kind == "f" else ""
             return f"{name} differs by up to {away:.3g}{up_to}, ONNX Runtime's own optimisation moves it by {own:.3g}"
     return ""
 
 
-def _runs_beyond(usual: Runs, plain: Runs, theirs: Runs) -> str:
+def _runs_beyond(usual: Runs, plain: Runs, theirs: Runs, last_bits: float) -> str:
     for ours, without, others in zip(usual, plain, theirs, strict=True):
         named = [{f"output {index}": value for index, value in enumerate(run)} for run in (ours, without, others)]
-        if beyond := first_beyond(*named):
+        if beyond := first_beyond(*named, last_bits=last_bits):
             return beyond
     return ""
 
@@ -161,7 +181,7 @@ def _inside(held: HeldFile, feeds: Feeds, names: Sequence[str]) -> str:
         worst = _apart(ours[differing[0]], theirs[differing[0]])
         return f"{differing[0]!r} differs by up to {worst:.3g}, where every bit should be the same"
     optimised = ort_inside(held.form, feeds, names, settings=DEFAULT)
-    return first_beyond({name: ours[name] for name in differing}, optimised, theirs)
+    return first_beyond({name: ours[name] for name in differing}, optimised, theirs, last_bits=held.last_bits)
 
 
 def _same(one: Runs, other: Runs) -> bool:
@@ -183,9 +203,9 @@ def _apart(one: Array, other: Array) -> float:
     return float("inf") if worst is None else float(worst)
 
 
-def _step(value: Array) -> float:
+def _step(value: Array, last_bits: float) -> float:
     """The difference that is always allowed: some of the last bits of floats."""
-    return _LAST_BITS * float(np.finfo(value.dtype).eps) * _largest(value) if value.dtype.kind == "f" else 0.0
+    return last_bits * float(np.finfo(value.dtype).eps) * _largest(value) if value.dtype.kind == "f" else 0.0
 
 
 def _largest(value: Array) -> float:

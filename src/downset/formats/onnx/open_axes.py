@@ -34,7 +34,7 @@ def open_axes(path: Path, shapes: Shapes) -> list[OpenAxis]:
                 symbol = "" if dim is None else dim.dim_param
                 name = symbol if symbol.isidentifier() else f"{value.name}[{axis}]"
                 places.setdefault(name, []).append((value.name, axis))
-    return [OpenAxis(name, tuple(found), shapes[found[0][0]][found[0][1]]) for name, found in places.items()]
+    return [OpenAxis(name, tuple(axes), shapes[axes[0][0]][axes[0][1]]) for name, axes in places.items()]
 
 
 def other_shapes(axes: Sequence[OpenAxis], shapes: Shapes, *, larger: bool) -> Iterator[Shapes]:
