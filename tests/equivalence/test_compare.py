@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 from ai_edge_litert.tools import flatbuffer_utils
 from onnx import TensorProto, helper
 
@@ -23,6 +22,7 @@ from downset.runtimes.compare import compare, compare_outputs
 from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import RUNS, made_feeds
 from downset.runtimes.inputs import random_array
+from downset.runtimes.rounding import over_ranges
 from tests.equivalence.mutants import Mutant
 from tests.models import constant, installed_model
 from tests.networks import branchy
@@ -81,7 +81,6 @@ def test_swiftnet_with_weights_overwritten_is_found(tmp_path, fails):
 
 
 def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path, monkeypatch):
-    from downset.errors import InvalidPlan
     from downset.fitting import proving
 
     net = TfliteNet(5, dtype="int8", size=8)
@@ -94,8 +93,10 @@ def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path,
     found = fit(path, time_limit_s=1)
     assert found.shipped != "original" and found.outputs.proven and not found.outputs.telling
     monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof(False, reason="so it is said"))
-    with pytest.raises(InvalidPlan, match=r"not proven the same \(so it is said\), and the outputs are the same"):
-        fit(path, time_limit_s=1)
+    refused = fit(path, time_limit_s=1)
+    assert refused.shipped == "original"
+    told = "not proven the same (so it is said), and the outputs are the same for every input tried"
+    assert [note for note in refused.notes if told in note]
 
 
 def chain(path, kinds):
@@ -141,11 +142,11 @@ def _largest_difference(original, fitted, *, in_order):
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     levels = onnxruntime.GraphOptimizationLevel
-    theirs = session(original, levels.ORT_ENABLE_ALL)
+    theirs, made = session(original, levels.ORT_ENABLE_ALL), made_feeds(load(original), seed=0)
     ours = session(fitted, levels.ORT_DISABLE_ALL if in_order else levels.ORT_ENABLE_ALL)
     return max(
         float(np.abs(one.astype(float) - other.astype(float)).max())
-        for feeds in made_feeds(load(original), seed=0)
+        for feeds in (*made, *over_ranges(made))
         for one, other in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True)
     )
 
@@ -244,12 +245,3 @@ def test_rounding_is_allowed_of_floats_alone():
     assert not compare_arrays([floats, integers], [floats + np.float32(0.01), integers]).rounds_alike
     assert not compare_arrays([integers], [integers + 1]).rounds_alike
     assert compare_arrays([floats], [rounded]).rounds_alike
-
-
-def test_a_step_is_allowed_of_quantized_outputs_behind_onnx_runtimes_optimisation():
-    bytes_, indices = np.asarray([100, 3], np.uint8), np.asarray([100, 3])
-    for proof, agrees in ((Proof(True, optimised=True), True), (Proof(True), False), (None, False)):
-        found = compare_arrays([bytes_], [bytes_ + np.uint8(1)], runtime="ort")
-        assert replace(found, proof=proof).rounds_alike == agrees
-        assert not replace(compare_arrays([bytes_], [bytes_ + np.uint8(2)]), proof=proof).rounds_alike
-        assert not replace(compare_arrays([indices], [indices + 1]), proof=proof).rounds_alike

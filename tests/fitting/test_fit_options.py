@@ -33,6 +33,7 @@ CHOSEN = {
     "slower": ("--slower", "1.5x", 1.5),
     "session": ("--session", "s.py", "s.py"),
     "trust": ("--trust", None, True),
+    "inputs": ("--input", "x.npy", ("x.npy",)),
 }
 """By keyword: its option on the command line, the text there, and a value other than the default."""
 CALLBACKS = {"progress", "notice", "takes_longer"}

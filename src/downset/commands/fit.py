@@ -66,6 +66,13 @@ __all__ = ["fit"]
     help="Default: tflm for .tflite, ort for .onnx, torch for .pt2.",
 )
 @size_options
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(),
+    help="Compare outputs on your own data: a .npy file, or .npz with the inputs' names; repeatable.",
+)
 @trust_option
 @json_option("fit")
 @time_limit_option("Time for all searches together.")
@@ -128,7 +135,9 @@ __all__ = ["fit"]
     "file holds the array, and the .h file next to it the rest.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, and no line for a written file.")
-@click.option_panel("Model and result", options=["--output", "--target", "--shape", "--dim", "--trust", "--help"])
+@click.option_panel(
+    "Model and result", options=["--output", "--target", "--shape", "--dim", "--input", "--trust", "--help"]
+)
 @click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
@@ -141,6 +150,7 @@ def fit(
     target: TargetName | None,
     shapes: dict[str, tuple[int, ...]],
     dims: dict[str, int],
+    inputs: tuple[str, ...],
     trust: bool,
     as_json: bool,
     time_limit: float,
@@ -195,6 +205,7 @@ def fit(
         slower=slower,
         session=session,
         trust=trust,
+        inputs=inputs,
     )
     # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):

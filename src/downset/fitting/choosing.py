@@ -122,13 +122,11 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> File
         loaded_alike = left if candidates.limit_bytes is None else _same_at_every_load(left)
         chosen = least(job, loaded_alike, candidates.narrowed, candidates.limit_bytes)
         try:
-            outputs = compare(job, candidates.files, chosen)
+            outputs = compare(job, original, chosen)
             break
         except InvalidPlan as error:
-            if not chosen.rewrites:
-                raise
-            job.notes.add(Message("not rewritten: ", error.message))
-            left = [item for item in left if not item.rewrites]
+            job.notes.add(Message(f"the {chosen.label} file is left out: ", error.message))
+            left = [item for item in left if item.label != chosen.label]
         except LimitReached as error:
             job.notes.add(Message(f"not the {chosen.name} file, whose outputs were not compared: ", error.message))
             left = [item for item in left if item.name == original.name]

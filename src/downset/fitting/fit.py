@@ -60,6 +60,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     slower: float | None = None,
     session: str | os.PathLike[str] | None = None,
     trust: bool = False,
+    inputs: Sequence[str | os.PathLike[str]] = (),
     progress: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
     takes_longer: Callable[[float], None] | None = None,
@@ -87,10 +88,11 @@ def fit(  # noqa: PLR0913 - users know its keywords
     added. `slower`: leave out files that are known to take more than this many times as long as the original in ONNX
     Runtime: the lower end of the confidence interval is above. `on_chip`: sizes in bytes for which off-chip traffic is
     simulated. `session`: where to write a program that opens `output` by the measured settings. `trust`: PyTorch may
-    load a .pt2 file, and run code in it. `progress` is called with each step. `notice` is called before the searches if
-    the runtime does not run `model`, so that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called
-    with the seconds that runs in the runtime will take in addition to `time_limit_s`, estimated from a run of the
-    original.
+    load a .pt2 file, and run code in it. `inputs`: files of the user's data (.npy, or .npz by the inputs' names) on
+    which outputs are compared; without them inputs are drawn from `seed`. `progress` is called with each step. `notice`
+    is called before the searches if the runtime does not run `model`, so that the verdict about `ram_bytes` cannot be
+    "fits". `takes_longer` is called with the seconds that runs in the runtime will take in addition to
+    `time_limit_s`, estimated from a run of the original.
 
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.
@@ -116,6 +118,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
         slower=slower,
         session=session,
         trust=trust,
+        inputs=inputs,
     )
     return fit_model(options, Listener(progress or unheard, notice or unheard, takes_longer or unheard))
 

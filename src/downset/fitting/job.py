@@ -54,6 +54,7 @@ class FitOptions:
     slower: float | None = None
     session: FilePath | None = None
     trust: bool = False
+    inputs: Sequence[FilePath] = ()
 
     @property
     def limits_strips(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from downset.arenas.check import verify_arena
+from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original, PlannedGraph, write_planned
 from downset.fitting.job import Job
@@ -14,16 +15,16 @@ from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.joint.order_and_arena import plan_together
-from downset.memory.liveness import order_problem
+from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import memory_model
 from downset.messages import Message
 from downset.orders.check import verify_order
 from downset.partial.search import PartialLimits
-from downset.results.plans import Together
+from downset.results.plans import Order, Together
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 
-__all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "strip_limits"]
+__all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "sizes_first", "strip_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,36 @@ def _jobs(job: Job, graph: Graph) -> list[Job]:
 def _plan(job: Job, graph: Graph, seconds: float) -> Together:
     with job.search_time.running():
         budget = job.budget(seconds)
-        return plan_together(graph, memory=job.target.memory, seed=budget.seed, **budget.limits())
+        together = plan_together(graph, memory=job.target.memory, seed=budget.seed, **budget.limits())
+        return _as_executed(graph, together) if job.target.name == "ort" else together
+
+
+def _as_executed(graph: Graph, together: Together) -> Together:
+    """The plan with each Shape and Size as soon as its input is there: ONNX Runtime runs them before all others."""
+    steps = sizes_first(graph, together.order.steps)
+    if steps == together.order.steps:
+        return together
+    order, memory = together.order, memory_model(together.order.memory)
+    peak = peak_bytes(order_problem(graph, memory), steps)
+    bound = min(int(order.evidence.bound), peak)
+    evidence = replace(order.evidence, value=peak, bound=bound, proven=peak <= bound)
+    arena = plan_arena(graph, steps, method="best", memory=memory)
+    least = min(int(together.arena.evidence.bound), arena.arena_bytes)
+    arena = replace(arena, evidence=replace(arena.evidence, bound=least, proven=arena.arena_bytes <= least))
+    return Together(Order(steps, order.memory, evidence), arena)
+
+
+def sizes_first(graph: Graph, steps: Sequence[int]) -> tuple[int, ...]:
+    """The order in which ONNX Runtime runs a file of these steps: each Shape and Size as soon as it can run."""
+    before = graph.predecessors()
+    waiting = [step for step in steps if graph.ops[step].kind in ("Shape", "Size")]
+    placed: dict[int, None] = {}
+    for step in (-1, *steps):
+        if step >= 0:
+            placed[step] = None
+        ready = [each for each in waiting if each not in placed and all(one in placed for one in before[each])]
+        placed.update(dict.fromkeys(ready))
+    return tuple(placed)
 
 
 def _rewritten(job: Job, planned: Planned) -> list[Candidate]:

@@ -47,8 +47,16 @@ def start(options: FitOptions, target: Target, scratch: Path, listener: Listener
 def read(job: Job) -> Original:
     """The network in the file that the runtime executes, not yet measured. Raises where the output has no room for its
     weights."""
-    executed = _executed_file(job)
-    graph, output = _load(job, executed), job.options.output
+    executed, notes = _executed_file(job)
+    try:
+        graph = _load(job, executed)
+    except LoadError as error:
+        if executed == job.path:
+            raise
+        graph, executed = _as_it_is(job, error), job.path
+        notes = [Message("ONNX Runtime's optimised form is left out: ", error.message)]
+    job.notes.add(*notes)
+    output = job.options.output
     job.notes.add(*filter(None, [graph.source.note]))
     if WRITERS[job.form].weights_outside:
         link_weights(job.path, job.scratch)  # what is written there refers to them
@@ -92,14 +100,14 @@ def _refused(job: Job, original: Original) -> Original:
     return replace(original, int8_form=int8_form)
 
 
-def _executed_file(job: Job) -> Path:
-    """The file that the runtime executes: for ONNX Runtime the file's optimised form, else the model."""
+def _executed_file(job: Job) -> tuple[Path, list[str]]:
+    """The file that the runtime executes, for ONNX Runtime the file's optimised form, else the model; and notes about
+    it."""
     if job.target.prepare is None:
-        return job.path
+        return job.path, []
     prepared = job.scratch / "optimised" / job.path.name
     prepared.parent.mkdir()
-    job.notes.add(*job.target.prepare(job.path, prepared, job.options.shapes))
-    return prepared
+    return prepared, job.target.prepare(job.path, prepared, job.options.shapes)
 
 
 def _load(job: Job, executed: Path) -> Graph:
@@ -110,6 +118,15 @@ def _load(job: Job, executed: Path) -> Graph:
         return without_defaults(load(executed, shapes=shapes))
     except LoadError as error:  # the message names the user's file, not the one made from it
         raise LoadError(error.message.edited(lambda words: words.replace(str(executed), str(job.path)))) from None
+
+
+def _as_it_is(job: Job, error: LoadError) -> Graph:
+    """The network of the model, where that of its optimised form cannot be read for the reason `error`, which is raised
+    where the model cannot be read either."""
+    try:
+        return _load(job, job.path)
+    except LoadError:
+        raise error from None
 
 
 def _workspaces(graph: Graph, original: Candidate) -> str:

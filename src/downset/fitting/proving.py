@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from downset.equivalence.prove import prove
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import taken_of
+from downset.fitting.other_sizes import axes_of, held_at_other_sizes
 from downset.fitting.shipping import program_code
+from downset.formats.reading import load
 from downset.messages import Message, joined
 from downset.reports.comparisons import difference
 from downset.results.comparisons import Comparison, Proof
 from downset.results.fit import Fit, LoadsHeld
+from downset.results.sessions import DEFAULT, FILE_ORDER
 from downset.runtimes import ort
-from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
+from downset.runtimes.compare import Opened, RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
+from downset.runtimes.rounding import HeldFile
 
 __all__ = ["PROCESSES", "compare", "note_differences", "run_program"]
 
@@ -26,7 +30,7 @@ PROCESSES = 5
 """Fresh processes in which the written program is run."""
 
 
-def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
+def compare(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
     """Prove that the chosen file holds the original's network, and run both on the same inputs. For a rewritten network
     the target's runtime is tried first, since LiteRT's optimised integer kernels round by a channel's place among all.
 
@@ -35,10 +39,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     against the original. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong, and
     where there is neither a proof nor an output that depends on the input.
     """
-    original = candidates[0]
     if chosen.name == original.name:
         return Comparison(True, 0.0, "", "the file is shipped as it is", proof=Proof(True), runs=0)
-    proof = _proof(job, candidates, chosen)
+    proof = _proof(job, original, chosen)
     reasons = []
     for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
@@ -50,51 +53,66 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
             continue
         if not job.options.shapes:
             comparison = with_offsets(original.path, chosen.path, comparison, FeedSource(seed=job.options.seed))
-        return _judged(original, chosen, comparison)
+        return _at_other_sizes(job, chosen, _judged(chosen, comparison))
     if chosen.rewrites and not proof.proven:
-        raise InvalidPlan(
-            f"the {chosen.name} file could not be compared with the original (", joined("; ", reasons), ")"
-        )
+        raise InvalidPlan("it could not be compared with the original (", joined("; ", reasons), ")")
     return replace(not_compared(joined("; ", reasons)), proof=proof)
 
 
-def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
-    proof = prove(candidates[0].path, chosen.path, shapes=job.options.shapes)
-    optimised = next((item for item in candidates if item.name == "optimised"), None)
-    if proof.proven or optimised is None:
+def _proof(job: Job, original: Candidate, chosen: Candidate) -> Proof:
+    proof, executed = prove(original.path, chosen.path, shapes=job.options.shapes), _executed(chosen)
+    if proof.proven or executed == original.path:
         return proof
-    if chosen.name == optimised.name:
+    if executed == chosen.path:
         return Proof(True, optimised=True)
-    return replace(prove(optimised.path, chosen.path, shapes=job.options.shapes), optimised=True)
+    return replace(prove(executed, chosen.path, shapes=job.options.shapes), optimised=True)
 
 
-def _judged(original: Candidate, chosen: Candidate, comparison: Comparison) -> Comparison:
+def _executed(chosen: Candidate) -> Path:
+    """The file from which the chosen one was planned: the original, or the runtime's optimised form of it."""
+    return chosen.path if chosen.plan is None else Path(chosen.plan.graph.source.path)
+
+
+def _judged(chosen: Candidate, comparison: Comparison) -> Comparison:
     """The comparison, if the file may be shipped. Raises InvalidPlan otherwise."""
     inexact = chosen.plan is not None and chosen.plan.inexact
     if not comparison.equal and inexact and comparison.max_abs_error is not None:
         return replace(comparison, note="rounded part by part, as asked for")
     if not comparison.rounds_alike or (comparison.inside_note and not inexact):
-        raise _differs(original, chosen, comparison)
+        raise InvalidPlan(f"it gave other outputs in {comparison.runtime} (", difference(comparison), ")")
     proven = comparison.proof is not None and comparison.proof.proven
     if not proven and not comparison.telling:
         reason = comparison.proof.reason if comparison.proof is not None else ""
-        raise InvalidPlan(
-            f"{original.path}: the {chosen.name} file is not proven the same ({reason}), and the outputs are the same "
-            "for every input tried; nothing written"
-        )
+        raise InvalidPlan(f"it is not proven the same ({reason}), and the outputs are the same for every input tried")
     return comparison
+
+
+def _at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Comparison:
+    """The comparison with the other sizes at which the file was held to the original, where the original leaves sizes
+    open. Raises InvalidPlan where it fails at one, and for strips that could be held to it at none."""
+    axes = axes_of(job)
+    if not axes:
+        return comparison
+    executed, settings = _executed(chosen), chosen.settings or DEFAULT
+    held = HeldFile.of(chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites)
+    sizes = held_at_other_sizes(job, load(executed, shapes=job.options.shapes), held)
+    if not sizes:
+        if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
+            raise InvalidPlan("rows are cut at the given sizes, and the original runs at no others that were tried")
+        job.notes.add("the original runs at no other sizes that were tried: the file was compared at these alone")
+    return replace(comparison, other_sizes=sizes)
 
 
 def _outputs_of(
     job: Job, original: Candidate, chosen: Candidate, runtime: RuntimeName, proof: Proof | None = None
 ) -> Comparison:
-    ordered = job.target.file_order if chosen.settings is None else chosen.settings.follows_file
+    usual = FILE_ORDER if job.target.file_order else DEFAULT
     return compare_outputs(
         original.path,
         chosen.path,
         runtime=runtime,
-        source=FeedSource(job.options.shapes, job.options.seed),
-        ordered=ordered,
+        source=FeedSource(job.options.shapes, job.options.seed, job.options.inputs),
+        opened=Opened(chosen.settings or usual, _executed(chosen), exact=not chosen.rewrites),
         proof=proof,
     )
 
@@ -113,13 +131,6 @@ def note_differences(job: Job, original: Candidate, chosen: Candidate, outputs: 
             f"{comparison.max_abs_error:.3g}: its integer DEPTHWISE_CONV_2D rounds by a channel's place among all (its "
             "reference kernels do not)"
         )
-
-
-def _differs(original: Candidate, chosen: Candidate, comparison: Comparison) -> InvalidPlan:
-    return InvalidPlan(
-        f"{original.path}: the {chosen.name} file gave other outputs in {comparison.runtime} "
-        f"({difference(comparison)}); nothing written"
-    )
 
 
 def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:

@@ -12,7 +12,6 @@ from downset.fitting.candidates import Candidate, PlannedGraph, write_planned
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.placing import OrderPlacing
-from downset.formats.onnx.metadata import fix_sizes
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
@@ -262,15 +261,7 @@ def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite
 
 def files_of(job: Job, search: StripSearch, plan: PartialPlan, name: str) -> list[Candidate]:
     """Write the files of one plan; they are not measured."""
-    return _written(job, _planned(job, search, plan), name)
-
-
-def _written(job: Job, planned: PlannedGraph, name: str) -> list[Candidate]:
-    files = write_planned(job, planned, name)
-    if job.form == ".onnx":
-        for file in files:
-            fix_sizes(file.path, job.options.shapes or {}, batch=False)  # rows are cut at these sizes
-    return files
+    return write_planned(job, _planned(job, search, plan), name)
 
 
 def note_arithmetic(job: Job, graph: Graph, files: Sequence[Candidate]) -> None:

@@ -12,6 +12,7 @@ from downset.fitting.fronts import measured_front
 from downset.fitting.job import BLOCK_BYTES, Job
 from downset.fitting.measuring import growth, run_times
 from downset.fitting.offer import fit_call, offer_strips
+from downset.fitting.other_sizes import axes_of, growth_by_axis
 from downset.fitting.placing import without_overlaps
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import PROCESSES, run_program
@@ -67,6 +68,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         command=fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite"),
         seed=options.seed,
         interrupted=INTERRUPTED.is_set(),
+        open_axes=axes_of(job),
     )
 
 
@@ -78,6 +80,7 @@ def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileCho
     if result.session is not None:
         job.listener.progress(f"running the program that opens it in {PROCESSES} processes")
         result = run_program(job, choice.file, result)
+    result = replace(result, growth=growth_by_axis(job, planned.best.graph, choice.file))
     return replace(result, notes=tuple(job.notes))
 
 

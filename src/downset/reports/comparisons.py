@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from downset.messages import Call, Message, Setting
 from downset.reports.document import Document, Facts, Section, Verdict, named
-from downset.results.comparisons import Comparison
+from downset.results.comparisons import Comparison, Rounding
 
 __all__ = ["comparison_data", "comparison_document", "comparison_lines", "difference", "not_proven", "proof_line"]
 
@@ -21,9 +21,11 @@ def comparison_document(comparison: Comparison) -> Document:
 
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """The values of a comparison, for the documents of a comparison and of a fit."""
-    proof = comparison.proof
+    proof, rounding = comparison.proof, comparison.rounding
     return {
-        **named(comparison, "proven", "reason", "runtime", "equal", "max_abs_error", "inside_note", "tried"),
+        **named(
+            comparison, "proven", "reason", "runtime", "equal", "max_abs_error", "inside_note", "tried", "other_sizes"
+        ),
         "largest_output": comparison.largest,
         "inputs_tried": comparison.runs,
         "outputs_vary": comparison.varies,
@@ -31,6 +33,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "equal_with_offsets": comparison.placed,
         "unshown_difference": comparison.unshown,
         "reached_difference": comparison.reached,
+        "rounding": None if rounding is None else named(rounding, "level", "own_error", "times", "beyond"),
         "proof": None if proof is None else named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
     }
 
@@ -103,12 +106,28 @@ def difference(comparison: Comparison) -> str:
         return comparison.reached
     if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
         return f"the outputs agree, but inside {comparison.inside_note}"
-    apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"
+    beyond = comparison.rounding.beyond if comparison.rounding else ""
+    apart = comparison.note or beyond or f"largest absolute difference {comparison.max_abs_error:g}"
     return Message(apart, f"; inside {comparison.inside_note}") if comparison.inside_note else apart
 
 
+def _by_level(rounding: Rounding) -> str:
+    """How the outputs of a file that differ from the original's by default relate to its own rounding."""
+    if rounding.beyond:
+        return rounding.beyond
+    moved = "" if rounding.own_error is None else f", which its optimisation moves by {rounding.own_error:.2g}"
+    if not rounding.level:
+        return f"in each output and run within {rounding.times:g} times what ONNX Runtime's optimisation moves" + (
+            "" if rounding.own_error is None else f": {rounding.own_error:.2g}"
+        )
+    levels = {"none": "without optimisation", "all": "by default"}
+    how = levels.get(rounding.level, f"at ONNX Runtime's optimisation level {rounding.level}")
+    return f"bit for bit the original's {how}{moved}"
+
+
 def _outputs(comparison: Comparison) -> Message:
-    note: tuple[str, ...] = (" (", comparison.note, ")") if comparison.note else ()
+    said = comparison.note or (_by_level(comparison.rounding) if comparison.rounding and not comparison.equal else "")
+    note: tuple[str, ...] = (" (", said, ")") if said else ()
     how = Message(f"equal bit for bit in {comparison.runtime}", *note)
     if not comparison.equal:
         worst = (
@@ -124,4 +143,6 @@ def _outputs(comparison: Comparison) -> Message:
         ran += f", and so are {comparison.inside} tensors inside"
     elif comparison.inside_note:
         ran += f"; inside {comparison.inside_note}"
+    if comparison.other_sizes:
+        ran += f"; held to the original at other sizes, too: {'; '.join(comparison.other_sizes)}"
     return Message(how, ran)

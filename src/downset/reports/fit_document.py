@@ -38,6 +38,7 @@ from downset.reports.fit_sentences import (
     done_lines,
     fits_line,
     gain_line,
+    growth_line,
     how_to_run,
     ratio_text,
     stopped_by,
@@ -133,6 +134,8 @@ def _verdict(fit: Fit) -> Verdict:
     lines: list[str] = [] if fit.outputs.proven else [proof_line(fit.outputs)]
     if fit.not_measured:
         lines.append(Message("Not measured: ", fit.not_measured, "; the figures are the plan's alone"))
+    if growth := growth_line(fit):
+        lines.append(growth)
     if ram is None:
         good = fit.arena.after < fit.arena.before or fit.arena.proven
         return Verdict("good" if good else "plain", gain, joined("\n", lines))
@@ -367,6 +370,10 @@ def _data(fit: Fit) -> dict[str, Any]:
         "not_measured": fit.not_measured or None,
         "stopped_by": stopped_by(fit) or None,
         "outputs": comparison_data(fit.outputs),
+        "open_axes": [named(axis, "name", "size") for axis in fit.open_axes],
+        "growth": [
+            named(one, "name", "size", "in_use_bytes", "other_size", "other_bytes", "bytes_each") for one in fit.growth
+        ],
         "rewrites": [named(rewrite, "name", "kind", "bytes_gained", "readers") for rewrite in fit.rewrites],
         **named(fit, "session_path", "output_path", "notes"),
     }

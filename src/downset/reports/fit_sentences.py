@@ -9,15 +9,17 @@ from downset.reports.comparisons import comparison_lines
 from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
 from downset.results.sessions import Latency, SessionSettings
-from downset.text import counted, format_bytes, operator_name, shortened
+from downset.text import counted, format_bytes, format_size, operator_name, shortened
 
 __all__ = [
     "after_text",
     "done_lines",
     "fits_line",
     "gain_line",
+    "growth_line",
     "how_to_run",
     "overlap_line",
+    "planned_sizes",
     "ratio_text",
     "stopped_by",
 ]
@@ -142,13 +144,16 @@ def gain_line(result: Fit) -> str:
         if arena.proven:
             return (
                 "The file is already optimal among all orders of its operators, each computed whole, and all "
-                "placements of its tensors (proven)."
+                f"placements of its tensors ({_proven(result)})."
             )
         if peak.proven:
-            return "The file's order is already optimal among all orders (proven); no better placement was found."
+            return (
+                f"The file's order is already optimal among all orders ({_proven(result)}); no better placement was "
+                "found."
+            )
         return "No better order or placement was found."
     if peak.before == peak.after and peak.proven:
-        return f"The file's order is already optimal (proven); {_other_gain(result)}"
+        return f"The file's order is already optimal ({_proven(result)}); {_other_gain(result)}"
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
     text = f"Arena {saved:.1%} smaller ({result.shipped})"
     if result.session is not None and result.measured is not None and not _measures_the_same(result):
@@ -157,6 +162,30 @@ def gain_line(result: Fit) -> str:
     if _measures_the_same(result):
         return f"{text} as planned, but the runtime takes as much for it as for the original."
     return f"{text}."
+
+
+def _proven(result: Fit) -> str:
+    """The word, with the sizes for which it holds where the file leaves sizes open."""
+    return f"proven for {planned_sizes(result)}" if result.open_axes else "proven"
+
+
+def planned_sizes(result: Fit) -> str:
+    """The planned sizes of what the file leaves open."""
+    return ", ".join(f"{axis.name} = {axis.size}" for axis in result.open_axes)
+
+
+def growth_line(result: Fit) -> str:
+    """How the bytes in use grow with each open axis; "" where that was not measured."""
+    if not result.growth:
+        return ""
+    each = [f"{format_size(one.bytes_each)} for each {one.name}" for one in result.growth]
+    to = ", ".join(f"{one.name} = {one.other_size}" for one in result.growth)
+    first = result.growth[0]
+    rest = first.in_use_bytes - first.bytes_each * first.size
+    if len(each) > 1 or rest < 0:  # less than nothing is left where bytes grow more than in proportion
+        planned = f"{format_size(first.in_use_bytes)} at {planned_sizes(result)}"
+        return f"Bytes in use: {planned}, and from there {', '.join(each)} (measured up to {to}, one at a time)"
+    return f"Bytes in use: {format_size(rest)} + {each[0]} (measured at {first.name} = {first.size} and {to})"
 
 
 def _measures_the_same(result: Fit) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BY_RUNTIME", "ROUNDING", "Comparison", "Proof", "Verdict"]
+__all__ = ["BY_RUNTIME", "ROUNDING", "Comparison", "Proof", "Rounding", "Verdict"]
 
 ROUNDING = 1e-4
 """The largest difference that counts as rounding, as a share of the largest value."""
@@ -36,11 +36,25 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounding:
+    """How the outputs of a file relate to those of the original at ONNX Runtime's levels of optimisation. `level`: the
+    level at which they are equal bit for bit ("extended", "none" or "all"; "" for no level). `own_error`: the largest
+    difference of the original's outputs with and without optimisation; None where that has no number. `times`: how many
+    of these differences are allowed in each output and run. `beyond`: how the file differs by more; "" where it does
+    not."""
+
+    level: str
+    own_error: float | None
+    times: float
+    beyond: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The outcome of running two files on the same inputs. `equal`: whether the outputs are equal bit for bit; None
     where no runtime here could run the files. `max_abs_error`: the largest difference in all outputs. `largest`: the
     largest absolute value in the first file's float outputs, or in its integers if it has no floats. `floats`: whether
-    all outputs that differ are floats; `quantized`: whether all are integers of at most 16 bits.
+    all outputs that differ are floats.
 
     `proof`: the result without running. `runs`: the number of inputs. `varies`: whether any output differed from one
     input to the next (None: there was one input). `inside`: the number of tensors inside both files that were compared;
@@ -56,7 +70,6 @@ class Comparison:
     note: str = ""
     largest: float = 0.0
     floats: bool = False
-    quantized: bool = False
     proof: Proof | None = None
     runs: int = 1
     varies: bool | None = None
@@ -67,6 +80,8 @@ class Comparison:
     tried: tuple[str, ...] = ()
     reached: str = ""
     assumed: str = ""
+    rounding: Rounding | None = None
+    other_sizes: tuple[str, ...] = ()
 
     @property
     def proven(self) -> bool:
@@ -111,12 +126,12 @@ class Comparison:
 
     @property
     def rounds_alike(self) -> bool:
-        """Whether the outputs are equal, or floats that differ by no more than rounding. If ONNX Runtime's optimisation
-        made the second file from the first, quantized outputs may differ by one step."""
+        """Whether the outputs are equal, or floats that differ by no more than rounding. In ONNX Runtime a file of
+        which more is known is judged by the original's own rounding there."""
+        if self.rounding is not None:
+            return not self.rounding.beyond
         if self.equal or self.max_abs_error is None:
             return bool(self.equal)
-        if self.quantized and self.proof is not None and self.proof.optimised:
-            return self.max_abs_error <= 1
         return self.floats and not self.exact and self.max_abs_error <= ROUNDING * max(self.largest, 1e-6)
 
     def within(self, tolerance: float) -> bool:

@@ -12,6 +12,7 @@ from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
 from downset.results.inspections import end_of
+from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
@@ -190,7 +191,9 @@ class Fit:
     exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
     overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
     by name. `command`: the call that asks for this result, with target, time limit and rewriting also where they are
-    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early."""
+    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early. `open_axes`:
+    the sizes that the original leaves open, as planned, for which alone figures and proofs of them hold; `growth`: how
+    the bytes in use grow with each."""
 
     model: str
     target: str
@@ -221,6 +224,8 @@ class Fit:
     command: Call | None = None
     seed: int = 0
     interrupted: bool = False
+    open_axes: tuple[OpenAxis, ...] = ()
+    growth: tuple[AxisGrowth, ...] = ()
 
     @property
     def memory(self) -> str:

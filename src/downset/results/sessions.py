@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from downset.text import abridged
 
-__all__ = ["DEFAULT", "FILE_ORDER", "FITTED", "Latency", "SessionSettings", "SessionTaken"]
+__all__ = ["DEFAULT", "EXTENDED", "FILE_ORDER", "FITTED", "Latency", "SessionSettings", "SessionTaken"]
 
 Value = bool | int | str
 
@@ -96,6 +96,11 @@ _SPLIT_TO_THE_BYTE = {"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_
 
 DEFAULT = SessionSettings("default", _ONE_THREAD)
 """ONNX Runtime's defaults, on one thread."""
+
+EXTENDED = SessionSettings(
+    "extended", {**_ONE_THREAD, "graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_EXTENDED"}
+)
+"""The portable optimisations, which use no layout of a particular processor."""
 
 FILE_ORDER = SessionSettings(
     "file order",

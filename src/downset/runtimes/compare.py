@@ -6,6 +6,7 @@ hardly depend on the inputs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,22 +19,24 @@ from downset.budget import DEFAULT_SECONDS
 from downset.equivalence.prove import prove
 from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
+from downset.formats.onnx.open_axes import declare_as
 from downset.formats.reading import load, shared_sizes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.methods import check_choice
 from downset.process.limits import limits
 from downset.results.comparisons import Comparison, Proof
+from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.runtimes import ort
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
-from downset.runtimes.ort_open_sizes import keep_open_sizes
 from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
+from downset.runtimes.rounding import HeldFile, held_to_levels
 
-__all__ = ["RUNTIMES", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
+__all__ = ["RUNTIMES", "Opened", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
 
 RuntimeName = Literal["litert", "tflm", "ort", "torch"]
 Named = str | os.PathLike[str]
@@ -42,7 +45,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`suffixes`: those of the files that the runtime runs. `compute(path, feeds, inside=, ordered=)`: runs a file and
+    """`suffixes`: those of the files that the runtime runs. `compute(path, feeds, inside=, settings=)`: runs a file and
     returns its outputs. `looks_inside`: whether it can also return tensors that are not outputs."""
 
     suffixes: tuple[str, ...]
@@ -117,10 +120,10 @@ def _compared(
         trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
         reason = f"{suffix} files hold no weights" if runtime is None else trusting
         return replace(not_compared(reason), proof=proof)
-    settings = named_settings(second) if suffix == ".onnx" else None
-    ordered = proof.proven and proof.optimised if settings is None else settings.follows_file
+    named = named_settings(second) if suffix == ".onnx" else None
+    opened = Opened(named or (FILE_ORDER if proof.proven and proof.optimised else DEFAULT))
     try:
-        comparison = compare_outputs(first, second, runtime=runtime, source=source, ordered=ordered, proof=proof)
+        comparison = compare_outputs(first, second, runtime=runtime, source=source, opened=opened, proof=proof)
     except (UnsupportedError, LimitReached) as error:
         return replace(not_compared(error.message), proof=proof)
     if not proof.proven and suffix != ".pt2":
@@ -150,7 +153,7 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
     if proof.proven or Path(first).suffix.lower() != ".onnx":
         return proof
     try:
-        with _optimised(first, shapes) as path:
+        with _optimised(first) as path:
             of_optimised = prove(path, second, shapes=shapes)
     except InvalidPlan:
         raise
@@ -160,12 +163,23 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
 
 
 @contextmanager
-def _optimised(path: Named, shapes: Shapes | None) -> Iterator[Path]:
+def _optimised(path: Named) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         optimised = Path(folder) / Path(path).name
-        ort.optimise_offline(path, optimised, shapes=shapes)
-        keep_open_sizes(Path(path), optimised, shapes or {})
+        ort.optimise_offline(path, optimised)
+        declare_as(optimised, Path(path))
         yield optimised
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """How the second of two files is run in ONNX Runtime. `settings`: with which it is opened. `form`: the file with
+    what ONNX Runtime executes of the first, which the second is said to hold; None where that follows from a proof.
+    `exact`: whether the second is said to have the operators of `form`, also without a proof."""
+
+    settings: SessionSettings = DEFAULT
+    form: Named | None = None
+    exact: bool = False
 
 
 def compare_outputs(
@@ -174,7 +188,7 @@ def compare_outputs(
     *,
     runtime: RuntimeName,
     source: FeedSource | None = None,
-    ordered: bool = False,
+    opened: Opened | None = None,
     proof: Proof | None = None,
 ) -> Comparison:
     """Run both files in `runtime` (litert, tflm, ort, or torch, which runs code in the files) on the same inputs, those
@@ -183,24 +197,31 @@ def compare_outputs(
 
     Made inputs that choose what runs are made otherwise where the first file does not run with them.
 
-    ONNX Runtime runs both files with its default optimisations, but with `ordered` the second one in the file's order
-    with none. `proof`: what is known already, for the result. A runtime that runs one file alone is a difference.
+    ONNX Runtime runs the first file with its default optimisations, and the second as it is `opened`. `proof`: what is
+    known already. A second file that is proven to hold the first, or is said to, is judged by how the first rounds at
+    ONNX Runtime's levels of optimisation (`runtimes.rounding`). A runtime that runs one file alone is a difference.
     Raises UnsupportedError where it runs neither, or computes other outputs each time, UsageError for unknown runtimes
     and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
-    row, source = RUNTIMES[runtime], source or FeedSource()
+    row, source, opened = RUNTIMES[runtime], source or FeedSource(), opened or Opened()
     graphs = [load(path, shapes=source.shapes, trust=row.compute is in_torch) for path in (first, second)]
     with limits(operators=max(len(graph.ops) for graph in graphs)):
-        comparison = _run_both(runtime, (first, second), graphs, source, ordered)
+        comparison = _run_both(runtime, (first, second), graphs, source, opened, proof)
     return replace(comparison, proof=proof)
 
 
 def _run_both(
-    runtime: RuntimeName, paths: tuple[Named, Named], graphs: Sequence[Graph], source: FeedSource, ordered: bool
+    runtime: RuntimeName,
+    paths: tuple[Named, Named],
+    graphs: Sequence[Graph],
+    source: FeedSource,
+    opened: Opened,
+    proof: Proof | None,
 ) -> Comparison:
-    """`compare_outputs` without a proof."""
+    """`compare_outputs`, whose result has no proof yet."""
     (first, second), row = paths, RUNTIMES[runtime]
-    names = _common(*graphs) if row.looks_inside else []
+    held = runtime == "ort" and (opened.form is not None or (proof is not None and proof.proven))
+    names = _common(*graphs) if row.looks_inside and not held else []
     try:
         feeds, ours = _first_computed(row, first, graphs[0], names, source)
     except UnsupportedError as refused:
@@ -210,20 +231,47 @@ def _run_both(
             raise refused from None
         return Comparison(False, None, runtime, Message(f"it runs {second} alone: ", refused.message))
     try:
-        theirs = row.compute(second, feeds, inside=names, ordered=ordered)
+        if held:
+            comparison = _held(paths, graphs, feeds, source, opened, proof)
+        else:
+            theirs = row.compute(second, feeds, inside=names, settings=opened.settings)
+            comparison = _rounded(runtime, ours, theirs)
     except UnsupportedError as refused:
         return Comparison(False, None, runtime, Message(f"it runs {first} alone: ", refused.message))
-    outputs = [_listed(computed) for computed in (ours, theirs)]
-    comparison = replace(compare_arrays(*outputs, runtime=runtime), runs=len(feeds), varies=vary(ours.outputs))
     if not comparison.rounds_alike:
         again = row.compute(first, feeds, inside=())
         if not compare_arrays(*(_listed(computed) for computed in (ours, again))).rounds_alike:
             raise UnsupportedError(f"{runtime} computes other outputs of {first} each time on the same inputs")
-    if ordered and not comparison.rounds_alike and first != second:
-        comparison = _as_written(row, first, feeds, theirs, comparison)
+    return comparison
+
+
+def _rounded(runtime: RuntimeName, ours: Computed, theirs: Computed) -> Comparison:
+    """The comparison by `ROUNDING`."""
+    outputs = [_listed(computed) for computed in (ours, theirs)]
+    comparison = compare_arrays(*outputs, runtime=runtime)
     inside = [name for name in ours.inside if name in theirs.inside]
     note = first_difference(ours.inside, theirs.inside, exact=comparison.exact)
-    return replace(comparison, inside=len(inside), inside_note=note)
+    return replace(comparison, runs=len(ours.outputs), varies=vary(ours.outputs), inside=len(inside), inside_note=note)
+
+
+def _held(
+    paths: tuple[Named, Named],
+    graphs: Sequence[Graph],
+    feeds: Feeds,
+    source: FeedSource,
+    opened: Opened,
+    proof: Proof | None,
+) -> Comparison:
+    """The comparison in ONNX Runtime with a file that holds the first, by a proof or as it is said to."""
+    first, second = paths
+    optimised = proof.optimised if proof is not None and proof.proven else True
+    with contextlib.ExitStack() as stack:
+        form: Named = first
+        if optimised:
+            form = opened.form or stack.enter_context(_optimised(first))
+        form_graph = graphs[0] if form == first else load(form, shapes=source.shapes)
+        held = HeldFile.of(second, opened.settings, form, proof, exact=opened.exact)
+        return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), ranged=not source.files)
 
 
 def _listed(computed: Computed) -> list[Array]:
@@ -246,23 +294,6 @@ def _first_computed(
         except UnsupportedError as error:
             errors.append(error)
     raise errors[0]
-
-
-def _as_written(row: Runtime, first: Named, feeds: Feeds, theirs: Computed, comparison: Comparison) -> Comparison:
-    """The comparison without ONNX Runtime's optimisation of the first file, where it explains the difference: its note
-    then says by how much the optimisation changes the outputs. Else `comparison` itself."""
-    plain = row.compute(first, feeds, inside=(), ordered=True)
-    outputs = [_listed(computed) for computed in (plain, theirs)]
-    alone = compare_arrays(*outputs, runtime=comparison.runtime)
-    if not alone.rounds_alike or comparison.max_abs_error is None:
-        return comparison
-    moved = f"ONNX Runtime's own optimisation of the original moves the outputs by {comparison.max_abs_error:.3g}"
-    return replace(
-        alone,
-        runs=comparison.runs,
-        varies=comparison.varies,
-        note=f"as they are written; {moved}",
-    )
 
 
 def with_offsets(first: Named, second: Named, comparison: Comparison, source: FeedSource) -> Comparison:

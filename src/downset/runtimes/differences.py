@@ -14,7 +14,16 @@ from downset.extras import torch_library
 from downset.messages import Message
 from downset.results.comparisons import ROUNDING, Comparison
 
-__all__ = ["allowed_difference", "as_array", "compare_arrays", "difference", "first_difference", "not_compared", "vary"]
+__all__ = [
+    "allowed_difference",
+    "as_array",
+    "compare_arrays",
+    "difference",
+    "first_difference",
+    "not_compared",
+    "same_bits",
+    "vary",
+]
 
 Array = npt.NDArray[Any]
 
@@ -31,7 +40,7 @@ def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: 
         return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
     equal, worst, largest = True, 0.0, 0.0
     any_floats = any(one.dtype.kind == "f" for one in first)
-    floats = quantized = True
+    floats = True
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         if one.shape != other.shape or one.dtype != other.dtype:
             return Comparison(
@@ -44,7 +53,6 @@ def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: 
             continue
         equal = False
         floats = floats and one.dtype.kind == "f"
-        quantized = quantized and one.dtype.kind in "iu" and one.dtype.itemsize <= 2
         if one.dtype.kind not in "fiub":
             return Comparison(False, None, runtime, f"output {index}: values differ")
         same = (one == other) | ((one != one) & (other != other))  # infinities and NaN of both differ by nothing
@@ -52,9 +60,9 @@ def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: 
             difference = np.where(same, 0.0, np.abs(one.astype(np.float64) - other.astype(np.float64)))
         if not np.isfinite(difference).all():
             note = f"output {index}: not finite in one of them"
-            return Comparison(False, float("inf"), runtime, note, largest, floats, quantized)
+            return Comparison(False, float("inf"), runtime, note, largest, floats)
         worst = max(worst, float(difference.max(initial=0.0)))
-    return Comparison(equal, worst, runtime, "", largest, floats, quantized)
+    return Comparison(equal, worst, runtime, "", largest, floats)
 
 
 def same_bits(one: Array, other: Array) -> bool:

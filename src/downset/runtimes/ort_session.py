@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
-from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
+from downset.results.sessions import EXTENDED, FILE_ORDER, SessionSettings
 from downset.runtimes.differences import difference
 from downset.runtimes.feeds import unpacked
 from downset.runtimes.inputs import random_array
@@ -62,11 +62,6 @@ _LOADS, _LOADS_S = 3, 5.0
 """The most loads of a file in an order that may differ from load to load, and the CPU seconds after which there is no
 further one: ONNX Runtime's optimisation takes time with the square of the nodes."""
 _UNKNOWN = -1
-_EXTENDED = SessionSettings(
-    "extended", {**DEFAULT.options, "graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_EXTENDED"}
-)
-"""The portable optimisations, which use no layout of a particular processor."""
-
 Shapes = Mapping[str, list[int]]
 
 
@@ -102,21 +97,21 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
 
 def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
     """`optimise_offline` inside the worker process, or with `settings` `optimise_as`."""
-    open_session(_library(), path, _EXTENDED if settings is None else _settings(settings), optimised_path=output)
+    open_session(_library(), path, EXTENDED if settings is None else _settings(settings), optimised_path=output)
     return {}
 
 
 def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str, npt.NDArray[Any]]:
     """`run` inside the worker process."""
     library = _library()
-    session = open_session(library, path, FILE_ORDER if file_order else _EXTENDED)
+    session = open_session(library, path, FILE_ORDER if file_order else EXTENDED)
     outputs = session_outputs(session, _feeds(session, shapes, seed))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
 def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[str, npt.NDArray[Any]]:
     """`run_on` inside the worker process."""
-    session = open_session(_library(), path, _EXTENDED)
+    session = open_session(_library(), path, EXTENDED)
     (fed,) = unpacked(feeds, names)
     outputs = session_outputs(session, fed)
     return {f"output_{index}": array for index, array in enumerate(outputs)}

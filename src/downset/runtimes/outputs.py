@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,13 +25,23 @@ from downset.formats.onnx.data_files import save_linked
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.process.isolation import isolated
-from downset.results.sessions import DEFAULT, FILE_ORDER
+from downset.results.sessions import DEFAULT, SessionSettings
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.runtimes.tflm import ARENA_BYTES, count_of
 from downset.text import brief
 
-__all__ = ["Computed", "in_litert", "in_ort", "in_tflm", "in_torch", "with_outputs", "worker_outputs"]
+__all__ = [
+    "Array",
+    "Computed",
+    "in_litert",
+    "in_ort",
+    "in_tflm",
+    "in_torch",
+    "ort_inside",
+    "with_outputs",
+    "worker_outputs",
+]
 
 Array = npt.NDArray[Any]
 Named = str | os.PathLike[str]
@@ -45,34 +56,38 @@ class Computed:
     inside: Mapping[str, Array]
 
 
-def in_litert(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+def in_litert(
+    path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT
+) -> Computed:
     """Run the file in LiteRT. All runs use one interpreter, so that states are kept from run to run. There are no
     delegates, so the order of the file is the order of execution."""
-    del ordered  # LiteRT runs every file in the file's order
+    del settings
     return worker_outputs("litert_here", path, feeds, inside)
 
 
-def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
     """Run the file in TFLite Micro. All runs use one interpreter, so that states are kept from run to run."""
-    del inside, ordered
+    del inside, settings
     return worker_outputs("tflm_here", path, feeds)
 
 
-def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
-    """Run the file in ONNX Runtime on one thread: with `ordered` in the file's order without optimisation, otherwise
-    with its default optimisations."""
-    computed = worker_outputs("ort_here", path, feeds, options={"ordered": ordered})
-    if not inside:
-        return computed
+def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
+    """Run the file in ONNX Runtime with these settings. Tensors inside are those of a copy of which they are outputs:
+    ONNX Runtime's optimisation may fuse that in other ways."""
+    computed = worker_outputs("ort_here", path, feeds, options={"settings": settings})
+    return Computed(computed.outputs, ort_inside(path, feeds[:1], inside, settings=settings) if inside else {})
+
+
+def ort_inside(path: Named, feeds: Feeds, inside: Sequence[str], *, settings: SessionSettings) -> Mapping[str, Array]:
+    """Tensors inside the file, by name, in a run of ONNX Runtime with these settings."""
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         opened = with_outputs(Path(path), Path(folder), inside)
-        kept = worker_outputs("ort_here", opened, feeds[:1], inside, options={"ordered": ordered})
-    return Computed(computed.outputs, kept.inside)
+        return worker_outputs("ort_here", opened, feeds, inside, options={"settings": settings}).inside
 
 
-def in_torch(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+def in_torch(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
     """Run a .pt2 file in PyTorch, which runs code that the file brings."""
-    del inside, ordered
+    del inside, settings
     return worker_outputs("torch_here", path, feeds)
 
 
@@ -82,14 +97,14 @@ def worker_outputs(
     feeds: Feeds,
     inside: Sequence[str] = (),
     *,
-    options: Mapping[str, bool] | None = None,
+    options: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> Computed:
     """Run one of the functions below, with its further `options`, in a worker process. With `failing` runs may fail one
     by one."""
     chosen = options or {}
     with saved(feeds) as where:
-        arguments = {"path": os.fspath(path), **where, "inside": list(inside), **chosen}
+        arguments = msgspec.to_builtins({"path": os.fspath(path), **where, "inside": list(inside), **chosen})
         arrays, _ = isolated("downset.runtimes.outputs", function, arguments, timeout_s=timeout_s)
     count = int(arrays.pop("count"))
     outputs = [
@@ -194,13 +209,13 @@ def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str])
 
 
 def ort_here(
-    path: str, feeds: str, names: list[list[str]], inside: list[str], ordered: bool, failing: bool = False
+    path: str, feeds: str, names: list[list[str]], inside: list[str], settings: Any, failing: bool = False
 ) -> dict[str, Array]:
     """`in_ort` inside the worker process: the outputs of all runs, or those named `inside` of the first."""
     library = onnxruntime_library()
     library.set_default_logger_severity(4)
-    runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
-    session = open_session(library, path, settings)
+    runs = unpacked(feeds, names)
+    session = open_session(library, path, msgspec.convert(settings, SessionSettings))
     if inside:
         return _packed([], dict(enumerate(session_outputs(session, runs[0], inside))))
     return _packed(_each(runs, lambda run: session_outputs(session, run), failing), {})

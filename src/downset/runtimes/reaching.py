@@ -25,6 +25,7 @@ from downset.equivalence.unshown import OtherConstant, Unshown
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.formats.reading import load
 from downset.results.comparisons import ROUNDING, Comparison
+from downset.results.sessions import FILE_ORDER
 from downset.runtimes.bodies import ways, with_output
 from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import FeedSource
@@ -124,7 +125,7 @@ class _Search:
         left_s = self.end - time.monotonic()
         if left_s <= 0:
             raise LimitReached("the time is over")
-        options = {"failing": True} | ({"ordered": True} if self.function == "ort_here" else {})
+        options = {"failing": True} | ({"settings": FILE_ORDER} if self.function == "ort_here" else {})
         call_s = max(left_s / 3, _CALL_S)  # a loop may run for ever on some inputs
         try:
             return worker_outputs(

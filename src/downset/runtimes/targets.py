@@ -13,6 +13,7 @@ from typing import Literal
 from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
 from downset.formats.onnx.model_file import check_onnx
+from downset.formats.onnx.open_axes import declare_as, open_axes
 from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
@@ -22,7 +23,6 @@ from downset.results.plans import Arena
 from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
-from downset.runtimes.ort_open_sizes import keep_open_sizes
 
 __all__ = ["TARGETS", "Sessions", "Taken", "Target", "TargetName", "targets_of"]
 
@@ -160,10 +160,14 @@ def _taken(peak: ort.PeakMeasurement) -> Taken:
 def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> list[str]:
     check_readable(path)
     check_onnx(path, shapes=shapes)  # so that a bad file is a one-line error, not a failure of the runtime
-    ort.optimise_offline(path, output, shapes=shapes)
+    ort.optimise_offline(path, output)
+    declare_as(output, path)
     notes = ["ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"]
-    left_open = keep_open_sizes(path, output, shapes or {})
-    return [*notes, left_open] if left_open else notes
+    axes = open_axes(path, shapes or {})
+    if not axes:
+        return notes
+    listed = ", ".join(f"{axis.name} = {axis.size}" for axis in axes)
+    return [*notes, f"sizes that the file leaves open stay open; planned and measured for {listed}"]
 
 
 _TARGETS = (

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.model_file import onnx_library, read_unfixed
-from downset.formats.onnx.skeleton import save, streamed
+from downset.formats.onnx.model_file import read_unfixed
+from downset.formats.onnx.skeleton import streamed
 from downset.process.whole_files import write_whole
 
-__all__ = ["fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
+__all__ = ["fitted_metadata", "foreign_operators", "write_metadata"]
 
 _PREFIX = "downset."
 _STANDARD = ("", "ai.onnx")
@@ -44,29 +44,6 @@ def fitted_metadata(path: Named) -> dict[str, str]:
     return {
         entry.key.removeprefix(_PREFIX): entry.value for entry in model.metadata_props if entry.key.startswith(_PREFIX)
     }
-
-
-def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool = True) -> None:
-    """Write these sizes into the file's inputs, for a network that is valid only for them. Without `batch` a first
-    dimension that the file leaves open stays open."""
-    onnx = onnx_library()
-    model = read_skeleton(path)
-    for value in model.graph.input:
-        if value.name in shapes:
-            dims = value.type.tensor_type.shape.dim
-            first = onnx.TensorShapeProto.Dimension()
-            if dims:
-                first.CopyFrom(dims[0])
-            open_batch = not batch and bool(dims) and not first.HasField("dim_value")
-            del dims[:]
-            for axis, extent in enumerate(shapes[value.name]):
-                if axis == 0 and open_batch:
-                    dims.add().CopyFrom(first)
-                else:
-                    dims.add().dim_value = extent
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    save(model, path)
 
 
 def foreign_operators(path: Named) -> dict[str, int]:

@@ -1,0 +1,103 @@
+"""Runs at sizes other than those that a file was planned for, where the original leaves sizes open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
+from downset.fitting.candidates import Candidate
+from downset.fitting.job import Job
+from downset.formats.onnx.open_axes import open_axes, other_shapes
+from downset.graph.core import Graph
+from downset.messages import Message
+from downset.reports.comparisons import difference
+from downset.results.open_axes import AxisGrowth, OpenAxis
+from downset.runtimes.feeds import Feeds, made_feeds
+from downset.runtimes.outputs import in_ort
+from downset.runtimes.rounding import HeldFile, held_to_levels
+
+__all__ = ["axes_of", "growth_by_axis", "held_at_other_sizes"]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_AXES = 4
+"""The most axes along which the growth of memory is measured."""
+
+
+def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile) -> tuple[str, ...]:
+    """The smaller and the larger sizes at which the file, too, computes what the original computes; none where no size
+    is open. `graph`: the network at the planned sizes. Raises InvalidPlan where the file computes something else."""
+    axes = axes_of(job)
+    if not axes:
+        return ()
+    told = []
+    for larger in (False, True):
+        shapes = _first_that_runs(job, graph, other_shapes(axes, job.options.shapes or {}, larger=larger))
+        if shapes is None:
+            continue
+        sizes = _listed(axes, shapes)
+        try:
+            comparison = held_to_levels(job.path, held, _feeds(job, graph, shapes), (), ranged=False)
+        except LimitReached:  # larger inputs take longer, which says nothing about the file
+            continue
+        except UnsupportedError as error:
+            raise InvalidPlan(f"with {sizes} ONNX Runtime runs the original alone: ", error.message) from None
+        if not comparison.rounds_alike:
+            raise InvalidPlan(f"with {sizes} it gave other outputs in ort (", difference(comparison), ")")
+        told.append(sizes)
+    return tuple(told)
+
+
+def growth_by_axis(job: Job, graph: Graph, chosen: Candidate) -> tuple[AxisGrowth, ...]:
+    """How the bytes in use grow with each open axis alone, as far as the original runs at a larger size of it."""
+    sessions = job.target.sessions
+    if sessions is None or chosen.measured is None or chosen.settings is None:
+        return ()
+    axes, grown = axes_of(job), []
+    if axes:
+        job.listener.progress("measuring at other sizes of the open axes")
+    for axis in axes[:_AXES]:
+        larger = list(other_shapes([axis], job.options.shapes or {}, larger=True))
+        shapes = _first_that_runs(job, graph, larger[::-1])
+        if shapes is None:
+            continue
+        name, place = axis.places[0]
+        try:
+            (taken,) = sessions.measure(chosen.path, [chosen.settings], shapes=shapes, seed=job.options.seed)
+        except DownsetError as error:
+            job.notes.add(Message(f"bytes for each {axis.name} not measured: ", error.message))
+            continue
+        in_use = (chosen.measured["in_use_bytes"], taken.nbytes["in_use_bytes"])
+        grown.append(AxisGrowth(axis.name, axis.size, in_use[0], shapes[name][place], in_use[1]))
+    return tuple(grown)
+
+
+def axes_of(job: Job) -> tuple[OpenAxis, ...]:
+    """The sizes of inputs that the model leaves open."""
+    if job.form != ".onnx" or not job.options.shapes:
+        return ()
+    return tuple(open_axes(job.path, job.options.shapes))
+
+
+def _listed(axes: Iterable[OpenAxis], shapes: Shapes) -> str:
+    return ", ".join(f"{axis.name} = {shapes[axis.places[0][0]][axis.places[0][1]]}" for axis in axes)
+
+
+def _first_that_runs(job: Job, graph: Graph, tried: Iterable[Shapes]) -> Shapes | None:
+    """The first of these shapes with which ONNX Runtime runs the original."""
+    for shapes in tried:
+        try:
+            in_ort(job.path, _feeds(job, graph, shapes)[:1])
+        except DownsetError:
+            continue
+        return shapes
+    return None
+
+
+def _feeds(job: Job, graph: Graph, shapes: Shapes) -> Feeds:
+    """Inputs of these shapes."""
+    tensors = list(graph.tensors)
+    for tensor in graph.inputs:
+        tensors[tensor] = replace(tensors[tensor], shape=shapes.get(tensors[tensor].name, tensors[tensor].shape))
+    return made_feeds(replace(graph, tensors=tuple(tensors)), seed=job.options.seed)

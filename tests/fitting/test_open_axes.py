@@ -1,0 +1,247 @@
+"""What `fit` writes keeps every axis that the original leaves open, and computes the same at sizes nobody planned."""
+
+import itertools
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import downset as ds
+from downset.fitting.planning import sizes_first
+from downset.formats.onnx.open_axes import open_axes, other_shapes, resized
+from downset.formats.onnx.write import export_onnx
+from downset.reports.fit_document import fit_document
+from downset.reports.json_form import json_of
+from downset.results.sessions import FILE_ORDER
+from downset.runtimes import ort, targets
+from tests.effort import cases
+
+LEVELS = onnxruntime.GraphOptimizationLevel
+
+
+class Net:
+    """Nodes with seeded weights; inputs and outputs have symbols for open axes."""
+
+    def __init__(self, seed):
+        self.random, self.nodes, self.weights = np.random.default_rng(seed), [], []
+
+    def weight(self, *shape):
+        return self.constant((self.random.standard_normal(shape) / max(shape[0], 1) ** 0.5).astype(np.float32))
+
+    def constant(self, value):
+        self.weights.append(numpy_helper.from_array(np.asarray(value), f"c{len(self.weights)}"))
+        return self.weights[-1].name
+
+    def op(self, kind, *inputs, **attributes):
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **attributes))
+        return name
+
+    def size(self, tensor, axis):
+        return self.op("Gather", self.op("Shape", tensor), self.constant([axis]))
+
+    def reshape(self, tensor, *sizes):
+        parts = [each if isinstance(each, str) else self.constant([each]) for each in sizes]
+        return self.op("Reshape", tensor, self.op("Concat", *parts, axis=0))
+
+    def save(self, path, inputs, outputs):
+        ends = [
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in group.items()]
+            for group in (inputs, outputs)
+        ]
+        graph = helper.make_graph(self.nodes, "open", *ends, self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.checker.check_model(model)
+        onnx.save(model, str(path))
+        return path
+
+
+def image(path, seed):
+    """Branches of an image of any size and batch: one at half the size, brought back to the size of the input."""
+    net = Net(seed)
+    stem = net.op("Relu", net.op("Conv", "x", net.weight(8, 3, 3, 3), pads=[1] * 4))
+    small = net.op("Conv", stem, net.weight(8, 8, 3, 3), pads=[1] * 4, strides=[2, 2])
+    sizes = net.op("Concat", net.size(small, 0), net.constant([8]), net.size(stem, 2), net.size(stem, 3), axis=0)
+    back = net.op("Resize", net.op("Relu", small), "", "", sizes, mode="nearest")
+    wide = [net.op("Relu", net.op("Conv", stem, net.weight(4, 8, 1, 1))) for _ in range(net.random.integers(1, 4))]
+    joined = net.op("Concat", back, *wide, axis=1)
+    last = net.op("Conv", joined, net.weight(2, 8 + 4 * len(wide), 3, 3), pads=[1] * 4)
+    net.nodes.append(helper.make_node("Sigmoid", [last], ["y"], name="y"))
+    sides = ["rows", "columns"]
+    return net.save(path, {"x": ["batch", 3, *sides]}, {"y": ["batch", 2, *sides]}), {"x": (1, 3, 16, 20)}
+
+
+def attention(net, query, key, value, width):
+    scores = net.op("MatMul", query, net.op("Transpose", key, perm=[0, 2, 1]))
+    scores = net.op("Softmax", net.op("Mul", scores, net.constant(np.float32(width**-0.5))), axis=-1)
+    return net.op("MatMul", scores, value)
+
+
+def gelu(net, tensor):
+    """Five operators that ONNX Runtime makes one."""
+    scaled = net.op("Div", tensor, net.constant(np.float32(2**0.5)))
+    share = net.op("Add", net.op("Erf", scaled), net.constant(np.float32(1)))
+    return net.op("Mul", net.op("Mul", tensor, share), net.constant(np.float32(0.5)))
+
+
+def transformer(path, seed):
+    """Two blocks over tokens, whose reshapes read the sizes of their inputs."""
+    net, width = Net(seed), 16
+    state = "x"
+    for _ in range(2):
+        flat = net.reshape(state, -1, width)
+        parts = [net.op("MatMul", flat, net.weight(width, width)) for _ in range(3)]
+        parts = [net.reshape(part, net.size(state, 0), net.size(state, 1), width) for part in parts]
+        state = net.op("Add", state, attention(net, *parts, width))
+        wide = gelu(net, net.op("MatMul", state, net.weight(width, 4 * width)))
+        state = net.op("Add", state, net.op("MatMul", wide, net.weight(4 * width, width)))
+    net.nodes.append(helper.make_node("Tanh", [state], ["y"], name="y"))
+    return net.save(path, {"x": ["batch", "tokens", 16]}, {"y": ["batch", "tokens", 16]}), {"x": (1, 12, 16)}
+
+
+def step(path, seed):
+    """A step of a decoder: keys and values of the past, whose length is open, with those of one token behind them."""
+    net, width = Net(seed), 8
+    query, key, value = (net.op("MatMul", "x", net.weight(width, width)) for _ in range(3))
+    net.nodes.append(helper.make_node("Concat", ["past_key", key], ["key"], name="key", axis=1))
+    net.nodes.append(helper.make_node("Concat", ["past_value", value], ["value"], name="value", axis=1))
+    made = net.op("Add", "x", attention(net, query, "key", "value", width))
+    net.nodes.append(helper.make_node("MatMul", [made, net.weight(width, 5)], ["y"], name="y"))
+    past = {f"past_{each}": ["batch", "past", width] for each in ("key", "value")}
+    inputs = {"x": ["batch", 1, width], **past}
+    outputs = {"y": ["batch", 1, 5], **{each: ["batch", "past + 1", width] for each in ("key", "value")}}
+    shapes = {"x": (1, 1, width), "past_key": (1, 6, width), "past_value": (1, 6, width)}
+    return net.save(path, inputs, outputs), shapes
+
+
+def outputs(path, feeds, level):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.graph_optimization_level = 1, level
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def interface(path):
+    graph = onnx.load(str(path), load_external_data=False).graph
+    return [value.SerializeToString(deterministic=True) for value in (*graph.input, *graph.output)]
+
+
+@pytest.mark.parametrize("build", [image, transformer, step])
+@pytest.mark.parametrize("seed", range(cases(15)))
+def test_a_fitted_file_computes_the_same_at_any_size(tmp_path, build, seed):
+    path, shapes = build(tmp_path / "m.onnx", seed)
+    fitted, random = tmp_path / "f.onnx", np.random.default_rng(seed)
+    result = ds.fit(path, output=fitted, shapes=shapes, time_limit_s=1)
+    assert interface(fitted) == interface(path)
+    assert result.shipped != "original" and not [note for note in result.notes if "left out" in note]
+    assert not [note for note in result.notes if "did not follow the order" in note]  # sizes are read before all else
+    assert len(result.outputs.other_sizes) == 2
+    axes = open_axes(path, shapes)
+    assert [axis.name for axis in result.open_axes] == [axis.name for axis in axes] and axes
+    for _ in range(6):
+        sizes = {axis.name: int(random.integers(1, 3 * axis.size + 3)) for axis in axes}
+        feeds = {
+            name: random.standard_normal(shape).astype(np.float32)
+            for name, shape in resized(axes, shapes, sizes).items()
+        }
+        ours = outputs(fitted, feeds, LEVELS.ORT_DISABLE_ALL)
+        exact = outputs(path, feeds, LEVELS.ORT_ENABLE_EXTENDED)
+        for one, other in zip(ours, exact, strict=True):
+            assert one.shape == other.shape
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_file_that_is_right_at_the_planned_sizes_alone_does_not_ship(tmp_path, monkeypatch):
+    """ONNX Runtime folds sizes that are fixed while it optimises: such a file passes every run at these."""
+    path, shapes = transformer(tmp_path / "m.onnx", 0)
+    fold = ort.optimise_offline
+    monkeypatch.setattr(targets.ort, "optimise_offline", lambda path, output: fold(path, output, shapes=shapes))
+    result = ds.fit(path, output=tmp_path / "f.onnx", shapes=shapes, time_limit_s=1)
+    assert result.shipped == "original" and interface(tmp_path / "f.onnx") == interface(path)
+    assert [note for note in result.notes if "is left out: with batch = 1, tokens = 11" in note]
+
+
+def test_bytes_for_each_step_of_an_axis_are_those_of_a_run_at_another_size(tmp_path):
+    """Sums predict what a session has in use at sizes that the fit did not run."""
+    path, shapes = image(tmp_path / "m.onnx", 1)
+    result = ds.fit(path, output=tmp_path / "f.onnx", shapes=shapes, time_limit_s=1)
+    assert [one.name for one in result.growth] == ["batch", "rows", "columns"]
+    found = json_of(fit_document(result))
+    assert found["open_axes"] == [{"name": axis.name, "size": axis.size} for axis in result.open_axes]
+    for one, row in zip(result.growth, found["growth"], strict=True):
+        assert row["bytes_each"] == (one.other_bytes - one.in_use_bytes) / (one.other_size - one.size) > 0
+        beyond = one.other_size + 2 * (one.other_size - one.size)
+        other = resized(result.open_axes, shapes, {one.name: beyond})
+        (taken,) = ort.measure_sessions(tmp_path / "f.onnx", [result.session], shapes=other)
+        expected = one.in_use_bytes + one.bytes_each * (beyond - one.size)
+        assert abs(taken.peak_bytes - expected) < 0.1 * expected
+    detail = fit_document(result).verdict.detail
+    assert "at batch = 1, rows = 16, columns = 20" in detail and "for each rows" in detail
+
+
+def test_what_is_proven_names_its_sizes(tmp_path):
+    path, shapes = transformer(tmp_path / "m.onnx", 2)
+    result = ds.fit(path, shapes=shapes, time_limit_s=1)
+    headline = fit_document(result).verdict.headline
+    assert ("(proven for batch = 1, tokens = 12)" in headline) == ("proven" in headline)
+    fixed = onnx.load(str(path))
+    for value in fixed.graph.input:
+        for dim, extent in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
+            dim.dim_value = extent
+    onnx.save(fixed, str(tmp_path / "fixed.onnx"))
+    closed = ds.fit(tmp_path / "fixed.onnx", time_limit_s=1)
+    assert closed.open_axes == () and closed.growth == () and closed.outputs.other_sizes == ()
+
+
+def test_rows_cut_at_the_planned_sizes_do_not_ship_where_rows_are_open(tmp_path):
+    """They ship where the batch alone is open: any batch runs."""
+    net = Net(0)
+    first = net.op("Conv", "x", net.weight(8, 2, 3, 3), pads=[1] * 4)
+    net.nodes.append(helper.make_node("Conv", [first, net.weight(2, 8, 3, 3)], ["y"], pads=[1] * 4, name="y"))
+    shapes = {"x": (1, 2, 24, 24)}
+    for rows, kept in (("rows", False), (24, True)):
+        path = net.save(tmp_path / f"{rows}.onnx", {"x": ["n", 2, rows, 24]}, {"y": ["n", 2, rows, 24]})
+        result = ds.fit(path, output=tmp_path / "f.onnx", shapes=shapes, max_recompute=1.0, time_limit_s=2)
+        assert interface(tmp_path / "f.onnx") == interface(path)
+        assert (result.shipped == "strips") is kept, result.notes
+        refused = [note for note in result.notes if note.startswith("the strips") and "left out: with n = " in note]
+        assert bool(refused) is not kept
+        feeds = {"x": np.random.default_rng(0).standard_normal((3, 2, 24, 24)).astype(np.float32)}
+        ours, theirs = (outputs(each, feeds, LEVELS.ORT_DISABLE_ALL)[0] for each in (tmp_path / "f.onnx", path))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_every_axis_is_made_smaller_and_larger(tmp_path):
+    path, shapes = step(tmp_path / "m.onnx", 0)
+    axes = open_axes(path, shapes)
+    assert {axis.name: (axis.size, len(axis.places)) for axis in axes} == {"batch": (1, 3), "past": (6, 2)}
+    for larger, tried in ((larger, list(other_shapes(axes, shapes, larger=larger))) for larger in (False, True)):
+        moved = {name: {one[name][1] for one in tried} for name in ("past_key", "past_value")}
+        assert moved["past_key"] == moved["past_value"] and len(moved["past_key"]) > 1
+        assert all((size > 6) if larger else (1 <= size < 6) for size in moved["past_key"] - {6})
+        assert all(one["x"][1:] == (1, 8) and min(itertools.chain(*one.values())) >= 1 for one in tried)
+        assert all(one != shapes for one in tried)
+
+
+@pytest.mark.parametrize("build", [image, transformer])
+def test_onnx_runtime_runs_the_order_of_the_file_also_where_sizes_are_read(tmp_path, build):
+    """It moves a Shape before all that could run as early, so a file with a Shape elsewhere does not run as written."""
+    path, shapes = build(tmp_path / "m.onnx", 0)
+    graph, random, moved = ds.load(path, shapes=shapes), np.random.default_rng(0), 0
+    before = graph.predecessors()
+    for number in range(4):
+        steps: list[int] = []
+        while len(steps) < len(graph.ops):
+            ready = [at for at in range(len(graph.ops)) if at not in steps and all(one in steps for one in before[at])]
+            steps.append(ready[random.integers(len(ready))])
+        ran = []
+        for order in (tuple(steps), sizes_first(graph, steps)):
+            written = tmp_path / f"{number}.onnx"
+            export_onnx(written, graph, order)
+            (taken,) = ort.measure_sessions(written, [FILE_ORDER], shapes=shapes)
+            ran.append(list(taken.executed) == [graph.ops[step].name for step in order])
+        assert ran[1]
+        moved += not ran[0]
+    assert moved
