@@ -3,7 +3,9 @@ read the same lists, so that the printed code does what was measured."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -23,10 +25,26 @@ from downset.text import brief
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["named_settings", "open_session", "ort_session", "session_code", "session_outputs", "session_settings"]
+__all__ = [
+    "MALLOPT",
+    "has_mallopt",
+    "named_settings",
+    "open_session",
+    "ort_session",
+    "session_code",
+    "session_outputs",
+    "session_settings",
+]
 
 Array = npt.NDArray[Any]
+MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M_ARENA_MAX": -8}
+"""The numbers of glibc's parameters, as malloc.h has them."""
 _ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
+
+
+def has_mallopt() -> bool:
+    """Whether the C library of this process is glibc, whose allocator has parameters (`mallopt`)."""
+    return sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt")
 
 
 def open_session(
@@ -39,7 +57,12 @@ def open_session(
 ) -> Any:
     """An InferenceSession with these settings. If they have an arena, a new one is registered, so that no earlier
     session shares it. With `profile_prefix` the session records a profile; with `optimised_path` it writes the
-    optimised file there. Raises UnsupportedError where ONNX Runtime cannot load the file."""
+    optimised file there. Parameters of glibc's allocator are skipped under other C libraries. Raises UnsupportedError
+    where ONNX Runtime cannot load the file."""
+    if settings.malloc and has_mallopt():
+        libc = ctypes.CDLL(None)
+        for name, value in settings.malloc.items():
+            libc.mallopt(MALLOPT[name], value)
     if settings.arena:
         memory = library.OrtMemoryInfo(
             "Cpu", library.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, library.OrtMemType.DEFAULT
@@ -83,6 +106,11 @@ def _plain(name: str, value: Any) -> Array:
 def session_code(settings: SessionSettings) -> list[str]:
     """Lines of Python that register the arena and make `options`, as `open_session` does; `ort` is the library."""
     lines = []
+    if settings.malloc:
+        lines += [
+            'if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # glibc; the whole process',
+            *(f"    libc.mallopt({MALLOPT[name]}, {value})  # {name}" for name, value in settings.malloc.items()),
+        ]
     if settings.arena:
         lines += [
             'memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)',

@@ -1,0 +1,161 @@
+"""The growth of a process that opens a session of ONNX Runtime and runs it: resident memory in its parts, and processor
+time. Every session has a new process, in which nothing else was opened, and sessions take turns.
+
+What the library takes when it is imported does not count. Processor time is that of all threads, so that other
+processes on the machine change it less than wall time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.process.isolation import isolated
+from downset.results.processes import ProcessGrowth
+from downset.results.sessions import SessionSettings
+
+__all__ = ["fixed_shapes", "growth_here", "plain_sessions", "plain_settings", "process_growths"]
+
+Named = str | os.PathLike[str]
+Shapes = Mapping[str, Sequence[int]]
+
+_RUNS = 3
+"""Runs before those that are timed: from the second on, ONNX Runtime uses the memory pattern of the first."""
+_TIMED_S, _MOST_RUNS = 0.15, 60
+"""Processor seconds of runs that are timed in one process, and the most runs."""
+_FIELDS = ("peak_bytes", "peak_anonymous_bytes", "rest_bytes", "rest_anonymous_bytes", "cpu_s")
+
+
+def process_growths(
+    sessions: Sequence[tuple[Named, SessionSettings]],
+    *,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    rounds: int = 1,
+    timed: bool = True,
+) -> list[list[ProcessGrowth]]:
+    """The readings of each session, one for each of the `rounds`; in a round every session has its turn, every second
+    round in reverse sequence. A session has no readings where one of its processes failed, and where the system does
+    not report resident memory. Without `timed` there is one further run instead of many, and its time says little."""
+    arguments = plain_sessions(sessions, shapes, seed) | {"rounds": rounds, "timed": timed}
+    arrays, _ = isolated(__name__, "growth_here", arguments, fresh=True)
+    readings: list[list[ProcessGrowth]] = []
+    for each in arrays["figures"]:  # by session and round
+        whole = [dict(zip(_FIELDS, map(float, figures), strict=True)) for figures in each]
+        readings.append(
+            []
+            if np.isnan(each).any()
+            else [ProcessGrowth(*(int(one[name]) for name in _FIELDS[:-1]), one["cpu_s"]) for one in whole]
+        )
+    return readings
+
+
+def plain_sessions(
+    sessions: Sequence[tuple[Named, SessionSettings]], shapes: Mapping[str, Sequence[int]] | None, seed: int
+) -> dict[str, Any]:
+    """Sessions as arguments of a worker."""
+    listed = [(os.fspath(path), plain_settings(settings)) for path, settings in sessions]
+    return {"sessions": listed, "shapes": fixed_shapes(shapes), "seed": seed}
+
+
+def plain_settings(settings: SessionSettings) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(settings)
+
+
+def fixed_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    return {name: list(shape) for name, shape in (shapes or {}).items()}
+
+
+def growth_here(
+    sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, rounds: int, timed: bool
+) -> dict[str, npt.NDArray[Any]]:
+    """`process_growths` inside a worker that has imported no library: each session runs in a child, which imports it.
+    Pages that the parent had read would otherwise not count."""
+    figures = np.full((len(sessions), rounds, len(_FIELDS)), np.nan)
+    for turn in range(rounds):
+        places = range(len(sessions))
+        for place in places if turn % 2 == 0 else reversed(places):
+            if turn and np.isnan(figures[place, 0, 0]):
+                continue
+            path, fields = sessions[place]
+            answer = _in_child(path, fields, shapes, seed, timed)
+            if answer is not None:
+                figures[place, turn] = answer
+    return {"figures": figures}
+
+
+def _in_child(path: str, fields: Any, shapes: Shapes, seed: int, timed: bool) -> list[float] | None:
+    """The figures of one session in a child of this process; None where it fails."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with contextlib.suppress(BaseException):
+            os.write(writing, json.dumps(_figures(path, fields, shapes, seed, timed)).encode())
+            status = 0
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        content = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(content) if content else None
+
+
+def _figures(path: str, fields: Any, shapes: Shapes, seed: int, timed: bool) -> list[float]:
+    import msgspec
+
+    from downset.runtimes.ort_session import made_feeds_of, quiet_library
+    from downset.runtimes.ort_settings import open_session
+
+    settings, library = msgspec.convert(fields, SessionSettings), quiet_library()
+    _forget_peak()
+    before = _resident()
+    session = open_session(library, path, settings)
+    feeds = made_feeds_of(session, shapes, seed)
+    loaded = _resident()
+    _forget_peak()
+    for _ in range(_RUNS):
+        session.run(None, feeds)
+    ran = _resident()
+    # The pages of files that are resident stay so: what else was there at the peak was anonymous.
+    peak = max(loaded["VmHWM"], ran["VmHWM"]) - before["VmRSS"]
+    anonymous = max(seen["VmHWM"] - seen["RssFile"] for seen in (loaded, ran)) - before["RssAnon"]
+    rest = ran["VmRSS"] - before["VmRSS"], ran["RssAnon"] - before["RssAnon"]
+    return [*(max(nbytes, 0) for nbytes in (peak, anonymous, *rest)), _run_s(session, feeds, timed)]
+
+
+def _run_s(session: Any, feeds: Mapping[str, Any], timed: bool) -> float:
+    """Processor seconds of a run, in the mean of as many as `_TIMED_S` allows."""
+    begin, runs = time.process_time(), 0
+    while runs == 0 or (timed and runs < _MOST_RUNS and time.process_time() - begin < _TIMED_S):
+        session.run(None, feeds)
+        runs += 1
+    return (time.process_time() - begin) / runs
+
+
+def _forget_peak() -> None:
+    """Reset VmHWM to what is resident now; where that fails, the peak is that of the process's whole life."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _resident() -> dict[str, int]:
+    """Bytes of this process by the system's names: resident now (VmRSS; RssAnon and RssFile are parts of it), and at
+    most (VmHWM)."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        raise UnsupportedError("the system does not report resident memory") from None
+    parts = (line.split() for line in lines if line.startswith(("VmRSS:", "VmHWM:", "RssAnon:", "RssFile:")))
+    return {name.rstrip(":"): 1024 * int(kilobytes) for name, kilobytes, _ in parts}
