@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.process.isolation import isolated
+from downset.process.limits import RUNNING_S, worker_s
 from downset.results.processes import ProcessGrowth
 from downset.results.sessions import SessionSettings
 
@@ -45,9 +49,11 @@ def process_growths(
 ) -> list[list[ProcessGrowth]]:
     """The readings of each session, one for each of the `rounds`; in a round every session has its turn, every second
     round in reverse sequence. A session has no readings where one of its processes failed, and where the system does
-    not report resident memory. Without `timed` there is one further run instead of many, and its time says little."""
-    arguments = plain_sessions(sessions, shapes, seed) | {"rounds": rounds, "timed": timed}
-    arrays, _ = isolated(__name__, "growth_here", arguments, fresh=True)
+    not report resident memory. Each process may take the time limit of a worker. Without `timed` there is one further run instead of many, and its time says little."""
+    each_s = worker_s(RUNNING_S)
+    arguments = plain_sessions(sessions, shapes, seed) | {"rounds": rounds, "timed": timed, "each_s": each_s}
+    most_s = each_s * (1 + rounds * len(sessions))
+    arrays, _ = isolated(__name__, "growth_here", arguments, fresh=True, timeout_s=most_s)
     readings: list[list[ProcessGrowth]] = []
     for each in arrays["figures"]:  # by session and round
         whole = [dict(zip(_FIELDS, map(float, figures), strict=True)) for figures in each]
@@ -78,7 +84,7 @@ def fixed_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[i
 
 
 def growth_here(
-    sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, rounds: int, timed: bool
+    sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, rounds: int, timed: bool, each_s: float
 ) -> dict[str, npt.NDArray[Any]]:
     """`process_growths` inside a worker that has imported no library: each session runs in a child, which imports it.
     Pages that the parent had read would otherwise not count."""
@@ -89,24 +95,26 @@ def growth_here(
             if turn and np.isnan(figures[place, 0, 0]):
                 continue
             path, fields = sessions[place]
-            answer = _in_child(path, fields, shapes, seed, timed)
+            answer = _in_child(partial(_figures, path, fields, shapes, seed, timed), each_s)
             if answer is not None:
                 figures[place, turn] = answer
     return {"figures": figures}
 
 
-def _in_child(path: str, fields: Any, shapes: Shapes, seed: int, timed: bool) -> list[float] | None:
-    """The figures of one session in a child of this process; None where it fails."""
+def _in_child(ask: Callable[[], list[float]], limit_s: float) -> list[float] | None:
+    """The result of `ask` in a child of this process; None where it fails or takes longer than the limit."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         with contextlib.suppress(BaseException):
-            os.write(writing, json.dumps(_figures(path, fields, shapes, seed, timed)).encode())
+            os.write(writing, json.dumps(ask()).encode())
             status = 0
         os._exit(status)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
+        if not select.select([answer], [], [], limit_s)[0]:
+            os.kill(child, signal.SIGKILL)
         content = answer.read()
     os.waitpid(child, 0)
     return json.loads(content) if content else None
