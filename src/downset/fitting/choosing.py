@@ -25,9 +25,11 @@ from downset.fitting.measuring import (
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
+from downset.graph.core import Graph
 from downset.memory.kernel_needs import kernel_needs
 from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
+from downset.results.processes import ProcessFit
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 
@@ -36,12 +38,14 @@ __all__ = ["Candidates", "FileChoice", "choose", "least", "within_limit", "witho
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates as they were measured, the original first. `narrowed`: gives a candidate the settings by which its
-    arena holds least. `limit_bytes`: the memory limit, less what the kernels named need in addition; None where there
-    is none. `strips`: the search for strips, where no candidate was within the limit without."""
+    """The candidates as they were measured, the original first; `graph` is its network. `narrowed`: gives a candidate
+    the settings by which its arena holds least. `limit_bytes`: the memory limit, less what the kernels named need in
+    addition; None where there is none. `strips`: the search for strips, where no candidate was within the limit
+    without."""
 
     files: Sequence[Candidate]
     narrowed: Narrowed
+    graph: Graph
     limit_bytes: int | None = None
     strips: StripSearch | None = None
 
@@ -52,18 +56,20 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The file that ships, and the comparison of its outputs. `rows` and `front`: as `tell_apart` returns them."""
+    """The file that ships, and the comparison of its outputs. `rows` and `front`: as `tell_apart` returns them.
+    `process`: what was measured of processes, where these decided."""
 
     file: Candidate
     outputs: Comparison
     rows: tuple[SessionTaken, ...]
     front: tuple[SessionTaken, ...]
+    process: ProcessFit | None = None
 
 
 def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Candidates:
     """The candidates for the memory limit. Where none fits, files in strips are made; if one of them fits, only the
     original and these are candidates."""
-    candidates = Candidates(files, narrowing(job))
+    candidates = Candidates(files, narrowing(job), planned.best.graph)
     if job.options.ram_bytes is None:
         return candidates
     limit = job.options.ram_bytes - kernel_needs(planned.best.graph, job.options.kernels).most_bytes
@@ -98,26 +104,27 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
     return taken_bytes(narrowed(file), beside_bytes) <= limit_bytes
 
 
-def choose(job: Job, candidates: Candidates) -> FileChoice:
+def choose(job: Job, candidates: Candidates, *, told_apart: bool = True) -> FileChoice:
     """The best file that computes the same, by proof or by runs, and is not known to be too slow after a second
-    timing."""
+    timing. Without `told_apart` it is not timed again, and the choice has no rows."""
     too_slow: set[str] = set()
     while True:
         attempt = replace(job, notes=Notes())
-        choice = _choice(attempt, candidates, too_slow)
+        choice = _choice(attempt, candidates, too_slow, told_apart=told_apart)
         if not known_slower(choice.rows, choice.file, job.options.slower):
             job.notes.add(*attempt.notes)
             return choice
         too_slow.add(choice.file.label)
 
 
-def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> FileChoice:
+def _choice(job: Job, candidates: Candidates, too_slow: Collection[str], *, told_apart: bool) -> FileChoice:
     """The best file that computes the same, other than those labelled as too slow. Neither the head nor the total may
     grow; of equals the first is chosen. With a memory limit the file is one whose memory is the same at every load, if
     there is one."""
     original = candidates.original
     considered = [item for item in candidates.files if item.label not in too_slow and not item.head_grew(original)]
-    left, notes = without_slower(time(job, considered), job.options.slower)
+    timed = time(job, considered) if told_apart or job.options.slower is not None else considered
+    left, notes = without_slower(timed, job.options.slower)
     job.notes.add(*notes)
     while True:
         loaded_alike = left if candidates.limit_bytes is None else _same_at_every_load(left)
@@ -140,7 +147,7 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> File
             "it"
         )
     note_differences(job, original, chosen, outputs)
-    rows, front = tell_apart(job, chosen, left, candidates.narrowed)
+    rows, front = tell_apart(job, chosen, left, candidates.narrowed) if told_apart else ((), ())
     return FileChoice(chosen, outputs, rows, front)
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from downset.errors import DownsetError
 from downset.fitting.candidates import Original
-from downset.fitting.choosing import choose, within_limit
+from downset.fitting.choosing import within_limit
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
+from downset.fitting.processes import choose_by_process
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_ram
@@ -157,7 +158,7 @@ def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
     others = list_candidates(job, original, planned)
     candidates = within_limit(job, planned, measure_all(job, original, others))
-    choice = choose(job, candidates)
+    choice = choose_by_process(job, candidates)
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)

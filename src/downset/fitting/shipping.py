@@ -10,7 +10,9 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.formats.onnx.data_files import bring_weights
-from downset.formats.onnx.metadata import write_metadata
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.mapped import write_mapped
+from downset.formats.onnx.metadata import add_metadata, write_metadata
 from downset.formats.writing import WRITERS
 from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
@@ -29,15 +31,24 @@ def ship(job: Job, chosen: Candidate, result: Fit) -> Fit:
     output = Path(job.options.output)
     session = None if job.options.session is None else Path(job.options.session)
     program = _program(result, output, session) if session is not None else None
+    _write_model(job, chosen, output, result)
+    if program is not None and session is not None:
+        write_whole(session, program.encode(), source=job.path)
+    return replace(result, output_path=str(output), session_path=None if session is None else str(session))
+
+
+def _write_model(job: Job, chosen: Candidate, output: Path, result: Fit) -> None:
+    if chosen.mapped:
+        model = read_skeleton(chosen.path)
+        add_metadata(model, _metadata(job, chosen, result))
+        write_mapped(chosen.path, model, output)
+        return
     if WRITERS[job.form].weights_outside:
         bring_weights(chosen.path, source=job.path, output=output)
     if job.form == ".onnx" and (chosen.name != "original" or (result.session or DEFAULT) != DEFAULT):
         write_metadata(chosen.path, output, _metadata(job, chosen, result))
     else:
         copy_whole(chosen.path, output)
-    if program is not None and session is not None:
-        write_whole(session, program.encode(), source=job.path)
-    return replace(result, output_path=str(output), session_path=None if session is None else str(session))
 
 
 def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
@@ -50,6 +61,9 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
         entries["session"] = result.session.name
         if result.session.region_bytes is not None:
             entries["region_bytes"] = str(result.session.region_bytes)
+    if chosen.bound is not None:
+        entries |= {"processor": chosen.bound.processor, "runtime": chosen.bound.runtime}
+        entries["form"] = "layouts" if chosen.bound.layouts else "packed weights"
     return entries
 
 

@@ -67,6 +67,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         command=fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite"),
         seed=options.seed,
         interrupted=INTERRUPTED.is_set(),
+        process=choice.process,
     )
 
 

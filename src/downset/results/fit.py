@@ -13,6 +13,7 @@ from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
 from downset.results.plans import Arena, Evidence, Order, Together
+from downset.results.processes import ProcessFit
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
@@ -174,7 +175,8 @@ class RamVerdict:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The result of `fit`. `shipped`: the name of the shipped candidate: original, optimised, order, order+offsets,
-    rewritten, rewritten+offsets, strips or strips+offsets. `graph` and `together`: the network and plan of the shipped
+    rewritten, rewritten+offsets, strips or strips+offsets; mapped, or "optimised, mapped" in the runtime's order, where
+    weights lie in a file of their own. `graph` and `together`: the network and plan of the shipped
     file, or the best plan if a file without a plan ships. `before`: the arena of the original; `original`: the network
     that it places. `rewrites`: those in the shipped file. `session`: the settings with which ONNX Runtime takes the
     measured memory; None for other targets, and where nothing was measured. `not_measured`: why the target's runtime
@@ -184,7 +186,8 @@ class Fit:
     exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
     overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
     by name. `command`: the call that asks for this result, with target, time limit and rewriting also where they are
-    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early."""
+    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early. `process`: what was
+    measured of processes, where these decided what ships."""
 
     model: str
     target: str
@@ -215,6 +218,7 @@ class Fit:
     command: Call | None = None
     seed: int = 0
     interrupted: bool = False
+    process: ProcessFit | None = None
 
     @property
     def memory(self) -> str:
@@ -238,7 +242,7 @@ class Fit:
     def ships_plan(self) -> bool:
         """Whether the shipped file follows `together`; else it is the original, or the runtime's optimised form of
         it."""
-        return self.shipped not in ("original", "optimised")
+        return self.shipped not in ("original", "optimised", "optimised, mapped")
 
     @property
     def shipped_steps(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from statistics import median
 from downset.results.sessions import SessionSettings
 from downset.text import abridged
 
-__all__ = ["ProcessFit", "ProcessGrowth", "ProcessRow", "middle_growth"]
+__all__ = ["ProcessFit", "ProcessGrowth", "ProcessRow", "ProcessorBound", "middle_growth"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,26 @@ class ProcessGrowth:
     processes: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessorBound:
+    """What a file is for: a processor, as a digest of its instructions ("" where the system does not list them), and a
+    version of ONNX Runtime. `layouts`: operators compute on blocks of that processor's width, so that no setting makes
+    the file run on another; else only packed weights are for it, which can be left alone."""
+
+    processor: str
+    runtime: str
+    layouts: bool
+
+
 def middle_growth(readings: Sequence[ProcessGrowth]) -> ProcessGrowth:
     """The medians of several processes, with the least and the most of their processor times."""
     times = [reading.cpu_s for reading in readings]
+    peak, peak_anonymous, rest, rest_anonymous = (
+        round(median(getattr(reading, name) for reading in readings))
+        for name in ("peak_bytes", "peak_anonymous_bytes", "rest_bytes", "rest_anonymous_bytes")
+    )
     return ProcessGrowth(
-        *(
-            round(median(getattr(reading, name) for reading in readings))
-            for name in ("peak_bytes", "peak_anonymous_bytes", "rest_bytes", "rest_anonymous_bytes")
-        ),
-        median(times),
-        min(times),
-        max(times),
-        len(readings),
+        peak, peak_anonymous, rest, rest_anonymous, median(times), min(times), max(times), len(readings)
     )
 
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from downset.text import abridged
 
-__all__ = ["DEFAULT", "FILE_ORDER", "FITTED", "Latency", "SessionSettings", "SessionTaken"]
+__all__ = [
+    "BY_HAND",
+    "DEFAULT",
+    "FILE_ORDER",
+    "FITTED",
+    "MAPPED",
+    "TRIMMED",
+    "Latency",
+    "SessionSettings",
+    "SessionTaken",
+]
 
 Value = bool | int | str
 
@@ -123,3 +133,34 @@ that it chooses again at every load; no byte is held longer than needed."""
 
 FITTED = (FILE_ORDER, _OPTIMISED)
 """The settings with which a fitted file may be opened. Memory and time of each are measured."""
+
+_MALLOC: Mapping[str, int] = {"M_MMAP_THRESHOLD": 1 << 17, "M_TRIM_THRESHOLD": 1 << 17, "M_ARENA_MAX": 1}
+"""Parameters by which glibc gives blocks of 128 KB and more back as soon as they are freed, where otherwise it keeps
+what loading took."""
+_PREPACKING_OFF = {"session.disable_prepacking": "1"}
+_ARENA_OFF: Mapping[str, Value] = {**_ONE_THREAD, "enable_cpu_mem_arena": False, "enable_mem_pattern": False}
+
+BY_HAND = (
+    replace(DEFAULT, name="by hand: mmap threshold", malloc=_MALLOC),
+    SessionSettings("by hand: arena and pattern off", _ARENA_OFF),
+    SessionSettings("by hand: prepacking off", _ONE_THREAD, _PREPACKING_OFF),
+    SessionSettings("by hand: arena, pattern and prepacking off", _ARENA_OFF, _PREPACKING_OFF),
+    SessionSettings("by hand: prepacking off, mmap threshold", _ONE_THREAD, _PREPACKING_OFF, malloc=_MALLOC),
+    SessionSettings("by hand: all off, mmap threshold", _ARENA_OFF, _PREPACKING_OFF, malloc=_MALLOC),
+)
+"""The options that somebody who knows ONNX Runtime sets by hand for less memory."""
+
+
+def _mapped(*, prepacking: bool, doubling: bool) -> SessionSettings:
+    name = f"mapped{'' if prepacking else ', prepacking off'}{', doubling' if doubling else ''}"
+    config = _SHARED if prepacking else {**_SHARED, **_PREPACKING_OFF}
+    arena = {**_SPLIT_TO_THE_BYTE, "arena_extend_strategy": 0 if doubling else 1}
+    return SessionSettings(name, FILE_ORDER.options, config, arena, _MALLOC)
+
+
+MAPPED = tuple(_mapped(prepacking=on, doubling=doubling) for on in (True, False) for doubling in (True, False))
+"""The settings for files whose weights are mapped: the file's order, with weights packed at load (or mapped with the
+file) or never, and regions of the arena that double or have the size that is asked for."""
+
+TRIMMED = tuple(replace(each, name=f"{each.name}, trimmed", malloc=_MALLOC) for each in FITTED)
+"""`FITTED`, with the C library's allocator set to give back what is freed: for a model in one file."""

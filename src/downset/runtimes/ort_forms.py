@@ -19,14 +19,30 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
+from downset.extras import onnxruntime_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.mapped import map_weights, write_mapped
+from downset.formats.onnx.mapped import has_packed, write_mapped
+from downset.formats.onnx.skeleton import save
 from downset.process.isolation import isolated
-from downset.results.sessions import DEFAULT, SessionSettings
+from downset.results.processes import ProcessorBound
+from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
+from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_process import fixed_shapes, plain_settings
+from downset.runtimes.ort_settings import open_session, session_outputs
 
-__all__ = ["Level", "for_one_processor", "make_form", "processor", "reorder", "run_shapes", "shapes_here"]
+__all__ = [
+    "Level",
+    "bound_to",
+    "form_outputs",
+    "make_form",
+    "outputs_here",
+    "processor",
+    "reorder",
+    "run_shapes",
+    "shapes_here",
+    "write_typed",
+]
 
 Level = Literal["all", "extended", "none"]
 Named = str | os.PathLike[str]
@@ -45,7 +61,7 @@ def make_form(path: Path, output: Path, level: Level, *, packed: bool) -> None:
     with `packed` also the weights that kernels packed. Inputs and outputs are declared as `path` declares them. Raises
     UnsupportedError where ONNX Runtime refuses the file."""
     with tempfile.TemporaryDirectory(prefix="downset-", dir=output.parent) as folder:
-        saved = Path(folder) / output.name
+        whole = Path(folder) / output.name
         config = {
             "session.optimized_model_external_initializers_file_name": f"{output.name}.saved",
             "session.optimized_model_external_initializers_min_size_in_bytes": str(_LEAST_BYTES),
@@ -54,15 +70,15 @@ def make_form(path: Path, output: Path, level: Level, *, packed: bool) -> None:
             config["session.save_external_prepacked_constant_initializers"] = "1"
         options = {**DEFAULT.options, "graph_optimization_level": f"GraphOptimizationLevel.{_LEVELS[level]}"}
         settings = plain_settings(SessionSettings(level, options, config))
-        isolated(_WORKER, "optimise_here", {"path": str(path), "output": str(saved), "settings": settings})
-        if not saved.exists():
+        isolated(_WORKER, "optimise_here", {"path": str(path), "output": str(whole), "settings": settings})
+        if not whole.exists():
             raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path.name}")
         link_weights(path, Path(folder))
-        model, original = read_skeleton(saved), read_skeleton(path)
+        model, original = read_skeleton(whole), read_skeleton(path)
         _declare(model.graph, original.graph)
         if level == "none":
-            _follow(model.graph, [node.output[0] for node in original.graph.node if node.output])
-        write_mapped(saved, model, output)
+            _follow(model.graph, [next(filter(None, node.output), "") for node in original.graph.node])
+        write_mapped(whole, model, output)
 
 
 def _declare(graph: Any, original: Any) -> None:
@@ -86,14 +102,14 @@ def reorder(path: Path, outputs: Sequence[str]) -> None:
 
 
 def _follow(graph: Any, outputs: Sequence[str]) -> None:
-    """Put the nodes into the order of these first outputs. Nodes that are not named, and all where that is no order of
-    the network, keep their place before their first reader."""
+    """Put the nodes into the order of these first outputs. Raises UnsupportedError where these are not those of the
+    nodes, one by one."""
     place = {name: index for index, name in enumerate(outputs)}
-    nodes = list(graph.node)
-    if {node.output[0] for node in nodes if node.output} != set(place):
-        return
+    nodes = [(next((name for name in node.output if name), ""), node) for node in graph.node]
+    if sorted(name for name, _ in nodes) != sorted(place):
+        raise UnsupportedError("ONNX Runtime's form has other nodes than the file that it was made from")
     ordered = []
-    for node in sorted(nodes, key=lambda node: place[node.output[0]]):
+    for _, node in sorted(nodes, key=lambda one: place[one[0]]):
         copy = type(node)()
         copy.CopyFrom(node)
         ordered.append(copy)
@@ -101,18 +117,17 @@ def _follow(graph: Any, outputs: Sequence[str]) -> None:
     graph.node.extend(ordered)
 
 
-def for_one_processor(path: Path) -> bool:
-    """Whether the file has operators whose layout is that of one kind of processor: no setting makes it run on
-    another."""
-    return any(node.domain == _LAYOUTS for node in read_skeleton(path).graph.node)
+def bound_to(path: Path) -> ProcessorBound | None:
+    """The processor and the version of ONNX Runtime that the file is for, which are those of this process; None for a
+    file that runs on any."""
+    layouts = any(node.domain == _LAYOUTS for node in read_skeleton(path).graph.node)
+    if not layouts and not has_packed(path):
+        return None
+    return ProcessorBound(processor(), onnxruntime_library().__version__, layouts)
 
 
-def processor() -> str:
+def processor(listing: Path = Path("/proc/cpuinfo")) -> str:
     """A digest of the instructions that this processor has, as Linux lists them; empty where it does not."""
-    return processor_of(Path("/proc/cpuinfo"))
-
-
-def processor_of(listing: Path) -> str:
     try:
         lines = listing.read_text().splitlines()
     except OSError:
@@ -131,9 +146,7 @@ def run_shapes(path: Named, *, shapes: Shapes | None = None, seed: int = 0) -> d
 
 def shapes_here(path: str, shapes: Mapping[str, list[int]], seed: int) -> dict[str, npt.NDArray[Any]]:
     """`run_shapes` inside a worker."""
-    from downset.results.sessions import FILE_ORDER
     from downset.runtimes.ort_session import made_feeds_of, quiet_library
-    from downset.runtimes.ort_settings import open_session
 
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(quiet_library(), path, FILE_ORDER, profile_prefix=str(Path(folder) / "profile"))
@@ -149,3 +162,44 @@ def shapes_here(path: str, shapes: Mapping[str, list[int]], seed: int) -> dict[s
                 ((kind, shape),) = described.items()
                 seen[name] = (kind, shape)
     return {"shapes": np.asarray(json.dumps(seen))}
+
+
+def form_outputs(path: Named, settings: SessionSettings, feeds: Feeds) -> list[list[npt.NDArray[Any]]]:
+    """The outputs of each run of a file that is opened with these settings. Raises UnsupportedError where ONNX Runtime
+    cannot open or run it."""
+    with saved(feeds) as where:
+        arguments = {"path": os.fspath(path), "settings": plain_settings(settings), **where}
+        arrays, _ = isolated(__name__, "outputs_here", arguments)
+    count = len(arrays) // len(feeds)
+    return [[arrays[f"output_{run}_{place}"] for place in range(count)] for run in range(len(feeds))]
+
+
+def outputs_here(path: str, settings: Any, feeds: str, names: list[list[str]]) -> dict[str, npt.NDArray[Any]]:
+    """`form_outputs` inside a worker."""
+    import msgspec
+
+    from downset.runtimes.ort_session import quiet_library
+
+    session = open_session(quiet_library(), path, msgspec.convert(settings, SessionSettings))
+    runs = [session_outputs(session, fed) for fed in unpacked(feeds, names)]
+    return {f"output_{run}_{place}": value for run, values in enumerate(runs) for place, value in enumerate(values)}
+
+
+_ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9}
+_ELEMENTS |= {"float16": 10, "double": 11, "uint32": 12, "uint64": 13, "bfloat16": 16}
+
+
+def write_typed(path: Path, output: Path, *, shapes: Shapes | None = None, seed: int = 0) -> None:
+    """Write a copy of the file to `output`, in the same folder, that declares the tensors between its nodes as a run
+    with these shapes makes them (`run_shapes`): of operators of ONNX Runtime's own nothing else infers shapes."""
+    model = read_skeleton(path)
+    declared = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+    for name, (kind, shape) in run_shapes(path, shapes=shapes, seed=seed).items():
+        if name in declared or kind not in _ELEMENTS:
+            continue
+        tensor = model.graph.value_info.add(name=name).type.tensor_type
+        tensor.elem_type = _ELEMENTS[kind]
+        tensor.shape.SetInParent()
+        for extent in shape:
+            tensor.shape.dim.add().dim_value = extent
+    save(model, output)

@@ -36,7 +36,8 @@ _RUNS = 3
 """Runs before those that are timed: from the second on, ONNX Runtime uses the memory pattern of the first."""
 _TIMED_S, _MOST_RUNS = 0.15, 60
 """Processor seconds of runs that are timed in one process, and the most runs."""
-_FIELDS = ("peak_bytes", "peak_anonymous_bytes", "rest_bytes", "rest_anonymous_bytes", "cpu_s")
+_FIGURES = 5
+"""Figures of a process: the first fields of `ProcessGrowth`."""
 
 
 def process_growths(
@@ -49,20 +50,17 @@ def process_growths(
 ) -> list[list[ProcessGrowth]]:
     """The readings of each session, one for each of the `rounds`; in a round every session has its turn, every second
     round in reverse sequence. A session has no readings where one of its processes failed, and where the system does
-    not report resident memory. Each process may take the time limit of a worker. Without `timed` there is one further run instead of many, and its time says little."""
+    not report resident memory. Each process may take the time limit of a worker. Without `timed` there is one further
+    run instead of many, and its time says little."""
     each_s = worker_s(RUNNING_S)
     arguments = plain_sessions(sessions, shapes, seed) | {"rounds": rounds, "timed": timed, "each_s": each_s}
     most_s = each_s * (1 + rounds * len(sessions))
     arrays, _ = isolated(__name__, "growth_here", arguments, fresh=True, timeout_s=most_s)
-    readings: list[list[ProcessGrowth]] = []
-    for each in arrays["figures"]:  # by session and round
-        whole = [dict(zip(_FIELDS, map(float, figures), strict=True)) for figures in each]
-        readings.append(
-            []
-            if np.isnan(each).any()
-            else [ProcessGrowth(*(int(one[name]) for name in _FIELDS[:-1]), one["cpu_s"]) for one in whole]
-        )
-    return readings
+    return [[] if np.isnan(each).any() else [_growth(*figures) for figures in each] for each in arrays["figures"]]
+
+
+def _growth(peak: float, peak_anonymous: float, rest: float, rest_anonymous: float, cpu_s: float) -> ProcessGrowth:
+    return ProcessGrowth(int(peak), int(peak_anonymous), int(rest), int(rest_anonymous), float(cpu_s))
 
 
 def plain_sessions(
@@ -88,7 +86,7 @@ def growth_here(
 ) -> dict[str, npt.NDArray[Any]]:
     """`process_growths` inside a worker that has imported no library: each session runs in a child, which imports it.
     Pages that the parent had read would otherwise not count."""
-    figures = np.full((len(sessions), rounds, len(_FIELDS)), np.nan)
+    figures = np.full((len(sessions), rounds, _FIGURES), np.nan)
     for turn in range(rounds):
         places = range(len(sessions))
         for place in places if turn % 2 == 0 else reversed(places):

@@ -65,7 +65,7 @@ _EXTENDED = SessionSettings(
 )
 """The portable optimisations, which use no layout of a particular processor."""
 
-Shapes = Mapping[str, list[int]]
+Shapes = Mapping[str, Sequence[int]]
 
 
 def quiet_library() -> Any:

@@ -19,7 +19,7 @@ from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.messages import Call, Setting
 from downset.process.limits import machine_bytes
-from downset.results.sessions import DEFAULT, FITTED, SessionSettings
+from downset.results.sessions import BY_HAND, DEFAULT, FITTED, MAPPED, TRIMMED, SessionSettings
 from downset.text import brief
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M_ARENA_MAX": -8}
 """The numbers of glibc's parameters, as malloc.h has them."""
-_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
+_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *TRIMMED)}
 
 
 def has_mallopt() -> bool:
@@ -61,8 +61,8 @@ def open_session(
     where ONNX Runtime cannot load the file."""
     if settings.malloc and has_mallopt():
         libc = ctypes.CDLL(None)
-        for name, value in settings.malloc.items():
-            libc.mallopt(MALLOPT[name], value)
+        for parameter, nbytes in settings.malloc.items():
+            libc.mallopt(MALLOPT[parameter], nbytes)
     if settings.arena:
         memory = library.OrtMemoryInfo(
             "Cpu", library.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, library.OrtMemType.DEFAULT

@@ -1,5 +1,5 @@
-"""Weights of an `.onnx` file in one file beside it, laid out so that ONNX Runtime can map them: it uses the pages of the
-file where they are, and reads none before a kernel does.
+"""Weights of an `.onnx` file in one file beside it, laid out so that ONNX Runtime can map them: it uses the pages of
+the file where they are, and reads none before a kernel does.
 
 ONNX Runtime writes such a file without gaps, packed weights included, and then crashes where a kernel reads packed
 weights at an address that is not aligned.
@@ -20,9 +20,9 @@ from downset.formats.onnx.skeleton import streamed
 from downset.process.file_ranges import FileRange, file_state
 from downset.process.whole_files import write_whole
 
-__all__ = ["PACKED", "data_name", "has_packed", "map_weights", "write_mapped"]
+__all__ = ["data_name", "has_packed", "write_mapped"]
 
-PACKED = "prepacked_"
+_PACKED = "prepacked_"
 """How the entries begin that name packed weights: `KEY|offset;length;checksum|...`."""
 _ALIGNED, _PAGE = 64, 4096
 _LARGE = 4 * _PAGE
@@ -44,12 +44,7 @@ def data_name(output: Path) -> str:
 
 def has_packed(path: Path) -> bool:
     """Whether a file names packed weights."""
-    return any(entry.key.startswith(PACKED) for tensor in _external(read_skeleton(path)) for entry in tensor)
-
-
-def map_weights(path: Path, output: Path) -> None:
-    """Write the model at `path` to `output`, and the weights that lie beside it into one file beside `output`."""
-    write_mapped(path, read_skeleton(path), output)
+    return any(entry.key.startswith(_PACKED) for tensor in _external(read_skeleton(path)) for entry in tensor)
 
 
 def write_mapped(path: Path, model: Any, output: Path) -> None:
@@ -59,7 +54,7 @@ def write_mapped(path: Path, model: Any, output: Path) -> None:
     blobs: dict[tuple[str, int, int], _Blob] = {}
     tensors = _external(model)
     # Weights whose packed form is used are never read: they lie behind all others.
-    for tensor in sorted(tensors, key=lambda tensor: any(entry.key.startswith(PACKED) for entry in tensor)):
+    for tensor in sorted(tensors, key=lambda tensor: any(entry.key.startswith(_PACKED) for entry in tensor)):
         _place(path, tensor, blobs, packed=True)
     for tensor in tensors:
         _place(path, tensor, blobs, packed=False)
@@ -85,8 +80,8 @@ def _place(path: Path, tensor: Any, blobs: dict[tuple[str, int, int], _Blob], *,
     file = external_path(path, entries.get("location", ""))
     size = file.stat().st_size
     plain = (int(entries.get("offset", 0)), int(entries.get("length", size)))
-    is_used = not any(key.startswith(PACKED) for key in entries)
-    wanted = [place for key, value in entries.items() if key.startswith(PACKED) for place in _packed(value)]
+    is_used = not any(key.startswith(_PACKED) for key in entries)
+    wanted = [place for key, value in entries.items() if key.startswith(_PACKED) for place in _packed(value)]
     for start, nbytes in [*wanted, *([plain] if is_used else [])] if packed else [plain]:
         key = (entries["location"], start, nbytes)
         if start < 0 or nbytes < 0 or start + nbytes > size:
@@ -110,7 +105,7 @@ def _rename(tensor: Any, blobs: dict[tuple[str, int, int], _Blob], location: str
     old = entries["location"]
     size = next(blob.content.state[1] for key, blob in blobs.items() if key[0] == old)
     for entry in tensor:
-        if entry.key.startswith(PACKED):
+        if entry.key.startswith(_PACKED):
             key, *buffers = entry.value.split("|")
             moved = []
             for buffer in buffers:

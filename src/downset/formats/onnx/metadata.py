@@ -12,13 +12,14 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
 from downset.formats.onnx.skeleton import save, streamed
 from downset.process.whole_files import write_whole
 
-__all__ = ["fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
+__all__ = ["add_metadata", "fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
 
 _PREFIX = "downset."
 _STANDARD = ("", "ai.onnx")
@@ -29,12 +30,17 @@ def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> Non
     """Write the file at `path` to `output`, whole or not at all, with these entries in its metadata, under the prefix
     `downset.`. Other metadata stay, the certificate too."""
     model = read_skeleton(path)
+    add_metadata(model, entries)
+    write_whole(output, streamed(model))
+
+
+def add_metadata(model: Any, entries: Mapping[str, str]) -> None:
+    """Add these entries to the metadata of a model, under the prefix `downset.`, in place of earlier ones."""
     prefixed = {f"{_PREFIX}{key}": value for key, value in entries.items()}
     kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in prefixed]
     del model.metadata_props[:]
     for key, value in [*kept, *prefixed.items()]:
         model.metadata_props.add(key=key, value=value)
-    write_whole(output, streamed(model))
 
 
 def fitted_metadata(path: Named) -> dict[str, str]:

@@ -1,0 +1,250 @@
+"""Chooses what ONNX Runtime opens by the growth of the whole process: forms of the model with mapped weights, against
+the original with the options that users set by hand.
+
+Candidates are few, and each is measured in one new process; those that may win are timed in three, in turns with the
+original by default. Where a network is so small that no process can show what is done with it, the arena decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from downset.errors import DownsetError, InvalidPlan
+from downset.fitting.candidates import Candidate
+from downset.fitting.choosing import Candidates, FileChoice, choose
+from downset.fitting.job import Job
+from downset.fitting.mapped_forms import MadeForm, forms_of, same_outputs
+from downset.fitting.proving import compare
+from downset.formats.onnx.data_files import stored_bytes
+from downset.messages import Message
+from downset.results.processes import ProcessFit, ProcessGrowth, ProcessRow, middle_growth
+from downset.results.sessions import BY_HAND, DEFAULT, FITTED, TRIMMED, SessionTaken
+from downset.runtimes.ort_process import process_growths
+from downset.text import counted, format_bytes
+
+__all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "choose_by_process", "smallest"]
+
+LEAST_GAIN = 0.03
+"""A file that gains a smaller share of the process than this over the original with settings does not ship."""
+SLOWER, LARGER = 1.1, 2.2
+"""The most processor time, and the most bytes on disk, as factors of the original by default. The files are mapped and
+stay clean, so that a larger one takes no more memory."""
+_ROUNDS, _GROUP = 3, 3
+"""Processes of a candidate that is timed, and candidates that are timed together."""
+_RUNS_S, _RUNS_SHARE = 20.0, 2.0
+"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches."""
+_ALIKE = 0.01
+"""Peaks of two processes differ by chance by up to this share."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A candidate with its readings: a file and the settings with which it was opened. `made`: where the file is a form
+    that was made here."""
+
+    file: Candidate
+    readings: tuple[ProcessGrowth, ...] = ()
+    by_hand: bool = False
+    made: MadeForm | None = None
+
+    @property
+    def is_original(self) -> bool:
+        return self.file.name == "original"
+
+    @property
+    def growth(self) -> ProcessGrowth:
+        return middle_growth(self.readings)
+
+    def row(self) -> ProcessRow:
+        assert self.file.settings is not None
+        return ProcessRow(
+            self.file.name, self.file.settings, self.growth, stored_bytes(self.file.path), by_hand=self.by_hand
+        )
+
+
+def choose_by_process(job: Job, candidates: Candidates) -> FileChoice:
+    """The file and the settings by which the process grows least, with all that was measured of processes. The choice
+    is that by the arena where the target has no sessions or the system reports no resident memory, and where the
+    network is so small that nothing done with it changes the process by as much as `LEAST_GAIN`."""
+    began = time.perf_counter()
+    default = _default_of(job, candidates.original)
+    if default is None:
+        return choose(job, candidates)
+    each_s = time.perf_counter() - began
+    try:
+        choice = choose(job, candidates, told_apart=False)
+    except InvalidPlan as error:  # the form for this processor is compared with the original by itself
+        job.notes.add(Message("not in another order or optimised for any processor: ", error.message))
+        originals = [file for file in candidates.files if file.name == "original"]
+        choice = choose(job, replace(candidates, files=originals), told_apart=False)
+        candidates = replace(candidates, files=originals)
+    job.listener.progress("measuring processes")
+    tried = _candidates(job, candidates, choice)
+    most = int(max(_RUNS_S, _RUNS_SHARE * min(job.options.time_limit_s, 60.0)) / each_s)
+    if len(tried) > most:
+        job.notes.add(f"{counted(len(tried) - most, 'candidate')} were not opened in processes, for want of time")
+    measured = [default, *_measured(job, tried[:most])]
+    return _chosen(job, candidates, choice, [one for one in measured if one.readings])
+
+
+def _default_of(job: Job, original: Candidate) -> _Tried | None:
+    """The original by default as it was measured; None where processes do not decide."""
+    if job.target.sessions is None or original.measured is None:
+        return None
+    job.listener.progress("measuring the process of the original")
+    (default,) = _measured(job, [_Tried(replace(original, settings=DEFAULT), by_hand=True)])
+    if not default.readings:
+        job.notes.add("the growth of the process was not measured: this system does not report it, or a run failed")
+        return None
+    movable = 2 * stored_bytes(job.path) + original.measured["held_bytes"]
+    return default if movable >= LEAST_GAIN * default.growth.peak_bytes else None
+
+
+def _candidates(job: Job, candidates: Candidates, choice: FileChoice) -> list[_Tried]:
+    """What is measured besides the original by default, the likeliest first: forms with mapped weights, files that need
+    no other file, and the original with options that are set by hand."""
+    original, forms = candidates.original, []
+    for made in forms_of(job, candidates, choice):
+        forms += [_Tried(made.opened(settings), made=made) for settings in made.settings]
+    trimmed = {fitted.name: settings for fitted, settings in zip(FITTED, TRIMMED, strict=True)}
+    own = None if choice.file.settings is None else trimmed.get(choice.file.settings.name)
+    whole = [] if own is None else [_Tried(replace(choice.file, settings=own))]
+    whole.append(_Tried(replace(original, settings=TRIMMED[1])))
+    by_hand = [_Tried(replace(original, settings=settings), by_hand=True) for settings in BY_HAND]
+    listed = [*forms[:1], *by_hand[:1], *forms[1:], *whole, *by_hand[1:]]
+    return list({(one.file.path, one.file.settings.name if one.file.settings else ""): one for one in listed}.values())
+
+
+def _measured(job: Job, tried: Sequence[_Tried], rounds: int = 1) -> list[_Tried]:
+    sessions = [(one.file.path, one.file.settings or DEFAULT) for one in tried]
+    try:
+        grown = process_growths(sessions, shapes=job.options.shapes, seed=job.options.seed, rounds=rounds)
+    except DownsetError as error:
+        job.notes.add(Message("processes were not measured: ", error.message))
+        return [replace(one, readings=()) for one in tried]
+    return [replace(one, readings=tuple(readings)) for one, readings in zip(tried, grown, strict=True)]
+
+
+def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequence[_Tried]) -> FileChoice:
+    """The choice among what was measured, of which the original by default is the first."""
+    default, others = measured[0], list(measured[1:])
+    slower = SLOWER if job.options.slower is None else job.options.slower
+    refused: set[int] = set()
+    while True:
+        left = [one for one in others if id(one) not in refused]
+        timed = _timed_until_one_is_allowed(job, default, left, slower)
+        best = smallest(timed)
+        outputs = None if best.made is None else same_outputs(job, candidates, best.made, best.file)
+        if best.made is not None and outputs is None:
+            refused |= {id(one) for one in others if one.made is best.made}
+            continue
+        break
+    rows = {one.file.label: one.row() for one in [*measured, *timed]}
+    by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.growth.peak_bytes)
+    process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), slower, LARGER)
+    file, shown = _with_arena(job, best.file), candidates.original
+    job.notes.add(*_notes(best, choice))
+    return replace(
+        choice,
+        file=file,
+        outputs=outputs or compare(job, candidates.files, file),
+        rows=(_taken(replace(shown, settings=DEFAULT), timed[0]), _taken(file, best)) if file.measured else choice.rows,
+        front=(),
+        process=process,
+    )
+
+
+def smallest(timed: Sequence[_Tried]) -> _Tried:
+    """The one by which the process grows least, of those that keep to the limits of time and bytes on disk. A file
+    gains enough where the peak, or at no higher peak what is anonymous, is less by `LEAST_GAIN` of the growth; else the
+    original ships, with the settings by which it grows least."""
+    originals = [one for one in timed if one.is_original]
+    original = _least(originals)
+    files = [one for one in timed if not one.is_original]
+    if not files:
+        return original
+    best = _least(files)
+    growth, less = original.growth, LEAST_GAIN * original.growth.peak_bytes
+    gained = growth.peak_bytes - best.growth.peak_bytes
+    anonymous = growth.peak_anonymous_bytes - best.growth.peak_anonymous_bytes
+    return best if gained >= less or (gained >= 0 and anonymous >= less) else original
+
+
+def _least(tried: Sequence[_Tried]) -> _Tried:
+    """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
+    those that have about as few, the fastest."""
+    lowest = min(one.growth.peak_bytes for one in tried)
+    near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + _ALIKE)]
+    fewest = min(one.growth.peak_anonymous_bytes for one in near)
+    alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + _ALIKE * lowest]
+    quickest = min(one.growth.cpu_s for one in alike)
+    quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
+    return min(quick, key=lambda one: (stored_bytes(one.file.path), one.growth.peak_bytes))
+
+
+def _timed_until_one_is_allowed(job: Job, default: _Tried, others: Sequence[_Tried], slower: float) -> list[_Tried]:
+    """The original by default and those of the others that keep to the limits, timed in turns with it, those of the
+    least memory first: until a file, the original with other settings, and the original set by hand are among them, or
+    nothing is left."""
+    most_bytes = LARGER * stored_bytes(job.path)
+    left = sorted(
+        (one for one in others if stored_bytes(one.file.path) <= most_bytes), key=lambda one: one.growth.peak_bytes
+    )
+    kept: list[_Tried] = []
+    while True:
+        files = [one for one in left if not one.is_original]
+        originals = [one for one in left if one.is_original]
+        wanted = files[: 0 if any(not one.is_original for one in kept) else _GROUP]
+        wanted += originals[: 0 if any(one.by_hand for one in kept) else 2]
+        if not wanted:
+            return kept or [default]
+        left = [one for one in left if one not in wanted]
+        group = _measured(job, [default, *wanted], _ROUNDS)
+        if not group[0].readings:
+            return kept or [default]
+        kept = kept or [group[0]]
+        kept += [one for one in group[1:] if one.readings and _ratio(one, group[0]) <= slower]
+        if len(kept) == 1 and not left:
+            return kept
+
+
+def _ratio(one: _Tried, default: _Tried) -> float:
+    """The median over rounds of the processor time as a multiple of the default's in the same round."""
+    return median(mine.cpu_s / usual.cpu_s for mine, usual in zip(one.readings, default.readings, strict=True))
+
+
+def _with_arena(job: Job, file: Candidate) -> Candidate:
+    """The candidate with what its arena holds; without a measurement where the session has no arena."""
+    sessions = job.target.sessions
+    assert sessions is not None
+    assert file.settings is not None
+    try:
+        (taken,) = sessions.measure(file.path, [file.settings], shapes=job.options.shapes, seed=job.options.seed)
+    except DownsetError:
+        return replace(file, measured=None)
+    return replace(file, measured=taken.nbytes)
+
+
+def _taken(file: Candidate, tried: _Tried) -> SessionTaken:
+    assert file.measured is not None
+    assert file.settings is not None
+    measured = file.measured
+    peak = tried.growth.peak_bytes
+    return SessionTaken(file.name, file.settings, measured["in_use_bytes"], measured["held_bytes"], peak)
+
+
+def _notes(best: _Tried, choice: FileChoice) -> list[str]:
+    if best.is_original and choice.file.name != "original":
+        return [
+            f"the {choice.file.name} file is not what is written: its process grows by no less than {LEAST_GAIN:.0%} "
+            "under that of the original with its settings"
+        ]
+    if best.made is not None and best.made.bound is not None:
+        return [
+            "the file is for this kind of processor and this version of ONNX Runtime; the program of the session says "
+            f"so on others, where it opens the original ({format_bytes(best.growth.peak_bytes)} B are of this one)"
+        ]
+    return []
