@@ -6,15 +6,17 @@ Each exists with the weights that kernels packed, and without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from downset.errors import DownsetError, InvalidPlan, UnsupportedError
+import numpy.typing as npt
+
+from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
 from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.job import Job
-from downset.fitting.proving import compare
 from downset.formats.onnx.mapped import has_packed
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
@@ -41,7 +43,8 @@ _ORDER_SHARE = 0.2
 @dataclass(frozen=True, slots=True)
 class MadeForm:
     """A form in the scratch folder. `source`: the candidate from which it was made at this level. `settings`: those
-    with which it may be opened. `bound`: the processor for which its packed weights and its layouts are."""
+    with which it may be opened, by regions of the arena that double, and of the size that is asked for. `bound`: the
+    processor for which its packed weights and its layouts are."""
 
     path: Path
     source: Candidate
@@ -82,12 +85,8 @@ def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
         if level == "all" and plan is not None:
             reorder(paths[False], _outputs_of(plan))
     for packed, path in paths.items():
-        settings = tuple(each for each in MAPPED if len(paths) == 1 or _prepacks(each) == packed)
-        yield MadeForm(path, source, level, settings[:2], bound_to(path), plan)
-
-
-def _prepacks(settings: SessionSettings) -> bool:
-    return "session.disable_prepacking" not in settings.config
+        settings = MAPPED[:2] if packed else MAPPED[2:]
+        yield MadeForm(path, source, level, settings, bound_to(path), plan)
 
 
 def _ordered(job: Job, path: Path) -> PlannedGraph | None:
@@ -117,28 +116,29 @@ def _outputs_of(plan: PlannedGraph) -> list[str]:
     return [graph.tensors[next(tensors)].name for tensors in first]
 
 
-def same_outputs(job: Job, candidates: Candidates, made: MadeForm, file: Candidate) -> Comparison | None:
+def same_outputs(job: Job, candidates: Candidates, made: MadeForm) -> Comparison | None:
     """The comparison of a form with what it was made from, bit for bit, on several inputs: with the original as ONNX
-    Runtime runs it by default, or with the file that was chosen, which is compared with the original as any file is.
-    None, with a note, where outputs differ or that file is refused."""
-    assert file.settings is not None
-    graph = candidates.graph
-    reference = DEFAULT if made.level == "all" else FILE_ORDER
+    Runtime runs it by default, or with the file that was chosen. None, with a note, where outputs differ."""
+    settings = made.settings[0]
     try:
-        feeds = made_feeds(graph, seed=job.options.seed)
-        expected = form_outputs(made.source.path, reference, feeds)
-        computed = form_outputs(made.path, file.settings, feeds)
-        if [[(each.dtype, each.shape, each.tobytes()) for each in run] for run in expected] != [
-            [(each.dtype, each.shape, each.tobytes()) for each in run] for run in computed
-        ]:
-            raise InvalidPlan("outputs differ")
-        if made.level != "all":
-            return compare(job, candidates.files, made.source)
-    except (UnsupportedError, InvalidPlan) as error:
-        job.notes.add(Message(f"not the {file.label} form: ", error.message))
+        feeds = made_feeds(candidates.graph, seed=job.options.seed)
+        expected = form_outputs(made.source.path, DEFAULT if made.level == "all" else FILE_ORDER, feeds)
+        computed = form_outputs(made.path, settings, feeds)
+    except UnsupportedError as error:
+        job.notes.add(Message(f"not the {made.opened(settings).label} form: ", error.message))
         return None
-    varies = any(
-        one.tobytes() != other.tobytes() for run in expected[1:] for one, other in zip(expected[0], run, strict=True)
+    if _bits(expected) != _bits(computed):
+        job.notes.add(f"not the {made.opened(settings).label} form: not equal bit for bit to what it was made from")
+        return None
+    return Comparison(
+        True,
+        0.0,
+        "ort",
+        proof=Proof(True, optimised=True),
+        runs=len(feeds),
+        varies=any(run != _bits(computed)[0] for run in _bits(computed)[1:]),
     )
-    note = "equal, bit for bit, to the original as ONNX Runtime runs it by default"
-    return Comparison(True, 0.0, "ort", note, proof=Proof(True, optimised=True), runs=len(feeds), varies=varies)
+
+
+def _bits(runs: Sequence[Sequence[npt.NDArray[Any]]]) -> list[list[tuple[str, tuple[int, ...], bytes]]]:
+    return [[(str(each.dtype), each.shape, each.tobytes()) for each in run] for run in runs]

@@ -20,10 +20,11 @@ from downset.fitting.mapped_forms import MadeForm, forms_of, same_outputs
 from downset.fitting.proving import compare
 from downset.formats.onnx.data_files import stored_bytes
 from downset.messages import Message
+from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessFit, ProcessGrowth, ProcessRow, middle_growth
-from downset.results.sessions import BY_HAND, DEFAULT, FITTED, TRIMMED, SessionTaken
+from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 from downset.runtimes.ort_process import process_growths
-from downset.text import counted, format_bytes
+from downset.text import counted
 
 __all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "choose_by_process", "smallest"]
 
@@ -32,8 +33,8 @@ LEAST_GAIN = 0.03
 SLOWER, LARGER = 1.1, 2.2
 """The most processor time, and the most bytes on disk, as factors of the original by default. The files are mapped and
 stay clean, so that a larger one takes no more memory."""
-_ROUNDS, _GROUP = 3, 3
-"""Processes of a candidate that is timed, and candidates that are timed together."""
+_ROUNDS = 3
+"""Processes of a candidate that is timed."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
 """Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches."""
 _ALIKE = 0.01
@@ -43,12 +44,13 @@ _ALIKE = 0.01
 @dataclass(frozen=True, slots=True)
 class _Tried:
     """A candidate with its readings: a file and the settings with which it was opened. `made`: where the file is a form
-    that was made here."""
+    that was made here, with the comparison of its `outputs` with what it was made from."""
 
     file: Candidate
     readings: tuple[ProcessGrowth, ...] = ()
     by_hand: bool = False
     made: MadeForm | None = None
+    outputs: Comparison | None = None
 
     @property
     def is_original(self) -> bool:
@@ -104,18 +106,18 @@ def _default_of(job: Job, original: Candidate) -> _Tried | None:
 
 
 def _candidates(job: Job, candidates: Candidates, choice: FileChoice) -> list[_Tried]:
-    """What is measured besides the original by default, the likeliest first: forms with mapped weights, files that need
-    no other file, and the original with options that are set by hand."""
-    original, forms = candidates.original, []
+    """What is measured besides the original by default, the likeliest first: forms with mapped weights that compute the
+    same, the original with options that are set by hand, and files that need no other file."""
+    forms = []
     for made in forms_of(job, candidates, choice):
-        forms += [_Tried(made.opened(settings), made=made) for settings in made.settings]
-    trimmed = {fitted.name: settings for fitted, settings in zip(FITTED, TRIMMED, strict=True)}
-    own = None if choice.file.settings is None else trimmed.get(choice.file.settings.name)
-    whole = [] if own is None else [_Tried(replace(choice.file, settings=own))]
-    whole.append(_Tried(replace(original, settings=TRIMMED[1])))
-    by_hand = [_Tried(replace(original, settings=settings), by_hand=True) for settings in BY_HAND]
-    listed = [*forms[:1], *by_hand[:1], *forms[1:], *whole, *by_hand[1:]]
-    return list({(one.file.path, one.file.settings.name if one.file.settings else ""): one for one in listed}.values())
+        outputs = same_outputs(job, candidates, made)
+        if outputs is not None:
+            forms.append(_Tried(made.opened(made.settings[0]), made=made, outputs=outputs))
+    by_hand = [_Tried(replace(candidates.original, settings=settings), by_hand=True) for settings in BY_HAND]
+    whole = [_Tried(replace(candidates.original, settings=TRIMMED[1]))]
+    if choice.file.name != "original":
+        whole.append(_Tried(replace(choice.file, settings=TRIMMED[0])))
+    return [*forms[:2], *by_hand, *forms[2:], *whole]
 
 
 def _measured(job: Job, tried: Sequence[_Tried], rounds: int = 1) -> list[_Tried]:
@@ -130,31 +132,31 @@ def _measured(job: Job, tried: Sequence[_Tried], rounds: int = 1) -> list[_Tried
 
 def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequence[_Tried]) -> FileChoice:
     """The choice among what was measured, of which the original by default is the first."""
-    default, others = measured[0], list(measured[1:])
-    slower = SLOWER if job.options.slower is None else job.options.slower
-    refused: set[int] = set()
+    race = _Race(job, measured)
     while True:
-        left = [one for one in others if id(one) not in refused]
-        timed = _timed_until_one_is_allowed(job, default, left, slower)
+        timed = race.timed()
         best = smallest(timed)
-        outputs = None if best.made is None else same_outputs(job, candidates, best.made, best.file)
-        if best.made is not None and outputs is None:
-            refused |= {id(one) for one in others if one.made is best.made}
-            continue
-        break
+        try:
+            outputs = _outputs(job, candidates, best)
+            break
+        except InvalidPlan as error:
+            job.notes.add(Message(f"not the {best.file.label} file: ", error.message))
+            race.refuse(best)
     rows = {one.file.label: one.row() for one in [*measured, *timed]}
     by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.growth.peak_bytes)
-    process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), slower, LARGER)
-    file, shown = _with_arena(job, best.file), candidates.original
+    process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, LARGER)
+    file = _with_arena(job, best.file)
     job.notes.add(*_notes(best, choice))
-    return replace(
-        choice,
-        file=file,
-        outputs=outputs or compare(job, candidates.files, file),
-        rows=(_taken(replace(shown, settings=DEFAULT), timed[0]), _taken(file, best)) if file.measured else choice.rows,
-        front=(),
-        process=process,
-    )
+    shown = (_taken(candidates.original, timed[0]), _taken(file, best)) if file.measured else ()
+    return FileChoice(file, outputs, shown, (), process)
+
+
+def _outputs(job: Job, candidates: Candidates, best: _Tried) -> Comparison:
+    """The comparison of what ships with the original. Raises InvalidPlan where they differ."""
+    if best.made is None:
+        return compare(job, candidates.files, best.file)
+    assert best.outputs is not None
+    return best.outputs if best.made.level == "all" else compare(job, candidates.files, best.made.source)
 
 
 def smallest(timed: Sequence[_Tried]) -> _Tried:
@@ -185,30 +187,43 @@ def _least(tried: Sequence[_Tried]) -> _Tried:
     return min(quick, key=lambda one: (stored_bytes(one.file.path), one.growth.peak_bytes))
 
 
-def _timed_until_one_is_allowed(job: Job, default: _Tried, others: Sequence[_Tried], slower: float) -> list[_Tried]:
-    """The original by default and those of the others that keep to the limits, timed in turns with it, those of the
-    least memory first: until a file, the original with other settings, and the original set by hand are among them, or
-    nothing is left."""
-    most_bytes = LARGER * stored_bytes(job.path)
-    left = sorted(
-        (one for one in others if stored_bytes(one.file.path) <= most_bytes), key=lambda one: one.growth.peak_bytes
-    )
-    kept: list[_Tried] = []
-    while True:
-        files = [one for one in left if not one.is_original]
-        originals = [one for one in left if one.is_original]
-        wanted = files[: 0 if any(not one.is_original for one in kept) else _GROUP]
-        wanted += originals[: 0 if any(one.by_hand for one in kept) else 2]
-        if not wanted:
-            return kept or [default]
-        left = [one for one in left if one not in wanted]
-        group = _measured(job, [default, *wanted], _ROUNDS)
-        if not group[0].readings:
-            return kept or [default]
-        kept = kept or [group[0]]
-        kept += [one for one in group[1:] if one.readings and _ratio(one, group[0]) <= slower]
-        if len(kept) == 1 and not left:
-            return kept
+class _Race:
+    """Times candidates in groups, those of the least memory first, in turns with the original by default."""
+
+    def __init__(self, job: Job, measured: Sequence[_Tried]) -> None:
+        self._job, self._default = job, measured[0]
+        self.slower = SLOWER if job.options.slower is None else job.options.slower
+        most_bytes = LARGER * stored_bytes(job.path)
+        left = [one for one in measured[1:] if stored_bytes(one.file.path) <= most_bytes]
+        self._left = sorted(left, key=lambda one: one.growth.peak_bytes)
+        self._kept: list[_Tried] = []
+
+    def timed(self) -> list[_Tried]:
+        """The original by default and those of the others that keep to the limits of time and bytes: until a file and
+        the original set by hand are among them, or nothing is left."""
+        while True:
+            has_file = any(not one.is_original for one in self._kept)
+            has_hand = any(one.by_hand for one in self._kept[1:])
+            wanted = [] if has_file else self._next([one for one in self._left if not one.is_original])
+            wanted += [] if has_hand else [one for one in self._left if one.is_original][:2]
+            self._left = [one for one in self._left if one not in wanted]
+            if not wanted:
+                return self._kept or [self._default]
+            group = _measured(self._job, [self._default, *wanted], _ROUNDS)
+            if not group[0].readings:
+                return self._kept or [self._default]
+            self._kept = self._kept or [group[0]]
+            self._kept += [one for one in group[1:] if one.readings and _ratio(one, group[0]) <= self.slower]
+
+    def _next(self, files: Sequence[_Tried]) -> list[_Tried]:
+        """The files that are timed next; the form of the least memory also with regions of the size asked for."""
+        exact = [replace(one, file=one.made.opened(one.made.settings[1])) for one in files[:1] if one.made]
+        return [*files[:2], *exact]
+
+    def refuse(self, one: _Tried) -> None:
+        """Leave out a file, whatever its settings."""
+        self._kept = [other for other in self._kept if other.file.path != one.file.path or other.is_original]
+        self._left = [other for other in self._left if other.file.path != one.file.path or other.is_original]
 
 
 def _ratio(one: _Tried, default: _Tried) -> float:
@@ -244,7 +259,7 @@ def _notes(best: _Tried, choice: FileChoice) -> list[str]:
         ]
     if best.made is not None and best.made.bound is not None:
         return [
-            "the file is for this kind of processor and this version of ONNX Runtime; the program of the session says "
-            f"so on others, where it opens the original ({format_bytes(best.growth.peak_bytes)} B are of this one)"
+            "the file is for this kind of processor and this version of ONNX Runtime; elsewhere the program that opens "
+            "it says so, and opens what runs everywhere"
         ]
     return []

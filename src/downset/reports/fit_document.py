@@ -15,6 +15,7 @@ from downset.messages import Message, Setting, joined
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.comparisons import comparison_data, proof_line
 from downset.reports.document import (
+    EVERYWHERE,
     JSON_ONLY,
     PAGE,
     TERMINAL,
@@ -48,6 +49,7 @@ from downset.reports.gaps import bound_text, gap_of, gap_text
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
 from downset.reports.peak import peak_cause, peak_table, peak_values
+from downset.reports.process_view import process_data, process_line, process_note, process_tables
 from downset.results.fit import Fit, RamVerdict
 from downset.results.sessions import Latency
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
@@ -70,7 +72,10 @@ def fit_document(fit: Fit) -> Document:
     notes = tuple(Message("note: ", note) for note in further_notes(fit))
     sections = (
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
-        Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
+        Section(
+            "Figures",
+            (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *process_tables(fit), *_strips(fit)),
+        ),
         Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
         Section("What could be done next", (Steps(tuple(fit_next_steps(fit))),)),
         Section("Off-chip traffic", (_traffic(fit),)),
@@ -83,7 +88,7 @@ def fit_document(fit: Fit) -> Document:
         sections,
         _figures(fit),
         _foot(fit),
-        _data(fit) | peak_values(peak),
+        _data(fit) | peak_values(peak) | process_data(fit),
     )
 
 
@@ -129,12 +134,16 @@ def _subtitle(fit: Fit) -> str:
 
 
 def _verdict(fit: Fit) -> Verdict:
-    ram, gain = fit.ram, gain_line(fit)
+    ram, gain = fit.ram, process_line(fit) or gain_line(fit)
     lines: list[str] = [] if fit.outputs.proven else [proof_line(fit.outputs)]
+    if fit.process is not None:
+        lines = [*filter(None, [process_note(fit), gain_line(fit)]), *lines]
     if fit.not_measured:
         lines.append(Message("Not measured: ", fit.not_measured, "; the figures are the plan's alone"))
     if ram is None:
         good = fit.arena.after < fit.arena.before or fit.arena.proven
+        if fit.process is not None:
+            good = fit.process.shipped != fit.process.default
         return Verdict("good" if good else "plain", gain, joined("\n", lines))
     if ram.state == "fits":
         return Verdict("good", fits_line(fit, ram), joined("\n", [*lines, gain]))
@@ -232,7 +241,7 @@ def _sessions(fit: Fit) -> list[Part]:
     if measured is None:
         return []
     title = f"what the file gains, and what its session's settings gain (bytes; measured; {_SESSION_CAPTION})"
-    rows = Table(SESSIONS, measured.rows, title, key="measured.rows")
+    rows = Table(SESSIONS, measured.rows, title, key="measured.rows", on=JSON_ONLY if fit.process else EVERYWHERE)
     front = Table(SESSIONS, measured.front, key="measured.front", on=JSON_ONLY)
     if len(measured.front) < 2 or not measured.rows:
         return [rows, front]

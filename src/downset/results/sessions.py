@@ -152,15 +152,15 @@ BY_HAND = (
 
 
 def _mapped(*, prepacking: bool, doubling: bool) -> SessionSettings:
-    name = f"mapped{'' if prepacking else ', prepacking off'}{', doubling' if doubling else ''}"
+    name = f"file order, trimmed{'' if prepacking else ', prepacking off'}{'' if doubling else ', exact regions'}"
     config = _SHARED if prepacking else {**_SHARED, **_PREPACKING_OFF}
     arena = {**_SPLIT_TO_THE_BYTE, "arena_extend_strategy": 0 if doubling else 1}
     return SessionSettings(name, FILE_ORDER.options, config, arena, _MALLOC)
 
 
 MAPPED = tuple(_mapped(prepacking=on, doubling=doubling) for on in (True, False) for doubling in (True, False))
-"""The settings for files whose weights are mapped: the file's order, with weights packed at load (or mapped with the
-file) or never, and regions of the arena that double or have the size that is asked for."""
+"""The settings for files whose weights are mapped: the file's order, with packed weights or without, and regions of the
+arena that double or have the size that is asked for."""
 
-TRIMMED = tuple(replace(each, name=f"{each.name}, trimmed", malloc=_MALLOC) for each in FITTED)
+TRIMMED = (MAPPED[0], replace(_OPTIMISED, name="optimised, trimmed", malloc=_MALLOC))
 """`FITTED`, with the C library's allocator set to give back what is freed: for a model in one file."""

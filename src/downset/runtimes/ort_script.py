@@ -61,6 +61,7 @@ _PROGRAM = '''\
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import statistics
