@@ -25,7 +25,6 @@ from downset.fitting.measuring import (
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
-from downset.graph.core import Graph
 from downset.memory.kernel_needs import kernel_needs
 from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
@@ -38,14 +37,12 @@ __all__ = ["Candidates", "FileChoice", "choose", "least", "within_limit", "witho
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates as they were measured, the original first; `graph` is its network. `narrowed`: gives a candidate
-    the settings by which its arena holds least. `limit_bytes`: the memory limit, less what the kernels named need in
-    addition; None where there is none. `strips`: the search for strips, where no candidate was within the limit
-    without."""
+    """The candidates as they were measured, the original first. `narrowed`: gives a candidate the settings by which its
+    arena holds least. `limit_bytes`: the memory limit, less what the kernels named need in addition; None where there
+    is none. `strips`: the search for strips, where no candidate was within the limit without."""
 
     files: Sequence[Candidate]
     narrowed: Narrowed
-    graph: Graph
     limit_bytes: int | None = None
     strips: StripSearch | None = None
 
@@ -69,7 +66,7 @@ class FileChoice:
 def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Candidates:
     """The candidates for the memory limit. Where none fits, files in strips are made; if one of them fits, only the
     original and these are candidates."""
-    candidates = Candidates(files, narrowing(job), planned.best.graph)
+    candidates = Candidates(files, narrowing(job))
     if job.options.ram_bytes is None:
         return candidates
     limit = job.options.ram_bytes - kernel_needs(planned.best.graph, job.options.kernels).most_bytes

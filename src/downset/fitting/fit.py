@@ -158,7 +158,7 @@ def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
     others = list_candidates(job, original, planned)
     candidates = within_limit(job, planned, measure_all(job, original, others))
-    choice = choose_by_process(job, candidates)
+    choice = choose_by_process(job, original.graph, candidates)
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)

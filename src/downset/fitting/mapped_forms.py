@@ -19,6 +19,7 @@ from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.job import Job
 from downset.formats.onnx.mapped import has_packed
 from downset.formats.reading import load
+from downset.graph.core import Graph
 from downset.joint.order_and_arena import plan_together
 from downset.messages import Message
 from downset.results.comparisons import Comparison, Proof
@@ -116,12 +117,12 @@ def _outputs_of(plan: PlannedGraph) -> list[str]:
     return [graph.tensors[next(tensors)].name for tensors in first]
 
 
-def same_outputs(job: Job, candidates: Candidates, made: MadeForm) -> Comparison | None:
+def same_outputs(job: Job, graph: Graph, made: MadeForm) -> Comparison | None:
     """The comparison of a form with what it was made from, bit for bit, on several inputs: with the original as ONNX
     Runtime runs it by default, or with the file that was chosen. None, with a note, where outputs differ."""
     settings = made.settings[0]
     try:
-        feeds = made_feeds(candidates.graph, seed=job.options.seed)
+        feeds = made_feeds(graph, seed=job.options.seed)
         expected = form_outputs(made.source.path, DEFAULT if made.level == "all" else FILE_ORDER, feeds)
         computed = form_outputs(made.path, settings, feeds)
     except UnsupportedError as error:

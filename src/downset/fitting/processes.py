@@ -19,6 +19,7 @@ from downset.fitting.job import Job
 from downset.fitting.mapped_forms import MadeForm, forms_of, same_outputs
 from downset.fitting.proving import compare
 from downset.formats.onnx.data_files import stored_bytes
+from downset.graph.core import Graph
 from downset.messages import Message
 from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessFit, ProcessGrowth, ProcessRow, middle_growth
@@ -67,7 +68,7 @@ class _Tried:
         )
 
 
-def choose_by_process(job: Job, candidates: Candidates) -> FileChoice:
+def choose_by_process(job: Job, graph: Graph, candidates: Candidates) -> FileChoice:
     """The file and the settings by which the process grows least, with all that was measured of processes. The choice
     is that by the arena where the target has no sessions or the system reports no resident memory, and where the
     network is so small that nothing done with it changes the process by as much as `LEAST_GAIN`."""
@@ -84,7 +85,7 @@ def choose_by_process(job: Job, candidates: Candidates) -> FileChoice:
         choice = choose(job, replace(candidates, files=originals), told_apart=False)
         candidates = replace(candidates, files=originals)
     job.listener.progress("measuring processes")
-    tried = _candidates(job, candidates, choice)
+    tried = _candidates(job, graph, candidates, choice)
     most = int(max(_RUNS_S, _RUNS_SHARE * min(job.options.time_limit_s, 60.0)) / each_s)
     if len(tried) > most:
         job.notes.add(f"{counted(len(tried) - most, 'candidate')} were not opened in processes, for want of time")
@@ -105,12 +106,12 @@ def _default_of(job: Job, original: Candidate) -> _Tried | None:
     return default if movable >= LEAST_GAIN * default.growth.peak_bytes else None
 
 
-def _candidates(job: Job, candidates: Candidates, choice: FileChoice) -> list[_Tried]:
+def _candidates(job: Job, graph: Graph, candidates: Candidates, choice: FileChoice) -> list[_Tried]:
     """What is measured besides the original by default, the likeliest first: forms with mapped weights that compute the
     same, the original with options that are set by hand, and files that need no other file."""
     forms = []
     for made in forms_of(job, candidates, choice):
-        outputs = same_outputs(job, candidates, made)
+        outputs = same_outputs(job, graph, made)
         if outputs is not None:
             forms.append(_Tried(made.opened(made.settings[0]), made=made, outputs=outputs))
     by_hand = [_Tried(replace(candidates.original, settings=settings), by_hand=True) for settings in BY_HAND]

@@ -72,10 +72,8 @@ def fit_document(fit: Fit) -> Document:
     notes = tuple(Message("note: ", note) for note in further_notes(fit))
     sections = (
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
-        Section(
-            "Figures",
-            (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *process_tables(fit), *_strips(fit)),
-        ),
+        Section("Processes", tuple(process_tables(fit))),
+        Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
         Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
         Section("What could be done next", (Steps(tuple(fit_next_steps(fit))),)),
         Section("Off-chip traffic", (_traffic(fit),)),

@@ -43,10 +43,10 @@ def process_note(fit: Fit) -> str:
     process = fit.process
     if process is None or process.shipped.file_bytes <= 1.05 * process.default.file_bytes:
         return ""
-    larger = process.shipped.file_bytes / process.default.file_bytes
+    larger, shown = process.shipped.file_bytes / process.default.file_bytes, format_size(process.shipped.file_bytes)
     return (
-        f"The files are {larger:.2f} times as large as the original ({format_size(process.shipped.file_bytes)}): weights "
-        f"lie there as kernels read them, too. They are mapped and stay clean; up to {process.larger:g} times is allowed."
+        f"The files are {larger:.2f} times as large as the original ({shown}): weights lie there as kernels read them, "
+        f"too. They are mapped and stay clean; up to {process.larger:g} times is allowed."
     )
 
 
