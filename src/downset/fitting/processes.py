@@ -148,7 +148,7 @@ def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequ
     process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, LARGER)
     file = _with_arena(job, best.file)
     job.notes.add(*_notes(best, choice))
-    shown = (_taken(candidates.original, timed[0]), _taken(file, best)) if file.measured else ()
+    shown = (_taken(candidates.original, timed[0]), _taken(file, best))
     return FileChoice(file, outputs, shown, (), process)
 
 
@@ -233,14 +233,13 @@ def _ratio(one: _Tried, default: _Tried) -> float:
 
 
 def _with_arena(job: Job, file: Candidate) -> Candidate:
-    """The candidate with what its arena holds; without a measurement where the session has no arena."""
+    """The candidate with what its arena holds: nothing where its settings turn the arena off."""
     sessions = job.target.sessions
     assert sessions is not None
     assert file.settings is not None
-    try:
-        (taken,) = sessions.measure(file.path, [file.settings], shapes=job.options.shapes, seed=job.options.seed)
-    except DownsetError:
-        return replace(file, measured=None)
+    if file.settings.options.get("enable_cpu_mem_arena") is False:
+        return replace(file, measured={"total_bytes": 0, "held_bytes": 0, "in_use_bytes": 0})
+    (taken,) = sessions.measure(file.path, [file.settings], shapes=job.options.shapes, seed=job.options.seed)
     return replace(file, measured=taken.nbytes)
 
 

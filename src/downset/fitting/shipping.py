@@ -9,6 +9,7 @@ from downset import __version__
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
+from downset.fitting.measuring import taken_of
 from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.mapped import write_mapped
@@ -16,8 +17,9 @@ from downset.formats.onnx.metadata import add_metadata, write_metadata
 from downset.formats.writing import WRITERS
 from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
-from downset.results.sessions import DEFAULT, SessionTaken
-from downset.runtimes.ort_script import session_program
+from downset.results.sessions import DEFAULT
+from downset.runtimes.ort_native_script import PROGRAMS, native_program
+from downset.runtimes.ort_script import Elsewhere, session_program
 
 __all__ = ["program_code", "ship"]
 
@@ -30,7 +32,7 @@ def ship(job: Job, chosen: Candidate, result: Fit) -> Fit:
         return result
     output = Path(job.options.output)
     session = None if job.options.session is None else Path(job.options.session)
-    program = _program(result, output, session) if session is not None else None
+    program = _program(job, chosen, result) if session is not None else None
     _write_model(job, chosen, output, result)
     if program is not None and session is not None:
         write_whole(session, program.encode(), source=job.path)
@@ -67,18 +69,33 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
     return entries
 
 
-def _program(result: Fit, output: Path, session: Path) -> str:
-    if result.taken is None:
+def _program(job: Job, chosen: Candidate, result: Fit) -> str:
+    """The program that `session` names, in the language of its suffix."""
+    if result.taken is None or result.session is None:
         reason = ("not measured: ", result.not_measured) if result.not_measured else ("nothing was measured",)
         raise UnsupportedError("no session is written: ", *reason)
-    return program_code(result, result.taken, output, session)
+    assert job.options.output is not None
+    assert job.options.session is not None
+    output, session = Path(job.options.output), Path(job.options.session)
+    if session.suffix.lower() in PROGRAMS:
+        return native_program(
+            output,
+            result.session,
+            program=session,
+            version=__version__,
+            elsewhere=None if chosen.bound is None else Elsewhere(chosen.bound, job.options.model),
+        )
+    return program_code(job, chosen, result, (output, session))
 
 
-def program_code(result: Fit, taken: SessionTaken, model: Path, program: Path) -> str:
-    """The program, to be written to the path `program`, that opens `model` with the settings in `taken`."""
-    graph = result.graph
+def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Path]) -> str:
+    """The Python program that opens a model, by the settings of the chosen candidate. `files`: the paths of the model
+    and of the program."""
+    model, program = files
+    taken = result.taken or taken_of(chosen)
     inputs = {
-        graph.tensors[tensor].name: (graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
-        for tensor in graph.inputs
+        tensor.name: (tensor.shape, tensor.dtype)
+        for tensor in map(result.graph.tensors.__getitem__, result.graph.inputs)
     }
-    return session_program(model, taken, inputs, program=program, version=__version__)
+    elsewhere = None if chosen.bound is None else Elsewhere(chosen.bound, job.options.model)
+    return session_program(model, taken, inputs, program=program, version=__version__, elsewhere=elsewhere)

@@ -7,7 +7,6 @@ the processor on which they were made (`processor`), and for the version of ONNX
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -30,6 +29,7 @@ from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_process import fixed_shapes, plain_settings
 from downset.runtimes.ort_settings import open_session, session_outputs
+from downset.runtimes.processors import processor
 
 __all__ = [
     "Level",
@@ -37,7 +37,6 @@ __all__ = [
     "form_outputs",
     "make_form",
     "outputs_here",
-    "processor",
     "reorder",
     "run_shapes",
     "shapes_here",
@@ -124,16 +123,6 @@ def bound_to(path: Path) -> ProcessorBound | None:
     if not layouts and not has_packed(path):
         return None
     return ProcessorBound(processor(), onnxruntime_library().__version__, layouts)
-
-
-def processor(listing: Path = Path("/proc/cpuinfo")) -> str:
-    """A digest of the instructions that this processor has, as Linux lists them; empty where it does not."""
-    try:
-        lines = listing.read_text().splitlines()
-    except OSError:
-        return ""
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
-    return hashlib.sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16] if flags else ""
 
 
 def run_shapes(path: Named, *, shapes: Shapes | None = None, seed: int = 0) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from downset.formats.onnx.metadata import fitted_metadata
 from downset.messages import Call, Setting
 from downset.process.limits import machine_bytes
 from downset.results.sessions import BY_HAND, DEFAULT, FITTED, MAPPED, TRIMMED, SessionSettings
+from downset.runtimes.processors import processor
 from downset.text import brief
 
 if TYPE_CHECKING:
@@ -128,13 +130,28 @@ def session_code(settings: SessionSettings) -> list[str]:
 
 def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
     """A session of the fitted .onnx file at `path`, with the settings that its metadata name. `fit --session` writes a
-    program that does the same. The session runs on one thread and shares its arena with no other.
+    program that does the same. The session runs on one thread and shares its arena with no other. On a processor, or
+    with a version of ONNX Runtime, other than those that packed weights in the file are for, these are left alone.
 
     Raises UsageError for a file that was not fitted for ONNX Runtime, LoadError for one that cannot be read or whose
-    settings are unknown, UnsupportedError where ONNX Runtime is missing or refuses the file.
+    settings are unknown, UnsupportedError where ONNX Runtime is missing or refuses the file, and where operators in it
+    are for another processor or version.
     """
-    settings = session_settings(path)
-    return open_session(onnxruntime_library("opening a session"), path, settings)
+    library = onnxruntime_library("opening a session")
+    return open_session(library, path, _for_here(library, path, session_settings(path)))
+
+
+def _for_here(library: Any, path: str | os.PathLike[str], settings: SessionSettings) -> SessionSettings:
+    """The settings on this processor and by this library."""
+    entries = fitted_metadata(path)
+    made_for = (entries.get("processor"), entries.get("runtime"))
+    if made_for in ((None, None), (processor(), library.__version__)):
+        return settings
+    if entries.get("form") == "packed weights":
+        return replace(settings, config={**settings.config, "session.disable_prepacking": "1"})
+    raise UnsupportedError(
+        f"{path} was fitted for another processor or version of ONNX Runtime ({made_for[1]}): fit the original here"
+    )
 
 
 def named_settings(path: str | os.PathLike[str]) -> SessionSettings | None:

@@ -2,7 +2,9 @@
 
 The keys are `downset.version`, `downset.target`, `downset.file` (what was made of the original), `downset.inputs` (the
 sizes that were planned and measured), and, where ONNX Runtime was asked, `downset.session` and `downset.region_bytes`:
-the name of the session's settings and the first region of its arena. Settings are only named, so that a forged file can
+the name of the session's settings and the first region of its arena. A file that is for one processor names it in
+`downset.processor` and `downset.runtime`, the version of ONNX Runtime; `downset.form` says what is for it: `layouts` of
+operators, or `packed weights`, which can be left alone. Settings are only named, so that a forged file can
 choose among downset's settings but cannot set others.
 """
 
