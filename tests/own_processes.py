@@ -12,7 +12,7 @@ import importlib
 from downset.formats.onnx import inference
 from downset.formats.tflite import flatbuffer
 from downset.process import isolation
-from downset.runtimes import ort
+from downset.runtimes import ort, ort_process
 
 __all__ = ["choose_processes", "keep_server"]
 
@@ -33,7 +33,8 @@ def choose_processes(item):
     own = () if marker is None else marker.args
     for module in PARSERS:
         module.parsed = isolation.parsed if "parsers" in own else _here
-    ort.isolated = isolation.isolated if "measures" in own else _forked
+    for module in (ort, ort_process):
+        module.isolated = isolation.isolated if "measures" in own else _forked
 
 
 def _here(module, function, arguments, **_):

@@ -54,7 +54,7 @@ import ctypes, hashlib, json, os, sys, time
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import numpy as np
 import onnxruntime as ort
-def memory():
+def resident():
     lines = (line.split() for line in open("/proc/self/status"))
     return {line[0]: 1024 * int(line[1]) for line in lines if line[0] in ("VmRSS:", "VmHWM:", "RssAnon:", "RssFile:")}
 random = np.random.default_rng(0)
@@ -64,13 +64,13 @@ inputs = {
 }
 ort.set_default_logger_severity(4)
 open("/proc/self/clear_refs", "w").write("5")
-before = memory()
+before = resident()
 SETTINGS
 session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-loaded = memory()
+loaded = resident()
 for _ in range(3):
     outputs = session.run(None, inputs)
-after = memory()
+after = resident()
 anonymous = max(seen["VmHWM:"] - seen["RssFile:"] for seen in (loaded, after)) - before["RssAnon:"]
 digest = hashlib.sha256(b"".join(value.tobytes() for value in outputs)).hexdigest()
 begin, runs = time.process_time(), 0

@@ -102,7 +102,7 @@ def _default_of(job: Job, original: Candidate) -> _Tried | None:
     if not default.readings:
         job.notes.add("the growth of the process was not measured: this system does not report it, or a run failed")
         return None
-    movable = 2 * stored_bytes(job.path) + original.measured["held_bytes"]
+    movable = 2 * stored_bytes(job.path) + original.measured["in_use_bytes"]
     return default if movable >= LEAST_GAIN * default.growth.peak_bytes else None
 
 

@@ -93,9 +93,7 @@ def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Pa
     and of the program."""
     model, program = files
     taken = result.taken or taken_of(chosen)
-    inputs = {
-        tensor.name: (tensor.shape, tensor.dtype)
-        for tensor in map(result.graph.tensors.__getitem__, result.graph.inputs)
-    }
+    tensors = [result.graph.tensors[tensor] for tensor in result.graph.inputs]
+    inputs = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
     elsewhere = None if chosen.bound is None else Elsewhere(chosen.bound, job.options.model)
     return session_program(model, taken, inputs, program=program, version=__version__, elsewhere=elsewhere)

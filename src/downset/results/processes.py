@@ -19,9 +19,9 @@ class ProcessGrowth:
 
     `peak_bytes`: the most at any time (VmHWM), loading included. `rest_bytes`: between runs. The anonymous part of each
     cannot be taken back without swapping; the rest is mapped from files: shared between processes, and read again where
-    the system took it. At the peak the anonymous part is an upper bound: what is left of the peak without the pages of
-    files that are resident afterwards. `cpu_s`: seconds of all threads together; `low_s` and `high_s`: the least and
-    the most of the processes, which are `processes`."""
+    the system took it. At the peak it is the most that was seen while the session was loaded (every millisecond), or
+    that runs had (VmHWM). `cpu_s`: seconds of all threads together; `low_s` and `high_s`: the least and the most of the
+    processes, which are `processes`."""
 
     peak_bytes: int
     peak_anonymous_bytes: int

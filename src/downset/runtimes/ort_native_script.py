@@ -1,5 +1,5 @@
-"""C++ and C# that open a fitted file's session by the settings that were measured, as far as these languages' interfaces
-of ONNX Runtime reach; a comment says what they lack."""
+"""C++ and C# that open a fitted file's session by the settings that were measured, as far as the interfaces of ONNX
+Runtime in these languages reach; a comment says what they lack."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ __all__ = ["PROGRAMS", "native_program"]
 
 Named = str | os.PathLike[str]
 
-_ORDER = (
-    "there is no function for the order of execution: nodes may run in another order than the file's, and take more "
-    "than was measured"
-)
-_REUSE = (
-    "there is no function for the reuse of buffers (enable_mem_reuse): a buffer may be kept for the next of its size"
-)
+_LACKING = {
+    "execution_order": "a function for the order of execution; nodes may run in another order than the file's, and "
+    "take more than was measured",
+    "enable_mem_reuse": "a function for the reuse of buffers; one may be kept for the next of its size",
+}
+"""Settings that only Python's interface has, by name."""
 _LEVELS = {"ORT_DISABLE_ALL": "DISABLE_ALL", "ORT_ENABLE_ALL": "ENABLE_ALL"}
 _CPP = {
     "intra_op_num_threads": "options.SetIntraOpNumThreads({});",
@@ -55,9 +54,7 @@ def _comment(model: Named, settings: SessionSettings, version: str, elsewhere: E
     lines = [f"Opens {printable(Path(model).name)} by the settings under which it was measured by downset {version}."]
     if settings.malloc:
         lines.append("The settings of the C library's allocator are glibc's, and hold for the whole process.")
-    if "execution_order" in settings.options:
-        lines.append(f"Lacking here: {_ORDER};")
-        lines.append(f"{_REUSE}.")
+    lines += [f"Lacking here: {lacking}." for name, lacking in _LACKING.items() if name in settings.options]
     if elsewhere is not None:
         what = "operators" if elsewhere.bound.layouts else "packed weights"
         lines.append(
@@ -125,7 +122,9 @@ def _csharp(model: str, settings: SessionSettings, comment: str) -> str:
 _CPP_PROGRAM = """\
 {comment}
 #include <filesystem>
+#ifdef __GLIBC__
 #include <malloc.h>
+#endif
 #include <onnxruntime_cxx_api.h>
 
 /// A session by these settings. `folder`: that of this file, from which the model is found. Call it once in a process.

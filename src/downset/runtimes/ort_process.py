@@ -36,6 +36,9 @@ _RUNS = 3
 """Runs before those that are timed: from the second on, ONNX Runtime uses the memory pattern of the first."""
 _TIMED_S, _MOST_RUNS = 0.15, 60
 """Processor seconds of runs that are timed in one process, and the most runs."""
+_WATCH_S = 0.001
+"""Seconds between two looks at the anonymous memory of a process that loads a session."""
+_SETTLED = b"settled "
 _FIGURES = 5
 """Figures of a process: the first fields of `ProcessGrowth`."""
 
@@ -99,26 +102,44 @@ def growth_here(
     return {"figures": figures}
 
 
-def _in_child(ask: Callable[[], list[float]], limit_s: float) -> list[float] | None:
-    """The result of `ask` in a child of this process; None where it fails or takes longer than the limit."""
+def _in_child(ask: Callable[[Callable[[], None]], list[float]], limit_s: float) -> list[float] | None:
+    """The figures that `ask` gives in a child of this process, whose anonymous memory is watched until it calls what it
+    is given; None where it fails or takes longer than the limit."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         with contextlib.suppress(BaseException):
-            os.write(writing, json.dumps(ask()).encode())
+            os.write(writing, json.dumps(ask(lambda: os.write(writing, _SETTLED))).encode())  # type: ignore[arg-type]
             status = 0
         os._exit(status)
     os.close(writing)
-    with os.fdopen(reading, "rb") as answer:
-        if not select.select([answer], [], [], limit_s)[0]:
-            os.kill(child, signal.SIGKILL)
-        content = answer.read()
+    begin, most, content = time.monotonic(), 0, b""
+    while begin + limit_s > time.monotonic():
+        wait_s = _WATCH_S if not content else begin + limit_s - time.monotonic()
+        if select.select([reading], [], [], wait_s)[0]:
+            piece = os.read(reading, 1 << 12)
+            content += piece
+            if not piece:
+                break
+        elif not content:
+            most = max(most, _resident(child).get("RssAnon", 0))
+    else:
+        os.kill(child, signal.SIGKILL)
+        content = b""
+    os.close(reading)
     os.waitpid(child, 0)
-    return json.loads(content) if content else None
+    if content in (b"", _SETTLED):
+        return None
+    peak, anonymous, before, *others = json.loads(content.removeprefix(_SETTLED))
+    return [peak, max(anonymous, most - before), *others]
 
 
-def _figures(path: str, fields: Any, shapes: Shapes, seed: int, timed: bool) -> list[float]:
+def _figures(
+    path: str, fields: Any, shapes: Shapes, seed: int, timed: bool, settled: Callable[[], None]
+) -> list[float]:
+    """The figures of one session in this process, with the anonymous bytes before it was opened behind the second:
+    these are of runs, where all files stay mapped. `settled` is called before the runs that are timed."""
     import msgspec
 
     from downset.runtimes.ort_session import made_feeds_of, quiet_library
@@ -134,11 +155,12 @@ def _figures(path: str, fields: Any, shapes: Shapes, seed: int, timed: bool) -> 
     for _ in range(_RUNS):
         session.run(None, feeds)
     ran = _resident()
-    # The pages of files that are resident stay so: what else was there at the peak was anonymous.
+    settled()
     peak = max(loaded["VmHWM"], ran["VmHWM"]) - before["VmRSS"]
-    anonymous = max(seen["VmHWM"] - seen["RssFile"] for seen in (loaded, ran)) - before["RssAnon"]
+    anonymous = ran["VmHWM"] - ran["RssFile"] - before["RssAnon"]
     rest = ran["VmRSS"] - before["VmRSS"], ran["RssAnon"] - before["RssAnon"]
-    return [*(max(nbytes, 0) for nbytes in (peak, anonymous, *rest)), _run_s(session, feeds, timed)]
+    sizes = [max(peak, 0), max(anonymous, 0), before["RssAnon"], *(max(nbytes, 0) for nbytes in rest)]
+    return [*sizes, _run_s(session, feeds, timed)]
 
 
 def _run_s(session: Any, feeds: Mapping[str, Any], timed: bool) -> float:
@@ -156,12 +178,14 @@ def _forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _resident() -> dict[str, int]:
-    """Bytes of this process by the system's names: resident now (VmRSS; RssAnon and RssFile are parts of it), and at
-    most (VmHWM)."""
+def _resident(process: int | None = None) -> dict[str, int]:
+    """Bytes of this process, or of another, by the system's names: resident now (VmRSS, with its parts RssAnon and
+    RssFile), and at most (VmHWM). Nothing of a process that has ended."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path(f"/proc/{process or 'self'}/status").read_text().splitlines()
     except OSError:
+        if process is not None:
+            return {}
         raise UnsupportedError("the system does not report resident memory") from None
     parts = (line.split() for line in lines if line.startswith(("VmRSS:", "VmHWM:", "RssAnon:", "RssFile:")))
     return {name.rstrip(":"): 1024 * int(kilobytes) for name, kilobytes, _ in parts}
