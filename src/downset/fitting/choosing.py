@@ -67,9 +67,9 @@ def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Cand
     """The candidates for the memory limit. Where none fits, files in strips are made; if one of them fits, only the
     original and these are candidates."""
     candidates = Candidates(files, narrowing(job))
-    if job.options.ram_bytes is None:
+    if job.planned_bytes is None:
         return candidates
-    limit = job.options.ram_bytes - kernel_needs(planned.best.graph, job.options.kernels).most_bytes
+    limit = job.planned_bytes - kernel_needs(planned.best.graph, job.options.kernels).most_bytes
     candidates = replace(candidates, limit_bytes=limit)
     original, narrowed = candidates.original, candidates.narrowed
     beside = original.measured["total_bytes"] - original.arena_bytes if original.measured else 0

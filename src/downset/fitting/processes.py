@@ -7,6 +7,7 @@ original by default. Where a network is so small that no process can show what i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 from downset.runtimes.ort_process import process_growths
 from downset.text import counted
 
-__all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "choose_by_process", "smallest"]
+__all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "capped", "choose_by_process", "fastest_within", "smallest"]
 
 LEAST_GAIN = 0.03
 """A file that gains a smaller share of the process than this over the original with settings does not ship."""
@@ -93,9 +94,23 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates) -> FileCho
     return _chosen(job, candidates, choice, [one for one in measured if one.readings])
 
 
+def capped(job: Job, choice: FileChoice) -> FileChoice:
+    """The choice with an arena that is allowed no more than `arena_bytes`, where that was given and the session has an
+    arena: a run that needs more is an error of ONNX Runtime then."""
+    settings, limit = choice.file.settings, job.options.arena_bytes
+    if limit is None or settings is None or not settings.arena:
+        return choice
+    cap = settings.with_cap(limit)
+    rows = tuple(
+        replace(row, settings=cap) if (row.file, row.settings) == (choice.file.name, settings) else row
+        for row in choice.rows
+    )
+    return replace(choice, file=replace(choice.file, settings=cap), rows=rows)
+
+
 def _default_of(job: Job, original: Candidate) -> _Tried | None:
     """The original by default as it was measured; None where processes do not decide."""
-    if job.target.sessions is None or original.measured is None:
+    if job.target.sessions is None or original.measured is None or job.options.arena_bytes is not None:
         return None
     job.listener.progress("measuring the process of the original")
     (default,) = _measured(job, [_Tried(replace(original, settings=DEFAULT), by_hand=True)])
@@ -103,7 +118,8 @@ def _default_of(job: Job, original: Candidate) -> _Tried | None:
         job.notes.add("the growth of the process was not measured: this system does not report it, or a run failed")
         return None
     movable = 2 * stored_bytes(job.path) + original.measured["in_use_bytes"]
-    return default if movable >= LEAST_GAIN * default.growth.peak_bytes else None
+    decides = job.options.ram_bytes is not None or movable >= LEAST_GAIN * default.growth.peak_bytes
+    return default if decides else None
 
 
 def _candidates(job: Job, graph: Graph, candidates: Candidates, choice: FileChoice) -> list[_Tried]:
@@ -136,7 +152,7 @@ def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequ
     race = _Race(job, measured)
     while True:
         timed = race.timed()
-        best = smallest(timed)
+        best = smallest(timed) if job.options.ram_bytes is None else fastest_within(timed, job.options.ram_bytes)
         try:
             outputs = _outputs(job, candidates, best)
             break
@@ -176,6 +192,14 @@ def smallest(timed: Sequence[_Tried]) -> _Tried:
     return best if gained >= less or (gained >= 0 and anonymous >= less) else original
 
 
+def fastest_within(timed: Sequence[_Tried], ram_bytes: int) -> _Tried:
+    """The fastest by which no process grew by more than the limit; where there is none, the one that grows least."""
+    fits = [one for one in timed if one.growth.most_bytes <= ram_bytes]
+    if fits:
+        return min(fits, key=lambda one: one.growth.cpu_s)
+    return min(timed, key=lambda one: one.growth.most_bytes)
+
+
 def _least(tried: Sequence[_Tried]) -> _Tried:
     """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
     those that have about as few, the fastest."""
@@ -193,7 +217,8 @@ class _Race:
 
     def __init__(self, job: Job, measured: Sequence[_Tried]) -> None:
         self._job, self._default = job, measured[0]
-        self.slower = SLOWER if job.options.slower is None else job.options.slower
+        default = SLOWER if job.options.ram_bytes is None else math.inf
+        self.slower = default if job.options.slower is None else job.options.slower
         most_bytes = LARGER * stored_bytes(job.path)
         left = [one for one in measured[1:] if stored_bytes(one.file.path) <= most_bytes]
         self._left = sorted(left, key=lambda one: one.growth.peak_bytes)
@@ -203,8 +228,8 @@ class _Race:
         """The original by default and those of the others that keep to the limits of time and bytes: until a file and
         the original set by hand are among them, or nothing is left."""
         while True:
-            has_file = any(not one.is_original for one in self._kept)
-            has_hand = any(one.by_hand for one in self._kept[1:])
+            has_file = any(not one.is_original and self._fits(one) for one in self._kept)
+            has_hand = any(one.by_hand and self._fits(one) for one in self._kept[1:])
             wanted = [] if has_file else self._next([one for one in self._left if not one.is_original])
             wanted += [] if has_hand else [one for one in self._left if one.is_original][:2]
             self._left = [one for one in self._left if one not in wanted]
@@ -215,6 +240,10 @@ class _Race:
                 return self._kept or [self._default]
             self._kept = self._kept or [group[0]]
             self._kept += [one for one in group[1:] if one.readings and _ratio(one, group[0]) <= self.slower]
+
+    def _fits(self, one: _Tried) -> bool:
+        limit = self._job.options.ram_bytes
+        return limit is None or one.growth.most_bytes <= limit
 
     def _next(self, files: Sequence[_Tried]) -> list[_Tried]:
         """The files that are timed next; the form of the least memory also with regions of the size asked for."""

@@ -63,6 +63,8 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
         entries["session"] = result.session.name
         if result.session.region_bytes is not None:
             entries["region_bytes"] = str(result.session.region_bytes)
+        if result.session.cap_bytes is not None:
+            entries["arena_bytes"] = str(result.session.cap_bytes)
     if chosen.bound is not None:
         entries |= {"processor": chosen.bound.processor, "runtime": chosen.bound.runtime}
         entries["form"] = "layouts" if chosen.bound.layouts else "packed weights"

@@ -267,7 +267,8 @@ def _memory(fit: Fit, views: list[ArenaView]) -> ChartGroup:
         )
     elif fit.ships_plan and fit.peak.before == fit.peak.after and fit.peak.proven:
         note = "The file's order is already optimal (proven): what changes is where tensors lie."
-    return memory_figure(views, limit_bytes=None if fit.ram is None else fit.ram.limit_bytes, note=note)
+    planned = fit.ram is not None and fit.ram.of == "plan"
+    return memory_figure(views, limit_bytes=fit.ram.limit_bytes if fit.ram is not None and planned else None, note=note)
 
 
 def _moved(views: list[ArenaView]) -> str:
@@ -306,12 +307,12 @@ def _run(fit: Fit) -> tuple[Part, ...]:
             "No file was written, as none is known to fit.",
             Message(
                 "Without ",
-                Setting("ram_bytes"),
+                Setting(fit.ram.setting),
                 " the file of least memory is written in which every operator is computed whole.",
             ),
         ]
         if fit.shipped.startswith("strips"):
-            asks = (Setting("max_recompute", 1.0), ", without ", Setting("ram_bytes"), ", asks for that.")
+            asks = (Setting("max_recompute", 1.0), ", without ", Setting(fit.ram.setting), ", asks for that.")
             written.append(Message("The least found is in strips of rows: ", *asks))
     else:
         written = [Message("No file was written: give ", Setting("output"), " to write it.")]
@@ -346,7 +347,7 @@ def _data(fit: Fit) -> dict[str, Any]:
     measured, ram = fit.measured, fit.ram
     parts = measured.details.get(fit.shipped, {}) if measured is not None else {}
     head = parts.get("head_bytes")
-    limits = ("state", "limit_bytes", "needed_bytes", "least_bytes", "least_of", "least_in_order_bytes")
+    limits = ("state", "limit_bytes", "needed_bytes", "least_bytes", "least_of", "least_in_order_bytes", "of")
     measurement: dict[str, Any] = {"measured": None}
     if measured is not None:
         values = named(measured, "runtime", "before", "after", "before_s", "latency", "loads")

@@ -99,6 +99,8 @@ def _loads(result: Fit) -> list[str]:
 def fits_line(result: Fit, ram: RamVerdict) -> str:
     """That a memory limit is kept, and the bytes left."""
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
+    if ram.of == "process" and result.process is not None:
+        how = f"the most by which {result.process.shipped.growth.processes} processes grew, measured"
     if ram.scratch_bytes:
         how += f", with up to {format_bytes(ram.scratch_bytes)} B more for the {result.kernels} kernels"
     return (

@@ -112,5 +112,6 @@ _ROWS = (
     Column("", _growth("low_s"), key="low_s", on=JSON_ONLY),
     Column("", _growth("high_s"), key="high_s", on=JSON_ONLY),
     Column("", _growth("processes"), key="processes", on=JSON_ONLY),
+    Column("", _growth("most_bytes"), key="most_bytes", on=JSON_ONLY),
     Column("on disk", "file_bytes", format_bytes, key="file_bytes"),
 )

@@ -152,7 +152,9 @@ class RamVerdict:
     `least_bytes`: a lower bound in the same terms. `least_of` says for what it holds: every order of the network, or
     its inputs or outputs alone where segments may be computed in strips. `least_in_order_bytes`: a lower bound of every
     plan in the planned order, also in strips; None where none were searched or none needs less. "does not fit" is
-    proven: `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted."""
+    proven: `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted. `setting`: the option
+    that gave the limit. `of`: what the bytes are of: of what was planned, or of the growth of a whole process, of which
+    no bound is known (`least_bytes` is 0) and which is judged by the most that was measured."""
 
     state: Literal["fits", "does not fit", "not known"]
     limit_bytes: int
@@ -163,6 +165,8 @@ class RamVerdict:
     remedies: tuple[NextStep, ...] = ()
     scratch_bytes: int = 0
     least_in_order_bytes: int | None = None
+    setting: str = "ram_bytes"
+    of: Literal["plan", "process"] = "plan"
 
     __repr__ = abridged
 

@@ -21,7 +21,7 @@ class ProcessGrowth:
     cannot be taken back without swapping; the rest is mapped from files: shared between processes, and read again where
     the system took it. At the peak it is the most that was seen while the session was loaded (every millisecond), or
     that runs had (VmHWM). `cpu_s`: seconds of all threads together; `low_s` and `high_s`: the least and the most of the
-    processes, which are `processes`."""
+    processes, which are `processes`. `most_bytes`: the highest of their peaks."""
 
     peak_bytes: int
     peak_anonymous_bytes: int
@@ -31,6 +31,7 @@ class ProcessGrowth:
     low_s: float = 0.0
     high_s: float = 0.0
     processes: int = 1
+    most_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,15 @@ def middle_growth(readings: Sequence[ProcessGrowth]) -> ProcessGrowth:
         for name in ("peak_bytes", "peak_anonymous_bytes", "rest_bytes", "rest_anonymous_bytes")
     )
     return ProcessGrowth(
-        peak, peak_anonymous, rest, rest_anonymous, median(times), min(times), max(times), len(readings)
+        peak,
+        peak_anonymous,
+        rest,
+        rest_anonymous,
+        median(times),
+        min(times),
+        max(times),
+        len(readings),
+        max(reading.peak_bytes for reading in readings),
     )
 
 

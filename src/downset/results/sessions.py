@@ -55,6 +55,14 @@ class SessionSettings:
     def with_region(self, nbytes: int) -> SessionSettings:
         return replace(self, arena={**self.arena, _REGION: nbytes})
 
+    @property
+    def cap_bytes(self) -> int | None:
+        """The most bytes that the shared arena may take; None where nothing limits it."""
+        return self.arena.get(_CAP) or None
+
+    def with_cap(self, nbytes: int) -> SessionSettings:
+        return replace(self, arena={**self.arena, _CAP: nbytes})
+
 
 @dataclass(frozen=True, slots=True)
 class Latency:
@@ -96,6 +104,7 @@ class SessionTaken:
     __repr__ = abridged
 
 
+_CAP = "max_mem"
 _REGION = "initial_chunk_size_bytes"
 _ORDERING = ("graph_optimization_level", "execution_order")
 _ONE_THREAD: Mapping[str, Value] = {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
@@ -103,7 +112,7 @@ _FREED_AT_ONCE: Mapping[str, Value] = {"enable_mem_pattern": False, "enable_mem_
 """Options that free buffers at once. By default a run takes one block for all tensors, and keeps a buffer for the next
 tensor of its shape."""
 _SHARED = {"session.use_env_allocators": "1"}
-_SPLIT_TO_THE_BYTE = {"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
+_SPLIT_TO_THE_BYTE = {_CAP: 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
 """Arena settings that hand out no more bytes than requested; by default it may be up to twice as many."""
 
 DEFAULT = SessionSettings("default", _ONE_THREAD)

@@ -167,11 +167,13 @@ def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
     if "session" not in entries:
         writes = Call("fit", (Setting("target", "ort"),))
         raise UsageError(f"{path} does not say how it was measured: write it by `", writes, "`")
-    settings, region = _ALL.get(entries["session"]), entries.get("region_bytes")
+    settings, region, cap = _ALL.get(entries["session"]), entries.get("region_bytes"), entries.get("arena_bytes")
     if settings is None:
         raise LoadError(f"{path} names the unknown session settings {entries['session'][:40]!r}")
-    if region is None or not settings.arena:
+    if not settings.arena:
         return settings
-    if not (region.isascii() and region.isdigit() and 0 < int(region[:19]) <= machine_bytes()):
-        raise LoadError(f"{path} asks for an arena of {region[:40]!r} bytes")
-    return settings.with_region(int(region))
+    for nbytes, most in ((region, machine_bytes()), (cap, 1 << 60)):
+        if nbytes is not None and not (nbytes.isascii() and nbytes.isdigit() and 0 < int(nbytes[:20]) <= most):
+            raise LoadError(f"{path} asks for an arena of {nbytes[:40]!r} bytes")
+    settings = settings if region is None else settings.with_region(int(region))
+    return settings if cap is None else settings.with_cap(int(cap))
