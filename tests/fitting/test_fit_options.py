@@ -18,6 +18,7 @@ CHOSEN = {
     "target": ("--target", "torch", "torch"),
     "shapes": ("--shape", "x=1,2", {"x": (1, 2)}),
     "ram_bytes": ("--ram", "3KB", 3072),
+    "arena_bytes": ("--arena", "5KB", 5120),
     "time_limit_s": ("--time-limit", "7s", 7.0),
     "work_limit": ("--work-limit", "9", 9),
     "seed": (None, None, 5),

@@ -273,7 +273,7 @@ def test_cpp_and_csharp_have_every_setting_or_say_what_is_lacking(settings, tmp_
 
 def cpp_names(settings):
     yield from (("AddConfigEntry", f'"{key}", "{value}"') for key, value in settings.config.items())
-    yield from (("CreateArenaCfgV2", str(value)) for value in settings.arena.values())
+    yield from (("ArenaCfg", str(value)) for value in settings.arena.values())
     yield from ((name, str(value)) for name, value in settings.malloc.items())
 
 
@@ -285,16 +285,16 @@ def csharp_names(settings):
 
 STUB = """
 #include <cstddef>
-#include <utility>
+#include <string>
+#include <unordered_map>
 enum OrtAllocatorType { OrtArenaAllocator }; enum OrtMemType { OrtMemTypeDefault };
 enum GraphOptimizationLevel { ORT_DISABLE_ALL, ORT_ENABLE_ALL };
-struct OrtArenaCfg {}; struct OrtStatus {}; struct OrtMemoryInfo {};
-struct OrtApi {
-  OrtStatus* CreateArenaCfgV2(const char* const*, const size_t*, size_t, OrtArenaCfg**) const;
-  void ReleaseArenaCfg(OrtArenaCfg*) const;
-};
+struct OrtArenaCfg {}; struct OrtMemoryInfo {};
 namespace Ort {
-const OrtApi& GetApi(); void ThrowOnError(OrtStatus*);
+struct ArenaCfg {
+  explicit ArenaCfg(const std::unordered_map<std::string, size_t>&);
+  operator OrtArenaCfg*() const;
+};
 struct MemoryInfo { static MemoryInfo CreateCpu(OrtAllocatorType, OrtMemType); operator const OrtMemoryInfo*() const; };
 struct Env { Env& CreateAndRegisterAllocator(const OrtMemoryInfo*, const OrtArenaCfg*); };
 struct SessionOptions {

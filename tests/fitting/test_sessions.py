@@ -62,7 +62,7 @@ def fitted(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Worker, "ask", counted)
         result = ds.fit(
-            path, output=folder / "f.onnx", session=program, ram_bytes=1 << 30, time_limit_s=2, progress=doing.append
+            path, output=folder / "f.onnx", session=program, arena_bytes=1 << 30, time_limit_s=2, progress=doing.append
         )
     CANDIDATES.extend(int(count) for text in doing for count in re.findall(r"running (\d+) candidate", text))
     return folder, result

@@ -29,12 +29,13 @@ from downset.text import format_bytes, shortened
 __all__ = ["check_process", "check_ram", "early_verdict", "running_bodies", "within_in_some_loads"]
 
 
-def early_verdict(before: Arena, ram_bytes: int, reason: str) -> str:
+def early_verdict(before: Arena | None, ram_bytes: int, reason: str) -> str:
     """A line about the possible verdicts of `check_ram`, before anything is searched, where the runtime does not run
     the original. `before`: the arena of the original as placed. No shipped file has a larger arena, so if it is within
-    the limit, so is the bound. `reason`: why the original was not run."""
+    the limit, so is the bound; None where the limit is that of a process, of which nothing is proven. `reason`: why the
+    original was not run."""
     verdict = '"not known" (exit 6)'
-    if before.arena_bytes > ram_bytes:
+    if before is not None and before.arena_bytes > ram_bytes:
         verdict += ' or "does not fit" (exit 3)'
     return Message(f"the verdict about {format_bytes(ram_bytes)} B will be {verdict}: ", reason, "; planning goes on")
 
@@ -107,8 +108,11 @@ def check_process(job: Job, result: Fit) -> Fit:
     limit = job.options.ram_bytes
     if job.target.sessions is None or limit is None:
         return result
-    if result.process is None:
+    bodies = running_bodies(result.graph)
+    if result.process is None or bodies:
         reason = result.not_measured or "the growth of the process was not measured"
+        if result.process is not None:
+            reason = f"it was measured for the inputs that were run alone; {bodies} runs what values choose"
         verdict = RamVerdict("not known", limit, 0, 0, reason, of="process")
         message = Message(f"{result.model}: not known whether it fits into {format_bytes(limit)} B: ", reason)
         raise LimitReached(message, result=replace(result, ram=verdict, output_path=None))

@@ -83,15 +83,12 @@ def _cpp(model: str, settings: SessionSettings, comment: str) -> str:
         lines += [f"mallopt({name}, {value});" for name, value in settings.malloc.items()]
         lines += ["#endif"]
     if settings.arena:
-        names = ", ".join(f'"{name}"' for name in settings.arena)
         lines += [
-            f"const char* keys[] = {{{names}}};",
-            f"const size_t values[] = {{{', '.join(map(str, settings.arena.values()))}}};",
-            "OrtArenaCfg* arena = nullptr;",
-            f"Ort::ThrowOnError(Ort::GetApi().CreateArenaCfgV2(keys, values, {len(settings.arena)}, &arena));",
             "auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);",
+            "Ort::ArenaCfg arena({",
+            *(f'    {{"{name}", {value}}},' for name, value in settings.arena.items()),
+            "});",
             "env.CreateAndRegisterAllocator(memory, arena);",
-            "Ort::GetApi().ReleaseArenaCfg(arena);",
         ]
     lines += ["Ort::SessionOptions options;", *_lines(settings, _CPP, {})]
     lines += [f'options.AddConfigEntry("{key}", "{value}");' for key, value in settings.config.items()]
