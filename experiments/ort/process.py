@@ -4,7 +4,7 @@ as `fit` writes it.
 python -m experiments.ort.process [--quick] [--folder FOLDER] [--models NAME,...]
 
 FOLDER holds unpacked packages that ship models (nudenet, ddddocr, magika, rapidocr-onnxruntime); a model that is not
-there is left out. `encoder` is written here, with random weights. Every figure is measured anew, by a script that
+there is left out. `encoder` is written here, with random weights. Every figure is measured again, by a script that
 imports nothing of downset, in processes of three kinds that take turns: peak and anonymous part, and processor time
 of a run, in medians of `ROUNDS` processes with the least and the most.
 """

@@ -37,8 +37,8 @@ class _Writer:
         self.nodes.append(onnx.helper.make_node(kind, inputs, [name], name, **attributes))
         return name
 
-    def linear(self, values: str, width: int, made: int) -> str:
-        return self.add("Add", [self.add("MatMul", [values, self.weight(width, made)]), self.weight(made)])
+    def linear(self, values: str, width: int, columns: int) -> str:
+        return self.add("Add", [self.add("MatMul", [values, self.weight(width, columns)]), self.weight(columns)])
 
     def norm(self, values: str, width: int) -> str:
         ones = self.constant(np.ones(width, np.float32))

@@ -18,7 +18,7 @@ from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.verdict import within_in_some_loads
 from downset.results.fit import Measured
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, SessionTaken
-from downset.runtimes.ort import progarena_bytes
+from downset.runtimes.ort import program_bytes
 from downset.runtimes.targets import TARGETS
 from tests.effort import LONG
 from tests.models import branchy_model, constant, installed_model
@@ -88,7 +88,7 @@ print("held_bytes", ctypes.cast(system.malloc, ctypes.c_void_p).value)
 def test_each_process_that_runs_the_program_is_a_new_interpreter(tmp_path):
     """In forks of one server the loads would agree, whatever depends on addresses."""
     (tmp_path / "started.py").write_text(STARTED)
-    starts, addresses = zip(*progarena_bytes(tmp_path / "started.py", 3), strict=True)
+    starts, addresses = zip(*program_bytes(tmp_path / "started.py", 3), strict=True)
     assert len(set(starts)) == 3
     if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
         assert len(set(addresses)) == 3
@@ -171,7 +171,7 @@ def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeyp
             raise UnsupportedError("no ONNX Runtime there")
         return [*[(1, held_bytes)] * (processes - 1), (1, held_bytes + more)]
 
-    monkeypatch.setattr("downset.fitting.proving.ort.progarena_bytes", ran)
+    monkeypatch.setattr("downset.fitting.proving.ort.program_bytes", ran)
     output = tmp_path / "f.onnx"
     status, said = fit_json(run, path, "--arena", "1MB", "-o", output)
     assert (status, said["ram"]["state"]) == (6, "not known")

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 import downset as ds
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate
-from downset.fitting.processes import LEAST_GAIN, _Tried, smallest
+from downset.fitting.processes import LEAST_GAIN, Attempt, smallest
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.reports.fit_document import fit_document
 from downset.results.processes import ProcessGrowth
@@ -245,7 +245,7 @@ def tried(name, peak, anonymous, cpu, nbytes, folder):
         with file.open("ab") as out:
             out.write(b"\x32" + bytes([max(nbytes, 1)]) + b"a" * max(nbytes, 1))  # a description, for its bytes
     growth = ProcessGrowth(peak, anonymous, peak, anonymous, cpu)
-    return _Tried(Candidate(name, file, 0, settings=DEFAULT), (growth,))
+    return Attempt(Candidate(name, file, 0, settings=DEFAULT), (growth,))
 
 
 def test_the_smallest_gains_enough_or_the_original_ships(tmp_path):
@@ -260,14 +260,14 @@ def test_the_smallest_gains_enough_or_the_original_ships(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [*MAPPED, TRIMMED[1], *BY_HAND], ids=lambda settings: settings.name)
-def test_cpp_and_csharp_have_every_setting_or_say_what_is_lacking(settings, tmp_path):
+def test_cpp_and_csharp_have_every_setting_or_say_what_is_missing(settings, tmp_path):
     for suffix, known in ((".cc", cpp_names), (".cs", csharp_names)):
         code = native_program(tmp_path / "f.onnx", settings, program=tmp_path / f"open{suffix}", version="1")
         for name, value in known(settings):
             assert name in code and value in code, (name, value)
-        for lacking in ("execution_order", "enable_mem_reuse"):
-            if lacking in settings.options:
-                assert "Lacking here" in code
+        for missing in ("execution_order", "enable_mem_reuse"):
+            if missing in settings.options:
+                assert "Missing here" in code
         assert ("mallopt" in re.sub(r"(?m)^.*static extern.*$", "", code)) == bool(settings.malloc)
 
 

@@ -63,6 +63,7 @@ __all__ = ["fit"]
     help="Fail if the model is proven not to fit (exit 3), or if that is not known (exit 6); for example 256KB. For "
     "ort: bytes by which the process may grow.",
 )
+@click.option("--one-file", is_flag=True, help="Put no weights into a second file, to be mapped (ort).")
 @click.option(
     "--arena",
     type=BYTES,
@@ -140,13 +141,14 @@ __all__ = ["fit"]
 @click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
-@click.option_panel("Only for .onnx files", options=["--arena", "--slower", "--session"])
+@click.option_panel("Only for .onnx files", options=["--arena", "--slower", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
 def fit(
     model: str,
     output: str | None,
     ram: int | None,
     arena: int | None,
+    one_file: bool,
     target: TargetName | None,
     shapes: tuple[str, ...],
     trust: bool,
@@ -190,6 +192,7 @@ def fit(
         shapes=parse_shapes(shapes),
         ram_bytes=ram,
         arena_bytes=arena,
+        one_file=one_file,
         time_limit_s=search_s(time_limit, work_limit),
         work_limit=work_limit,
         rewrite=rewrite,

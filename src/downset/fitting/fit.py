@@ -48,6 +48,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     ram_bytes: int | None = None,
     arena_bytes: int | None = None,
+    one_file: bool = False,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
     seed: int = 0,
@@ -76,7 +77,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
 
     `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is; in ONNX Runtime those by which
     a process may grow. `arena_bytes`: bytes that the arena of a session may hold in ONNX Runtime, which is also the
-    most that it is allowed. Where no plan fits, segments of
+    most that it is allowed. `one_file`: no weights are put into a file beside the model, from which ONNX Runtime would
+    map them. Where no plan fits, segments of
     .tflite and .onnx files are computed in strips of rows, and the cheapest plan found that fits ships. `max_recompute`
     limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of one segment. Either of them
     without `ram_bytes` asks for the least memory in strips. `front`: also measure a few plans in strips.
@@ -103,6 +105,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
         shapes=shapes,
         ram_bytes=ram_bytes,
         arena_bytes=arena_bytes,
+        one_file=one_file,
         time_limit_s=time_limit_s,
         work_limit=work_limit,
         seed=seed,

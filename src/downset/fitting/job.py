@@ -40,6 +40,7 @@ class FitOptions:
     shapes: Mapping[str, tuple[int, ...]] | None = None
     ram_bytes: int | None = None
     arena_bytes: int | None = None
+    one_file: bool = False
     time_limit_s: float = 10.0
     work_limit: int | None = None
     seed: int = 0
@@ -242,6 +243,8 @@ def _check_slower(slower: float | None, target: Target) -> None:
 
 
 def _check_arena(options: FitOptions, target: Target) -> None:
+    if options.one_file and target.sessions is None:
+        raise UsageError(f"one_file is for ONNX Runtime (target ort); for {target.name} a fitted model is one file")
     if options.arena_bytes is None:
         return
     if target.sessions is None:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
 from downset.fitting.choosing import Candidates, FileChoice
@@ -117,19 +115,19 @@ def _outputs_of(plan: PlannedGraph) -> list[str]:
     return [graph.tensors[next(tensors)].name for tensors in first]
 
 
-def same_outputs(job: Job, graph: Graph, made: MadeForm) -> Comparison | None:
+def same_outputs(job: Job, graph: Graph, form: MadeForm) -> Comparison | None:
     """The comparison of a form with what it was made from, bit for bit, on several inputs: with the original as ONNX
     Runtime runs it by default, or with the file that was chosen. None, with a note, where outputs differ."""
-    settings = made.settings[0]
+    settings = form.settings[0]
     try:
         feeds = made_feeds(graph, seed=job.options.seed)
-        expected = form_outputs(made.source.path, DEFAULT if made.level == "all" else FILE_ORDER, feeds)
-        computed = form_outputs(made.path, settings, feeds)
+        expected = form_outputs(form.source.path, DEFAULT if form.level == "all" else FILE_ORDER, feeds)
+        computed = form_outputs(form.path, settings, feeds)
     except UnsupportedError as error:
-        job.notes.add(Message(f"not the {made.opened(settings).label} form: ", error.message))
+        job.notes.add(Message(f"not the {form.opened(settings).label} form: ", error.message))
         return None
     if _bits(expected) != _bits(computed):
-        job.notes.add(f"not the {made.opened(settings).label} form: not equal bit for bit to what it was made from")
+        job.notes.add(f"not the {form.opened(settings).label} form: not equal bit for bit to what it was made from")
         return None
     return Comparison(
         True,
@@ -141,5 +139,5 @@ def same_outputs(job: Job, graph: Graph, made: MadeForm) -> Comparison | None:
     )
 
 
-def _bits(runs: Sequence[Sequence[npt.NDArray[Any]]]) -> list[list[tuple[str, tuple[int, ...], bytes]]]:
+def _bits(runs: Sequence[Sequence[Any]]) -> list[list[tuple[str, tuple[int, ...], bytes]]]:
     return [[(str(each.dtype), each.shape, each.tobytes()) for each in run] for run in runs]

@@ -28,7 +28,7 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 from downset.runtimes.ort_process import process_growths
 from downset.text import counted
 
-__all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "capped", "choose_by_process", "fastest_within", "smallest"]
+__all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "Attempt", "capped", "choose_by_process", "fastest_within", "smallest"]
 
 LEAST_GAIN = 0.03
 """A file that gains a smaller share of the process than this over the original with settings does not ship."""
@@ -44,14 +44,14 @@ _ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """A candidate with its readings: a file and the settings with which it was opened. `made`: where the file is a form
+class Attempt:
+    """A candidate with its readings: a file and the settings with which it was opened. `form`: where the file is a form
     that was made here, with the comparison of its `outputs` with what it was made from."""
 
     file: Candidate
     readings: tuple[ProcessGrowth, ...] = ()
     by_hand: bool = False
-    made: MadeForm | None = None
+    form: MadeForm | None = None
     outputs: Comparison | None = None
 
     @property
@@ -108,12 +108,12 @@ def capped(job: Job, choice: FileChoice) -> FileChoice:
     return replace(choice, file=replace(choice.file, settings=cap), rows=rows)
 
 
-def _default_of(job: Job, original: Candidate) -> _Tried | None:
+def _default_of(job: Job, original: Candidate) -> Attempt | None:
     """The original by default as it was measured; None where processes do not decide."""
     if job.target.sessions is None or original.measured is None or job.options.arena_bytes is not None:
         return None
     job.listener.progress("measuring the process of the original")
-    (default,) = _measured(job, [_Tried(replace(original, settings=DEFAULT), by_hand=True)])
+    (default,) = _measured(job, [Attempt(replace(original, settings=DEFAULT), by_hand=True)])
     if not default.readings:
         job.notes.add("the growth of the process was not measured: this system does not report it, or a run failed")
         return None
@@ -122,22 +122,22 @@ def _default_of(job: Job, original: Candidate) -> _Tried | None:
     return default if decides else None
 
 
-def _candidates(job: Job, graph: Graph, candidates: Candidates, choice: FileChoice) -> list[_Tried]:
-    """What is measured besides the original by default, the likeliest first: forms with mapped weights that compute the
+def _candidates(job: Job, graph: Graph, candidates: Candidates, choice: FileChoice) -> list[Attempt]:
+    """The attempts other than the original by default, the likeliest first: forms with mapped weights that compute the
     same, the original with options that are set by hand, and files that need no other file."""
     forms = []
-    for made in forms_of(job, candidates, choice):
-        outputs = same_outputs(job, graph, made)
+    for form in () if job.options.one_file else forms_of(job, candidates, choice):
+        outputs = same_outputs(job, graph, form)
         if outputs is not None:
-            forms.append(_Tried(made.opened(made.settings[0]), made=made, outputs=outputs))
-    by_hand = [_Tried(replace(candidates.original, settings=settings), by_hand=True) for settings in BY_HAND]
-    whole = [_Tried(replace(candidates.original, settings=TRIMMED[1]))]
+            forms.append(Attempt(form.opened(form.settings[0]), form=form, outputs=outputs))
+    by_hand = [Attempt(replace(candidates.original, settings=settings), by_hand=True) for settings in BY_HAND]
+    whole = [Attempt(replace(candidates.original, settings=TRIMMED[1]))]
     if choice.file.name != "original":
-        whole.append(_Tried(replace(choice.file, settings=TRIMMED[0])))
+        whole.append(Attempt(replace(choice.file, settings=TRIMMED[0])))
     return [*forms[:2], *by_hand, *forms[2:], *whole]
 
 
-def _measured(job: Job, tried: Sequence[_Tried], rounds: int = 1) -> list[_Tried]:
+def _measured(job: Job, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
     sessions = [(one.file.path, one.file.settings or DEFAULT) for one in tried]
     try:
         grown = process_growths(sessions, shapes=job.options.shapes, seed=job.options.seed, rounds=rounds)
@@ -147,7 +147,7 @@ def _measured(job: Job, tried: Sequence[_Tried], rounds: int = 1) -> list[_Tried
     return [replace(one, readings=tuple(readings)) for one, readings in zip(tried, grown, strict=True)]
 
 
-def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequence[_Tried]) -> FileChoice:
+def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequence[Attempt]) -> FileChoice:
     """The choice among what was measured, of which the original by default is the first."""
     race = _Race(job, measured)
     while True:
@@ -168,15 +168,15 @@ def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequ
     return FileChoice(file, outputs, shown, (), process)
 
 
-def _outputs(job: Job, candidates: Candidates, best: _Tried) -> Comparison:
+def _outputs(job: Job, candidates: Candidates, best: Attempt) -> Comparison:
     """The comparison of what ships with the original. Raises InvalidPlan where they differ."""
-    if best.made is None:
+    if best.form is None:
         return compare(job, candidates.files, best.file)
     assert best.outputs is not None
-    return best.outputs if best.made.level == "all" else compare(job, candidates.files, best.made.source)
+    return best.outputs if best.form.level == "all" else compare(job, candidates.files, best.form.source)
 
 
-def smallest(timed: Sequence[_Tried]) -> _Tried:
+def smallest(timed: Sequence[Attempt]) -> Attempt:
     """The one by which the process grows least, of those that keep to the limits of time and bytes on disk. A file
     gains enough where the peak, or at no higher peak what is anonymous, is less by `LEAST_GAIN` of the growth; else the
     original ships, with the settings by which it grows least."""
@@ -192,7 +192,7 @@ def smallest(timed: Sequence[_Tried]) -> _Tried:
     return best if gained >= less or (gained >= 0 and anonymous >= less) else original
 
 
-def fastest_within(timed: Sequence[_Tried], ram_bytes: int) -> _Tried:
+def fastest_within(timed: Sequence[Attempt], ram_bytes: int) -> Attempt:
     """The fastest by which no process grew by more than the limit; where there is none, the one that grows least."""
     fits = [one for one in timed if one.growth.most_bytes <= ram_bytes]
     if fits:
@@ -200,7 +200,7 @@ def fastest_within(timed: Sequence[_Tried], ram_bytes: int) -> _Tried:
     return min(timed, key=lambda one: one.growth.most_bytes)
 
 
-def _least(tried: Sequence[_Tried]) -> _Tried:
+def _least(tried: Sequence[Attempt]) -> Attempt:
     """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
     those that have about as few, the fastest."""
     lowest = min(one.growth.peak_bytes for one in tried)
@@ -215,16 +215,16 @@ def _least(tried: Sequence[_Tried]) -> _Tried:
 class _Race:
     """Times candidates in groups, those of the least memory first, in turns with the original by default."""
 
-    def __init__(self, job: Job, measured: Sequence[_Tried]) -> None:
+    def __init__(self, job: Job, measured: Sequence[Attempt]) -> None:
         self._job, self._default = job, measured[0]
         default = SLOWER if job.options.ram_bytes is None else math.inf
         self.slower = default if job.options.slower is None else job.options.slower
         most_bytes = LARGER * stored_bytes(job.path)
         left = [one for one in measured[1:] if stored_bytes(one.file.path) <= most_bytes]
         self._left = sorted(left, key=lambda one: one.growth.peak_bytes)
-        self._kept: list[_Tried] = []
+        self._kept: list[Attempt] = []
 
-    def timed(self) -> list[_Tried]:
+    def timed(self) -> list[Attempt]:
         """The original by default and those of the others that keep to the limits of time and bytes: until a file and
         the original set by hand are among them, or nothing is left."""
         while True:
@@ -241,22 +241,22 @@ class _Race:
             self._kept = self._kept or [group[0]]
             self._kept += [one for one in group[1:] if one.readings and _ratio(one, group[0]) <= self.slower]
 
-    def _fits(self, one: _Tried) -> bool:
+    def _fits(self, one: Attempt) -> bool:
         limit = self._job.options.ram_bytes
         return limit is None or one.growth.most_bytes <= limit
 
-    def _next(self, files: Sequence[_Tried]) -> list[_Tried]:
+    def _next(self, files: Sequence[Attempt]) -> list[Attempt]:
         """The files that are timed next; the form of the least memory also with regions of the size asked for."""
-        exact = [replace(one, file=one.made.opened(one.made.settings[1])) for one in files[:1] if one.made]
+        exact = [replace(one, file=one.form.opened(one.form.settings[1])) for one in files[:1] if one.form]
         return [*files[:2], *exact]
 
-    def refuse(self, one: _Tried) -> None:
+    def refuse(self, one: Attempt) -> None:
         """Leave out a file, whatever its settings."""
         self._kept = [other for other in self._kept if other.file.path != one.file.path or other.is_original]
         self._left = [other for other in self._left if other.file.path != one.file.path or other.is_original]
 
 
-def _ratio(one: _Tried, default: _Tried) -> float:
+def _ratio(one: Attempt, default: Attempt) -> float:
     """The median over rounds of the processor time as a multiple of the default's in the same round."""
     return median(mine.cpu_s / usual.cpu_s for mine, usual in zip(one.readings, default.readings, strict=True))
 
@@ -272,7 +272,7 @@ def _with_arena(job: Job, file: Candidate) -> Candidate:
     return replace(file, measured=taken.nbytes)
 
 
-def _taken(file: Candidate, tried: _Tried) -> SessionTaken:
+def _taken(file: Candidate, tried: Attempt) -> SessionTaken:
     assert file.measured is not None
     assert file.settings is not None
     measured = file.measured
@@ -280,13 +280,13 @@ def _taken(file: Candidate, tried: _Tried) -> SessionTaken:
     return SessionTaken(file.name, file.settings, measured["in_use_bytes"], measured["held_bytes"], peak)
 
 
-def _notes(best: _Tried, choice: FileChoice) -> list[str]:
+def _notes(best: Attempt, choice: FileChoice) -> list[str]:
     if best.is_original and choice.file.name != "original":
         return [
             f"the {choice.file.name} file is not what is written: its process grows by no less than {LEAST_GAIN:.0%} "
             "under that of the original with its settings"
         ]
-    if best.made is not None and best.made.bound is not None:
+    if best.form is not None and best.form.bound is not None:
         return [
             "the file is for this kind of processor and this version of ONNX Runtime; elsewhere the program that opens "
             "it says so, and opens what runs everywhere"

@@ -19,7 +19,7 @@ from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT
 from downset.runtimes.ort_native_script import PROGRAMS, native_program
-from downset.runtimes.ort_script import Elsewhere, session_program
+from downset.runtimes.ort_script import OtherProcessor, session_program
 
 __all__ = ["program_code", "ship"]
 
@@ -85,7 +85,7 @@ def _program(job: Job, chosen: Candidate, result: Fit) -> str:
             result.session,
             program=session,
             version=__version__,
-            elsewhere=None if chosen.bound is None else Elsewhere(chosen.bound, job.options.model),
+            other=None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model),
         )
     return program_code(job, chosen, result, (output, session))
 
@@ -97,5 +97,5 @@ def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Pa
     taken = result.taken or taken_of(chosen)
     tensors = [result.graph.tensors[tensor] for tensor in result.graph.inputs]
     inputs = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
-    elsewhere = None if chosen.bound is None else Elsewhere(chosen.bound, job.options.model)
-    return session_program(model, taken, inputs, program=program, version=__version__, elsewhere=elsewhere)
+    other = None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model)
+    return session_program(model, taken, inputs, program=program, version=__version__, other=other)

@@ -1,4 +1,4 @@
-"""What a fit gains of the whole process in ONNX Runtime: its sentence, its table, and its keys in JSON."""
+"""The gain of a fit for the whole process in ONNX Runtime: its sentence, its table, and its keys in JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _of_hand(process: ProcessFit) -> str:
 
 
 def process_note(fit: Fit) -> str:
-    """What the file costs on disk, where it is larger; "" where it is not."""
+    """The cost of a file on disk that is larger than the original; "" where it has none."""
     process = fit.process
     if process is None or process.shipped.file_bytes <= 1.05 * process.default.file_bytes:
         return ""

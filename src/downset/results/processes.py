@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime takes of its process, as data: resident memory in its parts, and processor time."""
+"""The growth of a process that opens a session of ONNX Runtime, as data: resident memory in its parts, and time."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ProcessGrowth:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorBound:
-    """What a file is for: a processor, as a digest of its instructions ("" where the system does not list them), and a
-    version of ONNX Runtime. `layouts`: operators compute on blocks of that processor's width, so that no setting makes
-    the file run on another; else only packed weights are for it, which can be left alone."""
+    """The processor that a file is for, as a digest of its instructions ("" where the system does not list them), and
+    the version of ONNX Runtime. `layouts`: operators compute on blocks of that processor's width, so that no setting
+    makes the file run on another; else only packed weights are for it, which can be left alone."""
 
     processor: str
     runtime: str
@@ -82,7 +82,7 @@ class ProcessRow:
 @dataclass(frozen=True, slots=True)
 class ProcessFit:
     """The processes of a fit. `rows`: all that were measured, the original by default first. `shipped`: the row of what
-    ships; `by_hand`: the best that is set by hand and is no slower than is allowed. `slower` and `larger`: the limits
+    ships; `by_hand`: the best that is set by hand within the limit of time. `slower` and `larger`: the limits
     of processor time and of bytes on disk, as factors of the original by default."""
 
     rows: tuple[ProcessRow, ...]

@@ -56,7 +56,7 @@ _LAYOUTS = "com.microsoft.nchwc"
 
 
 def make_form(path: Path, output: Path, level: Level, *, packed: bool) -> None:
-    """Write `path` as ONNX Runtime optimises it at this level, with its weights in one file beside `output`, aligned;
+    """Write `path` as ONNX Runtime optimises it at this level, with its weights in one file next to `output`, aligned;
     with `packed` also the weights that kernels packed. Inputs and outputs are declared as `path` declares them. Raises
     UnsupportedError where ONNX Runtime refuses the file."""
     with tempfile.TemporaryDirectory(prefix="downset-", dir=output.parent) as folder:
@@ -145,10 +145,10 @@ def shapes_here(path: str, shapes: Mapping[str, list[int]], seed: int) -> dict[s
     seen: dict[str, tuple[str, list[int]]] = {}
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            made = event["args"].get("output_type_shape", [])
+            described = event["args"].get("output_type_shape", [])
             names = [name for name in outputs.get(event["name"].removesuffix("_kernel_time"), []) if name]
-            for name, described in zip(names, made, strict=False):
-                ((kind, shape),) = described.items()
+            for name, kinds in zip(names, described, strict=False):
+                ((kind, shape),) = kinds.items()
                 seen[name] = (kind, shape)
     return {"shapes": np.asarray(json.dumps(seen))}
 

@@ -1,5 +1,5 @@
 """C++ and C# that open a fitted file's session by the settings that were measured, as far as the interfaces of ONNX
-Runtime in these languages reach; a comment says what they lack."""
+Runtime in these languages reach; a comment says what is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from downset.results.sessions import SessionSettings
-from downset.runtimes.ort_script import Elsewhere, relative_parts
+from downset.runtimes.ort_script import OtherProcessor, relative_parts
 from downset.runtimes.ort_settings import MALLOPT
 from downset.text import printable
 
@@ -16,7 +16,7 @@ __all__ = ["PROGRAMS", "native_program"]
 
 Named = str | os.PathLike[str]
 
-_LACKING = {
+_MISSING = {
     "execution_order": "a function for the order of execution; nodes may run in another order than the file's, and "
     "take more than was measured",
     "enable_mem_reuse": "a function for the reuse of buffers; one may be kept for the next of its size",
@@ -41,34 +41,34 @@ _CSHARP = {
 
 
 def native_program(
-    model: Named, settings: SessionSettings, *, program: Named, version: str, elsewhere: Elsewhere | None = None
+    model: Named, settings: SessionSettings, *, program: Named, version: str, other: OtherProcessor | None = None
 ) -> str:
     """The code, by the suffix of `program`, that opens `model` with these settings; it finds the model by its path
-    relative to the folder of the program. With `elsewhere` a comment says what the model is for."""
+    relative to the folder of the program. With `other` a comment says what the model is for."""
     return PROGRAMS[Path(program).suffix.lower()](
-        "/".join(relative_parts(model, program)), settings, _comment(model, settings, version, elsewhere)
+        "/".join(relative_parts(model, program)), settings, _comment(model, settings, version, other)
     )
 
 
-def _comment(model: Named, settings: SessionSettings, version: str, elsewhere: Elsewhere | None) -> str:
+def _comment(model: Named, settings: SessionSettings, version: str, other: OtherProcessor | None) -> str:
     lines = [f"Opens {printable(Path(model).name)} by the settings under which it was measured by downset {version}."]
     if settings.malloc:
         lines.append("The settings of the C library's allocator are glibc's, and hold for the whole process.")
-    lines += [f"Lacking here: {lacking}." for name, lacking in _LACKING.items() if name in settings.options]
-    if elsewhere is not None:
-        what = "operators" if elsewhere.bound.layouts else "packed weights"
+    lines += [f"Missing here: {missing}." for name, missing in _MISSING.items() if name in settings.options]
+    if other is not None:
+        what = "operators" if other.bound.layouts else "packed weights"
         lines.append(
-            f"Its {what} are for this kind of processor and ONNX Runtime {elsewhere.bound.runtime}; elsewhere "
-            + ("open the original." if elsewhere.bound.layouts else 'add session.disable_prepacking = "1".')
+            f"Its {what} are for this kind of processor and ONNX Runtime {other.bound.runtime}; elsewhere "
+            + ("open the original." if other.bound.layouts else 'add session.disable_prepacking = "1".')
         )
     return "".join(f"// {line}\n" for line in lines)
 
 
-def _lines(settings: SessionSettings, known: Mapping[str, str], levels: Mapping[str, str]) -> list[str]:
+def _lines(settings: SessionSettings, lines_of: Mapping[str, str], levels: Mapping[str, str]) -> list[str]:
     lines = []
     for name, value in settings.options.items():
         shown = levels.get(value.rpartition(".")[2], value.rpartition(".")[2]) if isinstance(value, str) else value
-        lines += [known[name].format(shown)] if name in known else []
+        lines += [lines_of[name].format(shown)] if name in lines_of else []
     return lines
 
 

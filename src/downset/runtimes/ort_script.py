@@ -17,16 +17,16 @@ from downset.results.sessions import SessionTaken
 from downset.runtimes.ort_settings import session_code
 from downset.text import format_bytes, printable
 
-__all__ = ["Elsewhere", "Inputs", "relative_parts", "session_program"]
+__all__ = ["Inputs", "OtherProcessor", "relative_parts", "session_program"]
 
 Inputs = Mapping[str, tuple[Sequence[int], str]]
 """By name of an input: its shape, and numpy's name of its element type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What a program does on a processor, or with a version of ONNX Runtime, that the model is not for (`bound`): it
-    leaves the packed weights alone, or opens the file `original`."""
+class OtherProcessor:
+    """The way in which a program opens a model on another processor, or with another version of ONNX Runtime, than it
+    is for (`bound`): it leaves the packed weights alone, or opens the file `original`."""
 
     bound: ProcessorBound
     original: str | os.PathLike[str]
@@ -39,7 +39,7 @@ def session_program(
     *,
     program: str | os.PathLike[str],
     version: str,
-    elsewhere: Elsewhere | None = None,
+    other: OtherProcessor | None = None,
 ) -> str:
     """Python code that opens `model` with the settings in `taken` and, run as a program, measures the session. It finds
     the model by its path relative to `program`, the path where the code will be written."""
@@ -52,8 +52,8 @@ def session_program(
         process="?" if taken.process_bytes is None else format_bytes(taken.process_bytes),
         orders=_SAME if taken.settings.follows_file else _ANEW,
         path=relative_parts(model, program),
-        elsewhere="" if elsewhere is None else _elsewhere(elsewhere, program),
-        checked="" if elsewhere is None else _LAYOUTS if elsewhere.bound.layouts else _PACKED,
+        other="" if other is None else _elsewhere(other, program),
+        checked="" if other is None else _LAYOUTS if other.bound.layouts else _PACKED,
         inputs="".join(f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.items()),
         settings=_indented(session_code(taken.settings)),
     )
@@ -65,10 +65,10 @@ def relative_parts(model: str | os.PathLike[str], program: str | os.PathLike[str
     return (Path(folder) / Path(model).name).parts
 
 
-def _elsewhere(elsewhere: Elsewhere, program: str | os.PathLike[str]) -> str:
-    bound = elsewhere.bound
+def _elsewhere(other: OtherProcessor, program: str | os.PathLike[str]) -> str:
+    bound = other.bound
     return _MADE_FOR.format(
-        original=relative_parts(elsewhere.original, program), processor=bound.processor, runtime=bound.runtime
+        original=relative_parts(other.original, program), processor=bound.processor, runtime=bound.runtime
     )
 
 
@@ -133,7 +133,7 @@ import onnxruntime as ort
 MODEL = Path(__file__).resolve().parent.joinpath(*{path!r})
 INPUTS = {{
 {inputs}}}
-{elsewhere}
+{other}
 
 def open_session(model=MODEL, *, profile_prefix=None):
     """A session by these settings; it has an arena of its own. They are what was measured. If they say one thread, more

@@ -48,8 +48,8 @@ def has_packed(path: Path) -> bool:
 
 
 def write_mapped(path: Path, model: Any, output: Path) -> None:
-    """Write `model`, a changed skeleton of the file at `path`, to `output`, and the weights that lie beside `path` into
-    the file `data_name` beside `output`, aligned. Both are written whole or not at all, the weights first. Raises
+    """Write `model`, a changed skeleton of the file at `path`, to `output`, and its weights that lie in other files
+    into the file `data_name` next to `output`, aligned. Both are written whole or not at all, the weights first. Raises
     LoadError where the place of weights is not valid, and what `write_whole` raises."""
     blobs: dict[tuple[str, int, int], _Blob] = {}
     tensors = _external(model)
