@@ -68,6 +68,7 @@ def fitted(tmp_path_factory):
     return folder, result
 
 
+@pytest.mark.own_processes("measures")
 def test_sessions_are_as_many_as_the_estimate_of_their_time_says(fitted):
     """Within a factor of two: the last of them are narrowed in one to seven sessions, and candidates are told apart
     only where several are left."""

@@ -98,8 +98,10 @@ def capped(job: Job, choice: FileChoice) -> FileChoice:
     """The choice with an arena that is allowed no more than `arena_bytes`, where that was given and the session has an
     arena: a run that needs more is an error of ONNX Runtime then."""
     settings, limit = choice.file.settings, job.options.arena_bytes
-    if limit is None or settings is None or not settings.arena:
+    if limit is None or settings is None or not settings.arena or choice.file.measured is None:
         return choice
+    if choice.file.measured["held_bytes"] > limit:
+        return choice  # no file is written then
     cap = settings.with_cap(limit)
     rows = tuple(
         replace(row, settings=cap) if (row.file, row.settings) == (choice.file.name, settings) else row
