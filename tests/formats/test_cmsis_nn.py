@@ -7,10 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from downset.arenas.plan import plan_arena
 from downset.fitting.fit import fit
 from downset.formats.kernel_scratch import kernel_scratch, placed_with_scratch
 from downset.formats.tflite.read import load_tflite
+from downset.formats.tflite.write import export_tflite
 from downset.graph.core import Graph, Op, Tensor
+from downset.memory.kernel_libraries import kernel_library
 from downset.memory.kernel_needs import kernel_needs, request_of
 from downset.runtimes import tflm
 from tests.executorch_installed import executorch_folder
@@ -59,7 +62,7 @@ def role(place, variable):
 
 
 def asked(graph, kernels):
-    return request_of(graph, graph.ops[0], kernels)
+    return request_of(graph, graph.ops[0], kernel_library(kernels))
 
 
 def window(extent, *, same, kernel, stride, dilation):
@@ -259,8 +262,28 @@ def test_scratch_among_the_tensors_of_a_file_without_offsets(tmp_path, bottom, w
     assert head_bytes > placed_with_scratch(graph, range(len(graph.ops)), {})
 
 
+@pytest.mark.parametrize("wide", [2, 6, 12])
+def test_scratch_among_the_tensors_of_a_file_with_offsets(tmp_path, wide):
+    """As TFLite Micro places it: in the gaps that the file's offsets leave, else above."""
+    net = TfliteNet(5, size=8, dtype="int8")
+    x = net.conv(net.input(3), 4)
+    shape = net.tensor((4,), "int32", [1, 8, 8, wide])
+    weights = net.tensor((wide, 3, 3, 4), value=np.ones((wide, 3, 3, 4)), scale=[0.5] * wide)
+    turned = net.op("TRANSPOSE_CONV", (shape, weights, x), wide, "TransposeConvOptions", strideW=1, strideH=1)
+    path = net.save(tmp_path / "m.tflite", [net.concat([net.conv(net.conv(turned, 40), 3), net.conv(x, 7)])])
+    graph = load_tflite(path)
+    (asking,) = [index for index, op in enumerate(graph.ops) if op.kind == "tflite::TRANSPOSE_CONV"]
+    steps, buffers = range(len(graph.ops)), {asking: (4 * 64 * wide,)}
+    arena = plan_arena(graph, steps, method="best", memory="tflm")
+    export_tflite(tmp_path / "placed.tflite", graph, steps, offsets=arena.tensor_offsets)
+    offsets = dict(zip((record.id for record in arena.records), arena.offsets, strict=True))
+    head_bytes = placed_with_scratch(graph, steps, buffers, "tflm", offsets)
+    assert head_bytes == tflm.measure(tmp_path / "placed.tflite").head_bytes
+    assert head_bytes < arena.arena_bytes + 4 * 64 * wide or wide == 12, "a part of it lies in a gap"
+
+
 def test_scratch_that_moves_the_tensors_of_a_file_without_offsets_counts(tmp_path):
-    """With offsets it lies above the tensors at most; without, this network's arena grows by more than its bytes."""
+    """With offsets it lies in gaps or above the tensors; without, this network's arena grows by more than its bytes."""
     random, net = np.random.default_rng(10), TfliteNet(10, size=4, dtype="int8")
     made = [net.input(int(random.integers(1, 8)))]
     for _ in range(int(random.integers(3, 7))):
@@ -272,10 +295,13 @@ def test_scratch_that_moves_the_tensors_of_a_file_without_offsets_counts(tmp_pat
     needs = kernel_needs(graph, "cmsis-nn-dsp")
     alone, with_scratch = (placed_with_scratch(graph, range(len(graph.ops)), given) for given in ({}, needs.buffers))
     assert with_scratch > alone + needs.scratch_bytes
-    for shipped, above_bytes in (("original", with_scratch - alone), ("order+offsets", needs.scratch_bytes)):
+    above = {}
+    for shipped in ("original", "order+offsets"):
         arena = replace(result.arena, after=alone)
         placed = replace(result, shipped=shipped, graph=graph, arena=arena, measured=None)
-        assert kernel_scratch(placed, "cmsis-nn-dsp").above_bytes == above_bytes
+        above[shipped] = kernel_scratch(placed, "cmsis-nn-dsp").above_bytes
+    assert above["original"] == with_scratch - alone
+    assert 0 < above["order+offsets"] <= needs.scratch_bytes
 
 
 def test_floats_run_in_the_reference_kernels_and_other_types_are_not_known():

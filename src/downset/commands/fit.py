@@ -45,7 +45,6 @@ from downset.text import format_seconds, printable
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
     from downset.fitting.job import RewriteName
-    from downset.memory.overlaps import KernelsName
     from downset.reports.document import Document
     from downset.runtimes.targets import TargetName
 
@@ -106,8 +105,10 @@ __all__ = ["fit"]
 @click.option("--strips", type=click.IntRange(min=2), help="Compute segments in at most this many strips of rows.")
 @click.option(
     "--kernels",
-    type=click.Choice(["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]),
-    help="Let results overlap inputs where this library's kernels allow it (tflm); wrong with other kernels.",
+    metavar="NAME[@VERSION]",
+    help="The kernels of your firmware (tflm): reference, cmsis-nn-dsp, cmsis-nn-mve, esp-nn-s3, esp-nn-p4 or "
+    "esp-nn-generic. Their scratch counts. With the first three, results may lie over inputs: the file is then wrong "
+    "with other kernels.",
 )
 @click.option(
     "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; its inputs and outputs are smaller by 128."
@@ -163,7 +164,7 @@ def fit(
     max_recompute: float | None,
     front: bool,
     strips: int | None,
-    kernels: KernelsName | None,
+    kernels: str | None,
     int8: bool,
     on_chip: tuple[int, ...] | None,
     slower: float | None,

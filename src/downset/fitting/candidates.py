@@ -71,12 +71,14 @@ class Candidate:
         return (self.measured_bytes(), self.arena_bytes)
 
     def measured_bytes(self) -> int:
-        return self.measured["total_bytes"] if self.measured else 0
+        """The measured bytes with those that named kernels take beyond them; 0 without a measurement."""
+        return self._taken("total_bytes")
 
     def head_grew(self, original: Candidate) -> bool:
-        if self.measured is None or original.measured is None:
-            return False
-        return self.measured.get("head_bytes", 0) > original.measured.get("head_bytes", 0)
+        return self._taken("head_bytes") > original._taken("head_bytes") > 0
+
+    def _taken(self, part: str) -> int:
+        return self.measured.get(part, 0) + self.measured.get("kernel_bytes", 0) if self.measured else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from downset.fitting.measuring import (
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
-from downset.memory.kernel_needs import kernel_needs
 from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessFit
@@ -69,10 +68,10 @@ def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Cand
     candidates = Candidates(files, narrowing(job))
     if job.planned_bytes is None:
         return candidates
-    limit = job.planned_bytes - kernel_needs(planned.best.graph, job.options.kernels).most_bytes
+    limit = job.planned_bytes
     candidates = replace(candidates, limit_bytes=limit)
     original, narrowed = candidates.original, candidates.narrowed
-    beside = original.measured["total_bytes"] - original.arena_bytes if original.measured else 0
+    beside = original.measured_bytes() - original.arena_bytes if original.measured else 0
     beside = max(beside, 0) if job.target.fixed_overhead else 0
 
     def fits(file: Candidate, more_bytes: int = 0) -> bool:

@@ -27,7 +27,6 @@ from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
 from downset.formats.writing import WRITERS
-from downset.memory.overlaps import KernelsName
 from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
@@ -57,7 +56,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     max_recompute: float | None = None,
     strips: int | None = None,
     front: bool = False,
-    kernels: KernelsName | None = None,
+    kernels: str | None = None,
     int8: bool = False,
     on_chip: Sequence[int] = (),
     slower: float | None = None,
@@ -86,14 +85,17 @@ def fit(  # noqa: PLR0913 - users know its keywords
     `rewrite`: "auto" also rewrites the graph where that lowers the peak; "off" never does. `inexact`: also compute
     quantised sums part by part, which rounds each part. `int8`: fit the exact int8 form of a uint8 file, which TFLite
     Micro runs; its inputs and outputs are those of the file less 128. `kernels`: the library whose kernels run the file
-    in TFLite Micro ("reference", "cmsis-nn-dsp" or "cmsis-nn-mve"). Results may then lie over inputs where its loops
-    allow that, and with other kernels the file is wrong (None: nothing overlaps). `slower`: leave out files that are
-    known to take more than this many times as long as the original in ONNX Runtime: the lower end of the confidence
-    interval is above. `on_chip`: sizes in bytes for which off-chip traffic is simulated. `session`: where to write a
-    program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it.
-    `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
-    that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
-    runtime will take in addition to `time_limit_s`, estimated from a run of the original.
+    in TFLite Micro, "reference", "cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4" or "esp-nn-generic", with the
+    version behind "@" ("esp-nn-s3@1.2.1"; without it the most that any known version takes counts). Their scratch is
+    part of what is needed, and plans for ESP-NN place it. With the first three, results may lie over inputs where the
+    library's loops allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is
+    added. `slower`: leave out files that are known to take more than this many times as long as the original in ONNX
+    Runtime: the lower end of the confidence interval is above. `on_chip`: sizes in bytes for which off-chip traffic is
+    simulated. `session`: where to write a program that opens `output` by the measured settings. `trust`: PyTorch may
+    load a .pt2 file, and run code in it. `progress` is called with each step. `notice` is called before the searches if
+    the runtime does not run `model`, so that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called
+    with the seconds that runs in the runtime will take in addition to `time_limit_s`, estimated from a run of the
+    original.
 
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.

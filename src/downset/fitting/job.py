@@ -14,11 +14,11 @@ from typing import Literal
 from downset.budget import INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
 from downset.formats.reading import refused
-from downset.memory.models import memory_model
-from downset.memory.overlaps import KERNELS, KernelsName
+from downset.memory.kernel_libraries import kernel_library
+from downset.memory.overlaps import KERNELS
 from downset.messages import Call, Message, Setting
 from downset.process.whole_files import check_output
-from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
+from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_scratch
 from downset.text import unheard
 
 __all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "SearchTime", "check_options"]
@@ -49,7 +49,7 @@ class FitOptions:
     max_recompute: float | None = None
     strips: int | None = None
     front: bool = False
-    kernels: KernelsName | None = None
+    kernels: str | None = None
     int8: bool = False
     on_chip: Sequence[int] = ()
     slower: float | None = None
@@ -206,16 +206,17 @@ def _target_of(path: Path, target: str | None) -> Target:
     return targets[target]
 
 
-def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
-    """The target with the memory model in which results may overlap inputs as the library allows. Raises UsageError for
-    an unknown library, or a target other than tflm."""
+def _with_overlaps(target: Target, kernels: str | None) -> Target:
+    """The target with the memory model in which results may overlap inputs as the library allows, as far as that is
+    known. Raises UsageError for an unknown library or version, or a target other than tflm."""
     if kernels is None:
         return target
-    if kernels not in KERNELS:
-        raise UsageError(f"kernels must be one of {', '.join(KERNELS)}, not {kernels!r}")
+    name = kernel_library(kernels).name
     if target.name != "tflm":
         raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
-    return replace(target, memory=memory_model(f"tflm-{kernels}").name)  # type: ignore[arg-type]
+    if name not in KERNELS:
+        return with_scratch(target, kernels)
+    return replace(target, memory=f"tflm-{name}")  # type: ignore[arg-type]
 
 
 def _check_values(options: FitOptions) -> None:

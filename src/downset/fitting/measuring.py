@@ -12,6 +12,7 @@ from dataclasses import replace
 from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.job import Job
+from downset.formats.kernel_scratch import kernel_bytes
 from downset.formats.reading import load
 from downset.messages import Message
 from downset.results.sessions import Latency, SessionTaken
@@ -86,8 +87,21 @@ def measure(job: Job, candidates: Sequence[Candidate], *, original: Candidate | 
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
                 # The file is read back, since nodes without a name are named by their place in it.
                 _note_departures(job, [op.name for op in load(one.path, shapes=job.options.shapes).ops], taken.executed)
-            measured.append(replace(one, measured=taken.nbytes, workspaces=taken.workspaces))
+            measured.append(_with_kernels(job, replace(one, measured=taken.nbytes, workspaces=taken.workspaces)))
     return measured
+
+
+def _with_kernels(job: Job, candidate: Candidate) -> Candidate:
+    """The measured candidate with what the kernels take, by formula, that the firmware runs."""
+    kernels, measured = job.options.kernels, candidate.measured
+    if kernels is None or kernels == "reference" or measured is None:
+        return candidate
+    plan = candidate.plan
+    graph = load(candidate.path) if plan is None else plan.graph
+    steps = tuple(range(len(graph.ops))) if plan is None else plan.together.order.steps
+    arena = plan.together.arena if plan is not None and candidate.name.endswith("+offsets") else None
+    nbytes = kernel_bytes(candidate.path, graph, steps, arena, kernels, measured["head_bytes"])
+    return replace(candidate, measured={**measured, "kernel_bytes": nbytes})
 
 
 def measure_all(job: Job, original: Original, others: Sequence[Candidate]) -> list[Candidate]:

@@ -89,7 +89,7 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     """(bytes outside the arena in the runtime, bytes that the shipped file needs, whether these were measured).
     A runtime that fuses operators may hold less than the plan: strips then have to need less than that."""
     if job.target.fixed_overhead and original.measured is not None and result.measured is not None:
-        return max(original.measured["total_bytes"] - original.arena_bytes, 0), result.measured.after, True
+        return max(original.measured_bytes() - original.arena_bytes, 0), result.measured.needed[1], True
     taken_bytes = result.arena.after if result.measured is None else result.measured.after
     return 0, min(result.arena.after, taken_bytes), False
 

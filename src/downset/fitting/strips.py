@@ -225,7 +225,7 @@ def _promising(
 
 def taken_bytes(file: Candidate, beside_bytes: int) -> int:
     """Bytes that the runtime took, or without a measurement the arena plus `beside_bytes`."""
-    return file.measured["total_bytes"] if file.measured else file.arena_bytes + beside_bytes
+    return file.measured_bytes() if file.measured else file.arena_bytes + beside_bytes
 
 
 def _less(one: list[Candidate], other: list[Candidate]) -> list[Candidate]:

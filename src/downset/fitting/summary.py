@@ -12,6 +12,7 @@ from downset.fitting.fronts import measured_front
 from downset.fitting.job import BLOCK_BYTES, Job
 from downset.fitting.measuring import growth, run_times
 from downset.fitting.offer import fit_call, offer_strips
+from downset.fitting.placing import without_overlaps
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import PROCESSES, run_program
 from downset.fitting.strips import search_strips
@@ -24,7 +25,6 @@ from downset.memory.traffic import off_chip_traffic
 from downset.messages import Message
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
-from downset.runtimes.targets import TARGETS
 from downset.runtimes.versions import versions_of_target
 from downset.text import format_bytes
 
@@ -89,7 +89,7 @@ def _figure(before: int, after: int, bound: int) -> Figure:
 def _peak(job: Job, graph: Graph, chosen: Candidate, order: Order) -> Figure:
     """The peak of the file's order and of the chosen file's. Nothing overlaps in the original, which the runtime
     places."""
-    problem = order_problem(graph, TARGETS[job.target.name].memory)
+    problem = order_problem(graph, without_overlaps(job.target.memory))
     before = peak_bytes(problem, range(len(graph.ops)))
     return _figure(before, before if chosen.plan is None else order.peak_bytes, int(order.evidence.bound))
 
@@ -107,6 +107,7 @@ def _measured(job: Job, candidates: Candidates, choice: FileChoice) -> Measured 
         details,
         rows=choice.rows,
         front=choice.front,
+        kernel_bytes=(first.get("kernel_bytes", 0), chosen.measured.get("kernel_bytes", 0)),
     )
 
 

@@ -13,9 +13,10 @@ from typing import Literal
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.job import Job
 from downset.fitting.strips import StripSearch, remedies
-from downset.formats.kernel_scratch import kernel_scratch
+from downset.formats.kernel_scratch import file_needs, kernel_scratch
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
+from downset.memory.kernel_libraries import kernel_library
 from downset.memory.liveness import order_problem
 from downset.messages import Message, Setting, joined
 from downset.reports.fit_steps import fit_next_steps
@@ -49,7 +50,7 @@ def check_ram(result: Fit, limit: Setting | None, searched: StripSearch | None =
     if limit is None:
         return result
     ram_bytes, of_arena = int(limit.value), limit.name == "arena_bytes"  # type: ignore[call-overload]
-    scratch = kernel_scratch(result, result.kernels).added_bytes
+    scratch = result.measured.kernel_bytes[1] if result.measured else _unmeasured_scratch(result)
     taken = result.measured.after if result.measured else result.arena.after
     needed = taken + scratch
     overhead = taken - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
@@ -58,14 +59,15 @@ def check_ram(result: Fit, limit: Setting | None, searched: StripSearch | None =
         overhead = result.measured.details[result.shipped].get("tail_bytes", 0)
     in_strips = searched is not None and searched.may_be_lower
     if in_strips and result.measured:
-        overhead = min(overhead, result.measured.before - result.arena.before)  # strips never take less overhead
+        before = result.measured.needed[0] - result.arena.before
+        overhead = min(overhead, before)  # strips never take less overhead
     least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
     beyond = _beyond(result)
     if needed <= ram_bytes and not beyond:
-        return replace(
-            result, ram=RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch, setting=limit.name)
-        )
-    state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
+        fits = RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch, setting=limit.name)
+        return replace(result, ram=fits)
+    proven = least > ram_bytes and not _by_several_versions(result.kernels)
+    state: Literal["does not fit", "not known"] = "does not fit" if proven else "not known"
     ways = []
     if not beyond:
         what = "an arena of " if of_arena else ""
@@ -153,11 +155,22 @@ def _beyond(result: Fit) -> str:
     if result.target != "tflm" and (bodies := running_bodies(result.graph)):
         runs = "the inputs that were run" if result.measured else "what runs in every case"
         return f" for {runs} alone; {bodies} runs what values choose, and other values may take more"
-    if unknown := kernel_scratch(result, result.kernels).unknown:
+    if unknown := file_needs(result.output_path or result.model, result.graph, result.kernels).unknown:
         others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         asks = shortened(unknown[0], 60) + others
         return f" without what the {result.kernels} kernels take for {asks}, whose formula is not known"
     return ""
+
+
+def _by_several_versions(kernels: str | None) -> bool:
+    """Whether scratch counts as the most of several versions of a library: one of them may take less."""
+    return kernels is not None and len(kernel_library(kernels).versions) > 1
+
+
+def _unmeasured_scratch(result: Fit) -> int:
+    """The bytes that named kernels take beyond the arena, where nothing is measured."""
+    taken = kernel_scratch(result, result.kernels)
+    return taken.above_bytes + taken.kept_bytes
 
 
 def _ends_bytes(result: Fit) -> int:

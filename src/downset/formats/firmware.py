@@ -1,13 +1,14 @@
 """A fitted model as C++ for firmware: the model as an aligned array, its arena's size, and its operators.
 
-*Source* of the names of operators: `MicroMutableOpResolver` of TFLite Micro. What CMSIS-NN's kernels take follows from
-the formulas in `memory.kernel_needs`.
+*Source* of the names of operators: `MicroMutableOpResolver` of TFLite Micro. What a library's kernels take follows from
+the formulas in `memory.cmsis_nn` and `memory.esp_nn`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from downset.errors import UnsupportedError, UsageError
 from downset.formats.kernel_scratch import KernelScratch, kernel_scratch
 from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph
-from downset.memory.kernel_needs import SOURCES
+from downset.memory import cmsis_nn
+from downset.memory.kernel_libraries import KernelLibrary, kernel_library
 from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.results.fit import Fit
@@ -39,16 +41,16 @@ _WITH_VARIABLES = (
     "//       tflite::MicroResourceVariables::Create(allocator, kResourceVariables));",
 )
 """How the interpreter is made. Variables lie in the arena, and TFLite Micro is told how many there are."""
-_SUM = {
-    False: ["constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;"],
-    True: [
-        "constexpr size_t kArenaBytes = kTensorBytes + kTailBytes + kCmsisNnKeptBytes + kMarginBytes +",
-        "    (kCmsisNnScratchBytes > kScratchBytes ? kCmsisNnScratchBytes : kScratchBytes);",
-    ],
-}
-"""The arena: with the reference kernels, and with CMSIS-NN's, whose scratch takes the place of theirs."""
+_SUM = ["constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;"]
+"""The arena with the reference kernels."""
+_SUM_OF_LIBRARY = [
+    "constexpr size_t kArenaBytes = kTensorBytes + kTailBytes + {0}KeptBytes + kMarginBytes +",
+    "    ({0}ScratchBytes > kScratchBytes ? {0}ScratchBytes : kScratchBytes);",
+]
+"""The arena with a library's kernels, whose scratch takes the place of that of the reference kernels. {0}: the
+beginning of its constants' names."""
 _LISTED = 20
-"""Operators that the header names at most where their scratch is not known."""
+"""Operators that one list of the header names at most."""
 _SPELLED = {
     "CUMSUM": "CumSum",
     "PADV2": "PadV2",
@@ -173,39 +175,54 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"constexpr size_t kScratchBytes = {reference};  // of the reference kernels",
         f"constexpr size_t kTailBytes = {tail};  // what stays from one run to the next",
         f"constexpr size_t kMarginBytes = {rounded - total};  // for planning at the start; a multiple of {_ALIGNMENT}",
-        *_cmsis_nn(named, taken),
-        *_SUM[bool(named)],
+        *_of_library(named, taken),
+        *([line.format(_prefix(named)) for line in _SUM_OF_LIBRARY] if named else _SUM),
         *([f"constexpr int kResourceVariables = {variables};  // keep their values between runs"] if variables else []),
         "",
     ]
 
 
-def _kernels(fit: Fit) -> tuple[str, KernelScratch]:
-    """The library of CMSIS-NN that the fit names, and what its kernels take; an empty name and the larger figures of
-    both libraries where it names none."""
-    if fit.kernels == "cmsis-nn-dsp" or fit.kernels == "cmsis-nn-mve":
-        return fit.kernels, kernel_scratch(fit, fit.kernels)
+def _kernels(fit: Fit) -> tuple[KernelLibrary | None, KernelScratch]:
+    """The library that the fit names, and what its kernels take; no library and the larger figures of CMSIS-NN's two
+    where it names none, or the reference kernels."""
+    if fit.kernels is not None and fit.kernels != "reference":
+        return kernel_library(fit.kernels), kernel_scratch(fit, fit.kernels)
     both = [kernel_scratch(fit, "cmsis-nn-dsp"), kernel_scratch(fit, "cmsis-nn-mve")]
     most = KernelScratch(
         max(one.above_bytes for one in both), max(one.kept_bytes for one in both), unknown=both[0].unknown
     )
-    return "", most
+    return None, most
 
 
-def _cmsis_nn(named: str, taken: KernelScratch) -> list[str]:
-    whose = "for DSP or MVE instructions" if not named else f"({named})"
-    listed = [f"//   {_safe(operator)}" for operator in taken.unknown[:_LISTED]]
-    more = len(taken.unknown) - len(listed)
+def _prefix(library: KernelLibrary | None) -> str:
+    return "kEspNn" if library is not None and library.chip else "kCmsisNn"
+
+
+def _of_library(named: KernelLibrary | None, taken: KernelScratch) -> list[str]:
+    """The lines on what the kernels take of a library that was named, or of CMSIS-NN."""
+    whose = "CMSIS-NN's kernels for DSP or MVE instructions" if named is None else f"The kernels of {named.name}"
+    source = cmsis_nn.SOURCES if named is None else named.source
     return [
-        f"// CMSIS-NN's kernels {whose} take at most so much scratch above the tensors in one operator, and",
-        f"// keep at most so much from one run to the next, by formulas (analytic, not run; {SOURCES}).",
-        *(["// Add both where you link them."] if not named else []),
-        *(["// Not in these figures, as their formulas are not known:"] if listed else []),
-        *listed,
-        *([f"//   and {more} more"] if more > 0 else []),
-        f"constexpr size_t kCmsisNnScratchBytes = {taken.above_bytes};",
-        f"constexpr size_t kCmsisNnKeptBytes = {taken.kept_bytes};",
+        f"// {whose} take at most so much scratch above the tensors, and keep at most so",
+        "// much from one run to the next, by formulas (analytic, not run):",
+        f"// {source}.",
+        *(["// Add both where you link them. For ESP-NN fit with kernels named by chip and version."] * (not named)),
+        *_operator_list("Not in these figures, as their formulas are not known:", taken.unknown),
+        *_operator_list(
+            "By their source these kernels may write BEYOND the scratch that they ask for (esp-nn issue 30):",
+            taken.overruns,
+        ),
+        f"constexpr size_t {_prefix(named)}ScratchBytes = {taken.above_bytes};",
+        f"constexpr size_t {_prefix(named)}KeptBytes = {taken.kept_bytes};",
     ]
+
+
+def _operator_list(title: str, operators: Sequence[str]) -> list[str]:
+    """A comment with the first operators of a list; nothing where it is empty."""
+    if not operators:
+        return []
+    more = [f"and {len(operators) - _LISTED} more"] * (len(operators) > _LISTED)
+    return [f"// {title}", *(f"//   {_safe(operator)}" for operator in (*operators[:_LISTED], *more))]
 
 
 def _operators(path: Path, prefix: str) -> list[str]:

@@ -208,9 +208,9 @@ class Lifetimes:
     overlaps: tuple[Overlap, ...] = ()
 
     def first_tensors(self) -> list[int]:
-        """The first tensor in each record."""
+        """The first tensor in each record; numbers beyond all tensors for records of scratch."""
         first = {record: tensor for tensor, record in reversed([*enumerate(self.record_of)])}
-        return [first[record] for record in range(len(self.records))]
+        return [first.get(record, len(self.record_of) + record) for record in range(len(self.records))]
 
     def tensor_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
         """The offset of each tensor that lies in one record, from the offsets of the records."""
@@ -268,6 +268,8 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
         (start[index], index) for index in set(owner) if owner[index] == index and storage_map.nbytes[index] > 0
     )
     place = {index: position for position, (_, index) in enumerate(chosen)}
+    for index in storage_map.scratch:
+        names[index] = f"scratch {index} of {graph.ops[storage_map.producers[index][0]].name}"
     records = tuple(
         Record(
             names.get(index, f"storage {index}"), start[index], stop[index], storage_map.nbytes[index], model.alignment

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
+from downset.memory.kernel_libraries import kernel_library
 from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 
 __all__ = ["MEMORY_MODELS", "TFLM_WITHOUT_OFFSETS", "MemoryModel", "MemoryName", "memory_model", "stated_model"]
@@ -65,6 +67,8 @@ class MemoryModel:
     """Whether the runtime gives each tensor the smallest free gap when it is made, wherever a plan places it."""
     kernels: KernelsName | None = None
     """The library whose kernels run: results may overlap inputs as the table of `memory.overlaps` states for it."""
+    scratch: str = ""
+    """The library, with its version, whose kernels' scratch counts while they run; none is counted without one."""
 
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -176,7 +180,10 @@ def memory_model(memory: str | MemoryModel) -> MemoryModel:
     if isinstance(memory, MemoryModel):
         if not memory.name:
             raise UsageError("this memory model has no name; plans hold the name of theirs, so give it one")
-        if memory != MEMORY_MODELS.get(memory.name, memory):
+        built_in = (
+            memory_model(memory.name) if memory.name.startswith(_WITH_SCRATCH) else MEMORY_MODELS.get(memory.name)
+        )
+        if built_in not in (None, memory):
             raise UsageError(
                 f"this memory model differs from the built-in one of its name, {memory.name!r}; give it another name"
             )
@@ -184,7 +191,21 @@ def memory_model(memory: str | MemoryModel) -> MemoryModel:
     try:
         return MEMORY_MODELS[memory]
     except (KeyError, TypeError):
+        if isinstance(memory, str) and memory.startswith(_WITH_SCRATCH):
+            return _with_scratch(memory)
         raise UsageError(f"unknown memory model {memory!r}; choose one of {', '.join(MEMORY_MODELS)}") from None
+
+
+_WITH_SCRATCH = "tflm-esp-nn-"
+
+
+@lru_cache(maxsize=64)
+def _with_scratch(name: str) -> MemoryModel:
+    """The model `tflm` with the scratch of ESP-NN's kernels. Raises UsageError for an unknown chip or version."""
+    library = name.removeprefix("tflm-")
+    kernel_library(library)
+    counts = f"tflm, with the scratch of the {library} kernels while they run"
+    return replace(MEMORY_MODELS["tflm"], name=name, counts=counts, scratch=library)
 
 
 def stated_model(name: str, memory: str | MemoryModel | None, plan: str) -> MemoryModel:
@@ -199,6 +220,6 @@ def stated_model(name: str, memory: str | MemoryModel | None, plan: str) -> Memo
         return model
     if not name:
         raise UsageError(f"the {plan} states no memory model: pass memory=, a name or the model")
-    if name not in MEMORY_MODELS:
+    if name not in MEMORY_MODELS and not name.startswith(_WITH_SCRATCH):
         raise UsageError(f"the {plan} was planned under memory model {name!r}, which is not built in: pass memory=")
-    return MEMORY_MODELS[name]
+    return memory_model(name)

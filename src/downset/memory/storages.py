@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
+from downset.memory.kernel_needs import kernel_needs
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import least_lag
 from downset.memory.records import align_up
@@ -36,6 +37,8 @@ class StorageMap:
     no rows lie in it."""
     open_to_sums: list[bool] = field(default_factory=list)
     """Whether a sum may add to its value: it has no view, and no activation was applied to the value."""
+    scratch: list[int] = field(default_factory=list)
+    """The storages of scratch, in which no tensor lies."""
     _merged: dict[int, int] = field(default_factory=dict)
     """By storage that was merged: the one into which it was merged."""
     _made_for: list[int] = field(default_factory=list)
@@ -56,6 +59,18 @@ class StorageMap:
         storage = len(self.nbytes) - 1
         self.lay(tensor, storage, 0)
         return storage
+
+    def add_scratch(self, nbytes: int, operator: int) -> None:
+        """Make a storage without tensors, which is live while the operator runs."""
+        self._made_for.append(ABSENT)
+        self._holds.append([])
+        self.nbytes.append(nbytes)
+        self.producers.append([operator])
+        self.consumers.append([])
+        self.kept.append(False)
+        self.exclusive.append(False)
+        self.open_to_sums.append(False)
+        self.scratch.append(len(self.nbytes) - 1)
 
     def lay(self, tensor: int, storage: int, begin: int) -> None:
         """Put the tensor into this storage, from the byte `begin` on."""
@@ -166,6 +181,10 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
                     _gather(graph, op, storage, storage_map)
             if op.kind == "Sum" and op.attrs.get("activation"):
                 storage_map.close(storage_map.storages_of[tensor])
+    if model.scratch:
+        for operator, buffers in kernel_needs(graph, model.scratch).buffers.items():
+            for nbytes in buffers:
+                storage_map.add_scratch(nbytes, operator)
     storage_map.settle()
     storage_map.keep(graph.outputs)
     if model.inputs == "to the end":

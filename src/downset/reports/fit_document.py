@@ -226,6 +226,10 @@ def _byte_rows(fit: Fit) -> list[_Bytes]:
         remark = f"by the settings {fit.session.name!r}" if fit.session is not None else "head, scratch and tail"
         title = f"{how} in {_TARGETS.get(fit.measured.runtime, fit.measured.runtime)}"
         rows.append(_Bytes(title, fit.measured.before, fit.measured.after, after_text(fit.measured), remark=remark))
+        if any(fit.measured.kernel_bytes):
+            before, after = fit.measured.needed
+            remark = "measured, and scratch by formula"
+            rows.append(_Bytes(f"with {fit.kernels}", before, after, format_bytes(after), remark=remark))
     return rows
 
 
@@ -352,6 +356,8 @@ def _data(fit: Fit) -> dict[str, Any]:
     if measured is not None:
         values = named(measured, "runtime", "before", "after", "before_s", "latency", "loads")
         values |= {"latency": latency_data(measured.latency), "after_s": measured.latency and measured.latency.run_s}
+        needed = dict(zip(("before", "after"), measured.needed, strict=True))
+        values["with_kernels"] = {"kernels": fit.kernels, **needed} if any(measured.kernel_bytes) else None
         measurement = {f"measured.{key}": value for key, value in values.items()}
     return {
         **measurement,

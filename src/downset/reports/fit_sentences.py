@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from downset.memory.kernel_needs import kernel_needs
 from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
 from downset.results.sessions import DEFAULT, Latency, SessionSettings
-from downset.text import counted, format_bytes, operator_name
+from downset.text import counted, format_bytes, operator_name, shortened
 
 __all__ = [
     "after_text",
@@ -64,6 +65,7 @@ def done_lines(result: Fit) -> list[str]:
         )
     if result.assumed_kernels is not None:
         lines.append(overlap_line(result.assumed_kernels))
+    lines += _overruns(result)
     if result.shipped != "original":
         kept = result.ram is None or result.ram.state == "fits"  # then the verdict tells what is not proven
         in_verdict = int(kept and result.outputs.proof is not None and not result.outputs.proven)
@@ -75,6 +77,18 @@ def done_lines(result: Fit) -> list[str]:
             f"file's own order, measured is what ran ({result.session.name})"
         )
     return lines
+
+
+def _overruns(result: Fit) -> list[str]:
+    """A line about kernels of the named library that may write beyond the scratch that they ask for."""
+    operators = kernel_needs(result.graph, result.kernels).overruns
+    if not operators:
+        return []
+    more = f" and {len(operators) - 1} more" if len(operators) > 1 else ""
+    return [
+        f"by the source of {result.kernels} the kernel of {shortened(operators[0], 60)}{more} may write beyond the "
+        "scratch that it asks for, over other tensors (issue 30 of ESP-NN): take a version in which that is mended"
+    ]
 
 
 def _loads(result: Fit) -> list[str]:
@@ -149,7 +163,7 @@ def gain_line(result: Fit) -> str:
 
 def _measures_the_same(result: Fit) -> bool:
     measured = result.measured
-    return measured is not None and measured.after >= measured.before
+    return measured is not None and measured.needed[1] >= measured.needed[0]
 
 
 def _other_gain(result: Fit) -> str:
@@ -168,11 +182,13 @@ def how_to_run(result: Fit) -> str:
     if result.target == "tflm":
         if result.measured is not None:
             parts = result.measured.details[result.shipped]
-            total = align_up(result.measured.after, 16)
+            total, more = align_up(result.measured.needed[1], 16), ""
+            if result.measured.kernel_bytes[1]:
+                more = f" + {result.measured.kernel_bytes[1]} for the {result.kernels} kernels by formula"
             return (
                 f"constexpr size_t kTensorArenaSize = {total};  "
                 f"// head and scratch {parts['head_bytes']} + tail {parts['tail_bytes']}, as TFLite Micro reports them "
-                f"here; on a Cortex-M the tail is about {parts['cortex_m_tail_bytes']}"
+                f"here{more}; on a Cortex-M the tail is about {parts['cortex_m_tail_bytes']}"
             )
         return (
             f"constexpr size_t kTensorArenaSize = {align_up(result.arena.after, 16)} + TAIL;  "

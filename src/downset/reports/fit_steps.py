@@ -193,10 +193,14 @@ def _same(one: SessionTaken, other: SessionTaken) -> bool:
 
 def _strips(fit: Fit) -> list[NextStep]:
     """The step to the plan in strips that was measured to take least, if it takes less than what is shipped."""
-    totals = [(row.measured.get("total_bytes", row.arena_bytes), row) for row in fit.front if not row.ships]
+    totals = [
+        (row.measured.get("total_bytes", row.arena_bytes) + row.measured.get("kernel_bytes", 0), row)
+        for row in fit.front
+        if not row.ships
+    ]
     shipped = fit.arena.after
     if fit.measured is not None and fit.front and all(row.measured for row in fit.front):
-        shipped = fit.measured.after
+        shipped = fit.measured.needed[1]
     if not totals:
         return []
     nbytes, row = min(totals, key=lambda item: (item[0], item[1].extra_macs))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from downset.graph.core import Graph, Tensor
-from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
@@ -93,6 +92,13 @@ class Measured:
     loads: LoadsHeld | None = None
     before_s: float | None = None
     latency: Latency | None = None
+    kernel_bytes: tuple[int, int] = (0, 0)
+    """Bytes that the named kernels take beyond `before` and `after`, by formula."""
+
+    @property
+    def needed(self) -> tuple[int, int]:
+        """Bytes that the original and the shipped file need with the named kernels: measured, and by formula."""
+        return self.before + self.kernel_bytes[0], self.after + self.kernel_bytes[1]
 
     __repr__ = abridged
 
@@ -126,6 +132,7 @@ class FrontRow:
     measured: Mapping[str, int] = field(default_factory=dict)
     before_s: float | None = None
     latency: Latency | None = None
+
     ships: bool = False
 
     __repr__ = abridged
@@ -215,7 +222,7 @@ class Fit:
     front: tuple[FrontRow, ...] = ()
     in_strips: NextStep | None = None
     int8_form: bool = False
-    kernels: KernelsName | None = None
+    kernels: str | None = None
     time_limit_s: float = math.inf
     work_limit: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -230,11 +237,15 @@ class Fit:
         return self.together.arena.memory
 
     @property
-    def assumed_kernels(self) -> KernelsName | None:
+    def assumed_kernels(self) -> str | None:
         """The library of kernels that the shipped file needs, because its tensors may overlap; None where it needs no
         particular one."""
         offsets = self.ships_plan and self.shipped not in ("order", "rewritten", "strips")
-        return self.kernels if offsets and self.memory.endswith(f"-{self.kernels}") else None
+        return (
+            self.kernels
+            if self.kernels and offsets and self.memory == f"tflm-{self.kernels.partition('@')[0]}"
+            else None
+        )
 
     @property
     def taken(self) -> SessionTaken | None:

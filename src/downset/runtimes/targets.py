@@ -4,7 +4,8 @@ and is measured."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -88,10 +89,17 @@ class Target:
         return self.measure is not None or self.sessions is not None
 
 
-def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
+def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float, scratch: str = "") -> Arena:
+    """`scratch`: the library whose kernels' scratch is placed among the tensors."""
     del seconds
-    rank = lifetimes(graph, steps, TFLM_WITHOUT_OFFSETS).first_tensors()
-    return plan_arena(graph, steps, method="tflm_greedy", memory=TFLM_WITHOUT_OFFSETS, rank=rank)
+    model = replace(TFLM_WITHOUT_OFFSETS, scratch=scratch)
+    rank = lifetimes(graph, steps, model).first_tensors()
+    return plan_arena(graph, steps, method="tflm_greedy", memory=model, rank=rank)
+
+
+def with_scratch(target: Target, library: str) -> Target:
+    """The target tflm with kernels whose scratch counts in plans."""
+    return replace(target, memory=f"tflm-{library}", place=partial(_place_tflm, scratch=library))  # type: ignore[arg-type]
 
 
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.open_sizes import sizes_wanted
+from downset.formats.tflite.flatbuffer import stored_flatbuffer
 from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.formats.tflite.side_effects import SideEffects, variable_name
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
@@ -92,6 +93,12 @@ def body_operators(path: str | os.PathLike[str]) -> list[str]:
     """The kinds of operators in the bodies of a file that `load_tflite` reads: all subgraphs but the main one. They are
     named as `builtin_operators` names them."""
     return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names(1)
+
+
+def states_offsets(path: str | os.PathLike[str]) -> bool:
+    """Whether a file that `load_tflite` reads states the places of its tensors in TFLite Micro's arena."""
+    model, _, _ = stored_flatbuffer(path)
+    return any(model.Metadata(index).Name() == b"OfflineMemoryAllocation" for index in range(model.MetadataLength()))
 
 
 def resource_variables(path: str | os.PathLike[str]) -> int:
