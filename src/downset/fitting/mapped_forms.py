@@ -54,7 +54,9 @@ class MadeForm:
 
     def opened(self, settings: SessionSettings) -> Candidate:
         """The form as a candidate that is opened with these settings."""
-        name = "optimised, mapped" if self.plan is None else "mapped"
+        name = f"{self.source.name}, mapped"
+        if self.level == "all":
+            name = "mapped, not ordered" if self.plan is None else "mapped"
         nbytes = self.source.arena_bytes if self.plan is None else self.plan.together.arena.arena_bytes
         return Candidate(name, self.path, nbytes, self.plan, settings=settings, mapped=True, bound=self.bound)
 

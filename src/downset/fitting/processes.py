@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from downset.errors import DownsetError, InvalidPlan
+from downset.errors import DownsetError, InvalidPlan, LimitReached
 from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
@@ -158,7 +158,7 @@ def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequ
         try:
             outputs = _outputs(job, candidates, best)
             break
-        except InvalidPlan as error:
+        except (InvalidPlan, LimitReached) as error:
             job.notes.add(Message(f"not the {best.file.label} file: ", error.message))
             race.refuse(best)
     rows = {one.file.label: one.row() for one in [*measured, *timed]}

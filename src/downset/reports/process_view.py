@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from downset.reports.document import JSON_ONLY, TERMINAL, Column, Part, Table
@@ -84,7 +85,7 @@ def process_data(fit: Fit) -> dict[str, Any]:
     return {
         "process.shipped": _place(process, process.shipped),
         "process.by_hand": _place(process, process.by_hand),
-        "process.slower": process.slower,
+        "process.slower": None if process.slower == math.inf else process.slower,
         "process.larger": process.larger,
     }
 

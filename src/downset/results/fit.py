@@ -186,8 +186,8 @@ class RamVerdict:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The result of `fit`. `shipped`: the name of the shipped candidate: original, optimised, order, order+offsets,
-    rewritten, rewritten+offsets, strips or strips+offsets; mapped, or "optimised, mapped" in the runtime's order, where
-    weights lie in a file of their own. `graph` and `together`: the network and plan of the shipped
+    rewritten, rewritten+offsets, strips or strips+offsets; "mapped" where weights lie in a file of their own ("mapped, not
+    ordered" in the runtime's order), also behind the name of the candidate that was given that form. `graph` and `together`: the network and plan of the shipped
     file, or the best plan if a file without a plan ships. `before`: the arena of the original; `original`: the network
     that it places. `rewrites`: those in the shipped file. `session`: the settings with which ONNX Runtime takes the
     measured memory; None for other targets, and where nothing was measured. `not_measured`: why the target's runtime
@@ -257,7 +257,7 @@ class Fit:
     def ships_plan(self) -> bool:
         """Whether the shipped file follows `together`; else it is the original, or the runtime's optimised form of
         it."""
-        return self.shipped not in ("original", "optimised", "optimised, mapped")
+        return self.shipped not in ("original", "optimised", "optimised, mapped", "mapped, not ordered")
 
     @property
     def shipped_steps(self) -> tuple[int, ...]:
