@@ -138,7 +138,7 @@ def processes() -> list[str]:
 
     head = ["model", "default, MB (anonymous)", "CPU ms", "by hand", "CPU ms", "fitted", "CPU ms", "on disk"]
     body = []
-    for row in load_rows("ort_process"):
+    for row in (row for row in load_rows("ort_process") if "error" not in row):
         kinds = [cell for kind in ("default", "by_hand", "fitted") for cell in (megabytes(row, kind), times(row, kind))]
         body.append([row["model"], *kinds, f"{row['disk']:.2f}x"])
     return lines(head, body)

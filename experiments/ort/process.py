@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from downset.errors import DownsetError
 from downset.fitting.fit import fit
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT, SessionSettings
@@ -98,7 +99,10 @@ def rows(options: Namespace) -> Iterator[Row]:
 
 def _row(name: str, path: Path, shapes: Shapes, scratch: Path, rounds: int) -> Row:
     output, begin = scratch / f"{name}_fitted.onnx", time.perf_counter()
-    result = fit(path, output=output, shapes=shapes, time_limit_s=5)
+    try:
+        result = fit(path, output=output, shapes=shapes, time_limit_s=5)
+    except DownsetError as error:
+        return {"model": name, "error": f"{type(error).__name__}: {error}".replace(str(path), name)}
     took_s = time.perf_counter() - begin
     by_hand = DEFAULT if result.process is None else result.process.by_hand.settings
     kinds: dict[str, tuple[Path, SessionSettings]] = {

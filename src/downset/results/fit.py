@@ -186,19 +186,20 @@ class RamVerdict:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The result of `fit`. `shipped`: the name of the shipped candidate: original, optimised, order, order+offsets,
-    rewritten, rewritten+offsets, strips or strips+offsets; "mapped" where weights lie in a file of their own ("mapped, not
-    ordered" in the runtime's order), also behind the name of the candidate that was given that form. `graph` and `together`: the network and plan of the shipped
-    file, or the best plan if a file without a plan ships. `before`: the arena of the original; `original`: the network
-    that it places. `rewrites`: those in the shipped file. `session`: the settings with which ONNX Runtime takes the
-    measured memory; None for other targets, and where nothing was measured. `not_measured`: why the target's runtime
-    did not measure the files, if it could have. `ram`: the verdict about a memory limit; None where none was given.
-    `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in strips, where nobody did
-    and they may need less. `int8_form`: TFLite Micro does not run the file, which computes on uint8, and `int8` fits an
-    exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
-    overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
-    by name. `command`: the call that asks for this result, with target, time limit and rewriting also where they are
-    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early. `process`: what was
-    measured of processes, where these decided what ships."""
+    rewritten, rewritten+offsets, strips or strips+offsets; "mapped" where weights lie in a file of their own, in the
+    runtime's order "mapped, not ordered", and where that form was given to another candidate its name with ", mapped".
+    `graph` and `together`: the network and plan of the shipped file, or the best plan if a file without a plan ships.
+    `before`: the arena of the original; `original`: the network that it places. `rewrites`: those in the shipped file.
+    `session`: the settings with which ONNX Runtime takes the measured memory; None for other targets, and where nothing
+    was measured. `not_measured`: why the target's runtime did not measure the files, if it could have. `ram`: the
+    verdict about a memory limit; None where none was given. `front`: plans in strips, if they were asked for.
+    `in_strips`: how to ask for segments in strips, where nobody did and they may need less. `int8_form`: TFLite Micro
+    does not run the file, which computes on uint8, and `int8` fits an exact form that it runs. `kernels`: the library
+    whose kernels may overlap results and inputs; None where nothing overlaps. `time_limit_s` and `work_limit`: the
+    limits of the searches. `versions`: of the packages that took part, by name. `command`: the call that asks for this
+    result, with target, time limit and rewriting also where they are the defaults; `seed`: of random choices.
+    `interrupted`: a user ended the search early. `process`: what was measured of processes, where these decided what
+    ships."""
 
     model: str
     target: str
