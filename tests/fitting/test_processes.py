@@ -55,7 +55,7 @@ def wide_model(path):
 
 
 def odd_model(path):
-    """Sums with constants of sizes that are no multiples of 64 bytes."""
+    """Sums with constants whose sizes are not multiples of 64 bytes."""
     counts = range(300, 340, 7)
     nodes = [helper.make_node("Add", ["x", f"w{count}"], [f"y{count}"], name=f"add{count}") for count in counts]
     weights = [constant(f"w{count}", np.arange(count, dtype=np.float32)[:, None]) for count in counts]
