@@ -67,7 +67,11 @@ def test_a_call_is_of_a_function_that_a_command_makes(function):
     assert typed(Call(function)) == f"downset {COMMAND_OF[function]}"
 
 
-OTHER_PROGRAMS = {"distributed/serving/nodes.py": "ray", "reports/charts.py": "CSS"}
+OTHER_PROGRAMS = {
+    "distributed/serving/nodes.py": "ray",
+    "reports/charts.py": "CSS",
+    "integrations/esphome.py": "a program itself",
+}
 """Files with options of another program in their texts."""
 COMMANDS_TYPED = "fit|inspect|verify|order|arena|split|simulate|serve|stage|run|profiles"
 TYPED = re.compile(rf"(?<![\w-])--[a-z]|\bdownset ({COMMANDS_TYPED})\b(?!:)")

@@ -24,7 +24,7 @@ from downset.messages import Message, Setting
 from downset.results.fit import Fit
 from downset.text import abridged, format_bytes, printable
 
-__all__ = ["Firmware", "firmware", "resolver_method"]
+__all__ = ["Firmware", "arena_bytes", "firmware", "resolver_method"]
 
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
@@ -151,6 +151,24 @@ def _assumed(fit: Fit) -> list[str]:
     ]
 
 
+def arena_bytes(fit: Fit) -> int:
+    """The size of the arena that a header states, `kArenaBytes`, for a fit that was measured in TFLite Micro."""
+    return sum(_arena_parts(fit))
+
+
+def _arena_parts(fit: Fit) -> tuple[int, int]:
+    """(bytes that the file takes with its kernels, bytes to add for planning at the start and to round up)."""
+    assert fit.measured is not None
+    parts = fit.measured.details[fit.shipped]
+    arena, tail = fit.arena.after, parts["tail_bytes"]
+    named, taken = _kernels(fit)
+    counted = taken if named else KernelScratch()
+    scratch = max(0, parts["head_bytes"] - arena, counted.above_bytes)
+    total = arena + scratch + tail + counted.kept_bytes
+    needed = max(total, tail + counted.kept_bytes + planning_bytes(fit.graph, scratch=scratch > 0))
+    return total, align_up(needed, _ALIGNMENT) - total
+
+
 def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     assert fit.measured is not None
     model_bytes, variables = path.stat().st_size, resource_variables(path)
@@ -158,11 +176,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     arena, tail = fit.arena.after, parts["tail_bytes"]
     reference = max(0, parts["head_bytes"] - arena)
     named, taken = _kernels(fit)
-    counted = taken if named else KernelScratch()
-    scratch = max(reference, counted.above_bytes)
-    total = arena + scratch + tail + counted.kept_bytes
-    needed = max(total, tail + counted.kept_bytes + planning_bytes(fit.graph, scratch=scratch > 0))
-    rounded = align_up(needed, _ALIGNMENT)
+    _, margin = _arena_parts(fit)
     claim = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
     return [
         "",
@@ -174,7 +188,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({claim})",
         f"constexpr size_t kScratchBytes = {reference};  // of the reference kernels",
         f"constexpr size_t kTailBytes = {tail};  // what stays from one run to the next",
-        f"constexpr size_t kMarginBytes = {rounded - total};  // for planning at the start; a multiple of {_ALIGNMENT}",
+        f"constexpr size_t kMarginBytes = {margin};  // for planning at the start; a multiple of {_ALIGNMENT}",
         *_of_library(named, taken),
         *([line.format(_prefix(named)) for line in _SUM_OF_LIBRARY] if named else _SUM),
         *([f"constexpr int kResourceVariables = {variables};  // keep their values between runs"] if variables else []),
