@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -15,9 +17,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import downset as ds
-from downset.errors import UnsupportedError
+from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
-from downset.fitting.processes import LEAST_GAIN, Attempt, smallest
+from downset.fitting.job import FitOptions
+from downset.fitting.processes import LEAST_GAIN, Attempt, fastest_within, smallest
+from downset.fitting.verdict import check_process
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.reports.fit_document import fit_document
 from downset.results.processes import ProcessGrowth
@@ -27,6 +31,7 @@ from downset.runtimes.ort_forms import make_form, reorder
 from downset.runtimes.ort_native_script import native_program
 from downset.runtimes.ort_process import process_growths
 from downset.runtimes.processors import processor
+from downset.runtimes.targets import TARGETS
 from tests.models import branchy_model, constant
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports resident memory so")
@@ -344,3 +349,58 @@ def test_the_json_of_a_fit_has_its_processes(fitted):
         return
     assert said["process"]["rows"][said["process"]["shipped"]]["file"] == result.shipped
     assert said["process"]["rows"][0]["settings"]["name"] == "default"
+
+
+@LINUX
+def test_a_memory_limit_is_judged_by_the_highest_peak(fitted):
+    _, result = fitted
+    needed = result.process.shipped.growth.most_bytes
+    assert needed >= result.process.shipped.growth.peak_bytes
+
+    def judged(limit):
+        return check_process(SimpleNamespace(target=TARGETS["ort"], options=FitOptions("m", ram_bytes=limit)), result)
+
+    fits = judged(needed)
+    assert (fits.ram.state, fits.ram.of, fits.ram.needed_bytes) == ("fits", "process", needed)
+    assert fit_document(fits).verdict.headline.startswith("Fits ")
+    with pytest.raises(LimitReached, match="no file and settings were found") as refused:
+        judged(needed - 1)
+    assert refused.value.result.ram.state == "not known"
+    assert any(f"ram_bytes={needed}" in str(step.text) for step in refused.value.result.ram.remedies)
+
+
+def test_within_a_limit_the_fastest_ships(tmp_path):
+    """Against a brute force: of those within, none is faster; where none is, none has a lower peak."""
+    attempts = [
+        tried(f"n{place}", peak, 1, cpu, 10, tmp_path)
+        for place, (peak, cpu) in enumerate(product((90, 50, 70), (2, 1)))
+    ]
+    attempts = [
+        replace(one, readings=(replace(one.readings[0], most_bytes=one.readings[0].peak_bytes),)) for one in attempts
+    ]
+    for limit in (40, 50, 69, 70, 100):
+        best = fastest_within(attempts, limit).growth
+        within = [one.growth for one in attempts if one.growth.most_bytes <= limit]
+        if within:
+            assert best.most_bytes <= limit and best.cpu_s == min(one.cpu_s for one in within)
+        else:
+            assert best.most_bytes == min(one.growth.most_bytes for one in attempts)
+
+
+def test_a_cap_is_written_and_holds(tmp_path):
+    """A session whose arena is allowed too little ends with an error of ONNX Runtime, and takes no more. The packed
+    weights have to be within it: below these bytes (16.5 MB) ONNX Runtime 1.31 does not count right, and sets no
+    limit."""
+    path = wide_model(tmp_path / "m.onnx")
+    x = np.ones((512, WIDTH), np.float32)
+    for cap, runs in ((1 << 26, True), (18_000_000, False)):
+        model = onnx.load(str(path))
+        for key, value in {"session": TRIMMED[0].name, "arena_bytes": str(cap)}.items():
+            model.metadata_props.add(key=f"downset.{key}", value=value)
+        onnx.save(model, str(tmp_path / "capped.onnx"))
+        assert ort_settings.session_settings(tmp_path / "capped.onnx").cap_bytes == cap
+        if runs:
+            ds.ort_session(tmp_path / "capped.onnx").run(None, {"x": x})
+            continue
+        with pytest.raises(Exception, match=r"(?i)memory|allocat"):
+            ds.ort_session(tmp_path / "capped.onnx").run(None, {"x": x})
