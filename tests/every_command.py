@@ -28,7 +28,7 @@ SUCCEEDS = {
     "doctor": ("doctor",),
 }
 FAILS = [
-    ("fit", "infeasible", 3, ("fit", "m.onnx", "--ram", "1", "--time-limit", "1s")),
+    ("fit", "infeasible", 3, ("fit", "m.onnx", "--arena", "1", "--time-limit", "1s")),
     ("fit", "usage", 2, ("fit", "m.onnx", "--ram", "plenty")),
     ("fit", "usage", 2, ("fit",)),
     ("inspect", "load", 5, ("inspect", "none.onnx")),

@@ -127,6 +127,23 @@ def sessions() -> list[str]:
     return lines(head, ([name, *session_cells(rows[key])] for name, key in SESSIONS.items()))
 
 
+def processes() -> list[str]:
+    def megabytes(row: Row, kind: str) -> str:
+        peak, anonymous = (row[f"{kind}_{part}_bytes"] / (1 << 20) for part in ("peak", "anonymous"))
+        return f"{peak:.1f} ({anonymous:.1f})"
+
+    def times(row: Row, kind: str) -> str:
+        middle, low, high = (1000 * row[f"{kind}_{part}_s"] for part in ("cpu", "low", "high"))
+        return f"{middle:.1f} ({low:.1f} to {high:.1f})"
+
+    head = ["model", "default, MB (anonymous)", "CPU ms", "by hand", "CPU ms", "fitted", "CPU ms", "on disk"]
+    body = []
+    for row in (row for row in load_rows("ort_process") if "error" not in row):
+        kinds = [cell for kind in ("default", "by_hand", "fitted") for cell in (megabytes(row, kind), times(row, kind))]
+        body.append([row["model"], *kinds, f"{row['disk']:.2f}x"])
+    return lines(head, body)
+
+
 def options_of_sessions() -> list[str]:
     rows = {(row["model"], row["without"]): row for row in load_rows("ort_options")}
     shown = ("basic-pitch", "SwiftNet", "DenseNet-121")
@@ -250,6 +267,7 @@ def tiles() -> list[str]:
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "guides": guides,
     "fitted": fitted,
+    "processes": processes,
     "sessions": sessions,
     "options of sessions": options_of_sessions,
     "rewriting": rewriting,

@@ -37,7 +37,7 @@ def test_who_waits_at_a_terminal_is_told_what_runs_may_take(run, tmp_path, monke
     monkeypatch.setenv("FORCE_COLOR", "1")
     plain = re.compile("\x1b\\[[0-9;]*m")
     for limit, told in (("1s", 1), ("31s", 0)):
-        _, _, err = run("fit", branchy_model(tmp_path / "m.onnx"), "--ram", "1", "--time-limit", limit)
+        _, _, err = run("fit", branchy_model(tmp_path / "m.onnx"), "--arena", "1", "--time-limit", limit)
         said = plain.sub("", err)
         assert said.count("each run in a runtime may take 30 s, also after --time-limit 1 s") == told
 

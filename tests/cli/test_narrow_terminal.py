@@ -120,5 +120,5 @@ def test_in_a_pipe_a_line_stays_one(files, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     _, out, _ = run("simulate", "pipeline.json", "--frames", "20")
     assert re.search(r"^period, planned: .{60,}$", out, re.MULTILINE), out
-    _, _, err = run("fit", "m.onnx", "--ram", "1", "--time-limit", "1s")
+    _, _, err = run("fit", "m.onnx", "--arena", "1", "--time-limit", "1s")
     assert len(err.splitlines()[0]) > COLUMNS

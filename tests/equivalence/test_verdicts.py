@@ -147,7 +147,7 @@ def test_fit_says_first_that_what_it_ships_is_not_proven(tmp_path, run):
     assert text_of(fit_document(result)).split("\n")[1] == f"not proven the same network: {BY_RUNTIME}"
     found = json_of(fit_document(result))["outputs"]
     assert (found["proven"], found["reason"]) == (False, BY_RUNTIME)
-    status, out, err = run("fit", path, "--time-limit", "2s", "--ram", "10MB")
+    status, out, err = run("fit", path, "--time-limit", "2s", "--arena", "10MB")
     first = out.splitlines()[:2]
     assert status == 0 and first[0].startswith("Fits"), err
     assert first[1].startswith("not proven the same network: ONNX Runtime's own optimisation")

@@ -86,6 +86,10 @@ def test_the_line_names_the_int8_form(events, tmp_path):
     assert "the file has an exact int8 form, which int8=True fits" in line
 
 
+LIMITS = {"ort": "arena_bytes"}
+"""The limit of what is planned, by target."""
+
+
 def file_of(target, tmp_path, runs):
     return branchy_model(tmp_path / "runs.onnx") if TARGETS[target].suffixes[0] == ".onnx" else runs
 
@@ -93,7 +97,7 @@ def file_of(target, tmp_path, runs):
 @pytest.mark.parametrize("target", ["tflm", "litert", "ort"])
 def test_the_original_is_measured_once_before_anything_is_searched(events, runs, tmp_path, target):
     path = file_of(target, tmp_path, runs)
-    state, lines = verdict(path, events, ram_bytes=10**9, target=target)
+    state, lines = verdict(path, events, target=target, **{LIMITS.get(target, "ram_bytes"): 10**9})
     assert (state, lines) == ("fits", [])
     assert events[0] == f"measured {path}" and "searched" in events
     assert events.count(f"measured {path}") == 1
@@ -116,7 +120,8 @@ def test_what_is_told_is_what_the_verdict_says(events, monkeypatch, runs, tmp_pa
     figures = {arena.before, arena.after, arena.bound}
     states = {}
     for ram_bytes in sorted({1, *figures, *(figure - 1 for figure in figures)}):
-        states[ram_bytes], lines = verdict(path, events, ram_bytes=ram_bytes, target=target, kernels=kernels)
+        limit = {LIMITS.get(target, "ram_bytes"): ram_bytes}
+        states[ram_bytes], lines = verdict(path, events, target=target, kernels=kernels, **limit)
         (line,) = lines
         may_be = re.findall('"([a-z ]+)"', line)
         assert states[ram_bytes] in may_be and "fits" not in may_be
@@ -129,10 +134,10 @@ def test_what_values_choose_is_not_said_to_fit(tmp_path, run):
     path = tmp_path / "either.onnx"
     branching_model(path)
     assert run("fit", path, "--time-limit", "1s", "-o", tmp_path / "o.onnx")[0] == 0
-    status, _, err = run("fit", path, "--ram", "1GB", "--time-limit", "1s")
+    status, _, err = run("fit", path, "--arena", "1GB", "--time-limit", "1s")
     assert status == 6 and "for the inputs that were run alone; If 'either' runs what values choose" in err
     assert "Give it" not in err
-    status, _, err = run("fit", path, "--ram", "10", "--time-limit", "1s")
+    status, _, err = run("fit", path, "--arena", "10", "--time-limit", "1s")
     assert status == 3 and "B are enough for the inputs that were run alone; If 'either'" in err
 
 

@@ -19,6 +19,8 @@ CHOSEN = {
     "shapes": ("--shape", "x=1,2", {"x": (1, 2)}),
     "dims": ("--dim", "x=3", {"x": 3}),
     "ram_bytes": ("--ram", "3KB", 3072),
+    "arena_bytes": ("--arena", "5KB", 5120),
+    "one_file": ("--one-file", None, True),
     "time_limit_s": ("--time-limit", "7s", 7.0),
     "work_limit": ("--work-limit", "9", 9),
     "seed": (None, None, 5),

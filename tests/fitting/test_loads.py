@@ -118,10 +118,10 @@ def check(path, folder, shapes=None, **options):
 
 
 @pytest.mark.own_processes("measures")
-@pytest.mark.parametrize("ram_bytes", [None, 1 << 20], ids=["least", "within"])
+@pytest.mark.parametrize("arena_bytes", [None, 1 << 20], ids=["least", "within"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_runs_of_the_program_hold_no_more_than_was_said(seed, ram_bytes, tmp_path):
-    check(random_network(tmp_path / "m.onnx", seed), tmp_path, ram_bytes=ram_bytes)
+def test_runs_of_the_program_hold_no_more_than_was_said(seed, arena_bytes, tmp_path):
+    check(random_network(tmp_path / "m.onnx", seed), tmp_path, arena_bytes=arena_bytes)
 
 
 @pytest.mark.own_processes("measures")
@@ -132,7 +132,7 @@ def test_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
         onnx.save(ZOO[name](), str(path))
     else:
         path = installed_model(package, name)
-    check(path, tmp_path, shapes, ram_bytes=1 << 30)
+    check(path, tmp_path, shapes, arena_bytes=1 << 30)
 
 
 @pytest.mark.own_processes("measures")
@@ -142,10 +142,10 @@ def test_only_settings_that_fix_the_order_fit(settings, tmp_path, monkeypatch):
     with_settings(monkeypatch, (settings,))
     path = random_network(tmp_path / "m.onnx", 3)
     if settings.follows_file:
-        check(path, tmp_path, ram_bytes=1 << 30)
+        check(path, tmp_path, arena_bytes=1 << 30)
         return
     with pytest.raises(LimitReached, match="orders nodes again at every load") as refused:
-        ds.fit(path, output=tmp_path / "f.onnx", ram_bytes=1 << 30, time_limit_s=1)
+        ds.fit(path, output=tmp_path / "f.onnx", arena_bytes=1 << 30, time_limit_s=1)
     assert refused.value.result.ram.state == "not known"
     assert not (tmp_path / "f.onnx").exists()
     result = check(path, tmp_path)
@@ -162,7 +162,7 @@ def fit_json(run, *arguments):
 def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeypatch, run):
     """One process of five; and a program that does not run shows nothing."""
     path = branchy_model(tmp_path / "m.onnx")
-    status, said = fit_json(run, path, "--ram", "1MB")
+    status, said = fit_json(run, path, "--arena", "1MB")
     assert (status, said["ram"]["state"], said["measured"]["loads"]["at_every_load"]) == (0, "fits", True)
     held_bytes = said["measured"]["after"]
 
@@ -173,11 +173,11 @@ def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeyp
 
     monkeypatch.setattr("downset.fitting.proving.ort.program_bytes", ran)
     output = tmp_path / "f.onnx"
-    status, said = fit_json(run, path, "--ram", "1MB", "-o", output)
+    status, said = fit_json(run, path, "--arena", "1MB", "-o", output)
     assert (status, said["ram"]["state"]) == (6, "not known")
     assert said["ram"]["needed_bytes"] == held_bytes + (more or 0)
     assert not output.exists()
-    status, _, err = run("fit", path, "--ram", "1MB", "--time-limit", "1s")
+    status, _, err = run("fit", path, "--arena", "1MB", "--time-limit", "1s")
     assert status == 6 and says in err
     status, out, err = run("fit", path, "--time-limit", "1s", "-o", output)
     assert status == 0
@@ -189,11 +189,11 @@ def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeyp
 
 def test_more_memory_never_turns_a_fit_into_none(tmp_path):
     path = random_network(tmp_path / "m.onnx", 2)
-    least = ds.fit(path, ram_bytes=1 << 30, time_limit_s=1).measured.after
+    least = ds.fit(path, arena_bytes=1 << 30, time_limit_s=1).measured.after
     fits = []
-    for ram_bytes in (int(0.8 * least), least, 2 * least, 1 << 22):
+    for arena_bytes in (int(0.8 * least), least, 2 * least, 1 << 22):
         try:
-            fits.append(ds.fit(path, ram_bytes=ram_bytes, time_limit_s=1).ram.state == "fits")
+            fits.append(ds.fit(path, arena_bytes=arena_bytes, time_limit_s=1).ram.state == "fits")
         except ds.DownsetError:
             fits.append(False)
     assert fits == sorted(fits)

@@ -27,6 +27,7 @@ from downset.process.isolation import Worker
 from downset.results.fit import Rewrite
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from downset.runtimes import latencies, ort
+from downset.runtimes.ort_process import plain_settings
 from downset.runtimes.ort_settings import open_session, session_code, session_settings
 from downset.runtimes.targets import TARGETS
 from tests.models import branchy_model, constant
@@ -35,7 +36,7 @@ ALL = (DEFAULT, *FITTED)
 SESSIONS_OPENED: list[int] = []
 """The sessions that each call of a worker opened for the fixture `fitted`, and in `CANDIDATES` its candidates."""
 CANDIDATES: list[int] = []
-_SESSIONS = ("measure_here", "time_here", "process_here", "ort_here", "program_here")
+_SESSIONS = ("measure_here", "time_here", "growth_here", "ort_here", "program_here")
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +62,13 @@ def fitted(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Worker, "ask", counted)
         result = ds.fit(
-            path, output=folder / "f.onnx", session=program, ram_bytes=1 << 30, time_limit_s=2, progress=doing.append
+            path, output=folder / "f.onnx", session=program, arena_bytes=1 << 30, time_limit_s=2, progress=doing.append
         )
     CANDIDATES.extend(int(count) for text in doing for count in re.findall(r"running (\d+) candidate", text))
     return folder, result
 
 
+@pytest.mark.own_processes("measures")
 def test_sessions_are_as_many_as_the_estimate_of_their_time_says(fitted):
     """Within a factor of two: the last of them are narrowed in one to seven sessions, and candidates are told apart
     only where several are left."""
@@ -97,10 +99,10 @@ def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted,
 def test_growth_is_measured_in_an_interpreter_that_has_not_imported_the_library(tmp_path):
     """Pages of the library that another process has mapped already would count as growth, 7 MB of 23: the oracle is a
     process that this test starts."""
-    path, settings = branchy_model(tmp_path / "m.onnx"), [ort._plain_settings(DEFAULT)]
+    path, settings = branchy_model(tmp_path / "m.onnx"), plain_settings(DEFAULT)
     (measured,) = ort.process_growth([(path, DEFAULT)])
-    call = f"process_here([({str(path)!r}, {settings[0]!r})], {{}}, 0)"
-    program = f"from downset.runtimes.ort_session import process_here; print(*{call}['bytes'])"
+    call = f"growth_here([({str(path)!r}, {settings!r})], {{}}, 0, 1, False, 60)"
+    program = f"from downset.runtimes.ort_process import growth_here; print(int({call}['figures'][0, 0, 0]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert measured == pytest.approx(int(done.stdout), rel=0.2)
 

@@ -58,7 +58,14 @@ __all__ = ["fit"]
 @click.option(
     "--ram",
     type=BYTES,
-    help="Fail if the model is proven not to fit (exit 3), or if that is not known (exit 6); for example 256KB.",
+    help="Fail if the model is proven not to fit (exit 3), or if that is not known (exit 6); for example 256KB. For "
+    "ort: bytes by which the process may grow.",
+)
+@click.option("--one-file", is_flag=True, help="Put no weights into a second file, to be mapped (ort).")
+@click.option(
+    "--arena",
+    type=BYTES,
+    help="Fail if the arena of the session may hold more; its program allows it no more (ort).",
 )
 @click.option(
     "--target",
@@ -125,7 +132,9 @@ __all__ = ["fit"]
     help="Leave out candidates known to take more than this many times the time of the original (ort).",
 )
 @click.option(
-    "--session", type=click.Path(), help="Also write a Python program that opens OUTPUT as it was measured (ort)."
+    "--session",
+    type=click.Path(),
+    help="Also write a program that opens OUTPUT as it was measured (ort): Python, or C++ (.cc) or C# (.cs).",
 )
 @click.option(
     "--header",
@@ -141,12 +150,14 @@ __all__ = ["fit"]
 @click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
-@click.option_panel("Only for .onnx files", options=["--slower", "--session"])
+@click.option_panel("Only for .onnx files", options=["--arena", "--slower", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
 def fit(
     model: str,
     output: str | None,
     ram: int | None,
+    arena: int | None,
+    one_file: bool,
     target: TargetName | None,
     shapes: dict[str, tuple[int, ...]],
     dims: dict[str, int],
@@ -192,6 +203,8 @@ def fit(
         shapes=shapes,
         dims=dims,
         ram_bytes=ram,
+        arena_bytes=arena,
+        one_file=one_file,
         time_limit_s=search_s(time_limit, work_limit),
         work_limit=work_limit,
         rewrite=rewrite,
@@ -247,7 +260,7 @@ def fit(
         unmade.found = json_of(document)
     else:
         firmware = ((file, "C++ for firmware") for file in firmware_files if unmade is None)
-        program = (result.session_path or None, "a Python program that opens it")
+        program = (result.session_path or None, "a program that opens it")
         model_file = (result.output_path, result.shipped)
         written = [] if quiet else written_lines(pictures, model_file, program, *firmware)
         print_document(console(), worded(document), written=written)
@@ -336,7 +349,7 @@ def _write_pictures(result: Fit, document: Document, paths: Mapping[str, str | N
         return
     from downset.reports.fit_document import fit_title, fit_views
 
-    source, limit = result.model, None if result.ram is None else result.ram.limit_bytes
+    source, limit = result.model, None if result.ram is None or result.ram.of == "process" else result.ram.limit_bytes
     if paths["--report"] is not None:
         write_page(paths["--report"], document, source=source)
     write_memory_pictures(paths, fit_views(result), caption=fit_title(result), limit_bytes=limit, source=source)

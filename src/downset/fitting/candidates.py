@@ -15,6 +15,7 @@ from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.results.fit import Rewrite
 from downset.results.plans import Arena, Together
+from downset.results.processes import ProcessorBound
 from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.targets import Target
 
@@ -39,7 +40,8 @@ class Candidate:
     which it was measured."""
 
     name: str
-    """original, optimised, order, rewritten, strips or front; the last four also with "+offsets"."""
+    """original, optimised, order, rewritten, strips or front, the last four also with "+offsets"; mapped or
+    "mapped, not ordered", or the name of another candidate with ", mapped"."""
     path: Path
     arena_bytes: int
     plan: PlannedGraph | None = None
@@ -49,6 +51,10 @@ class Candidate:
     latency: Latency | None = None
     workspaces: Mapping[int, int] = field(default_factory=dict)
     """Bytes by operator, as in `Taken`."""
+    mapped: bool = False
+    """Its weights lie in a file of their own beside it, which ONNX Runtime maps."""
+    bound: ProcessorBound | None = None
+    """The processor for which the file is; None for any."""
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:

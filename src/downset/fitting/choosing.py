@@ -27,6 +27,7 @@ from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
 from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
+from downset.results.processes import ProcessFit
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 
@@ -51,21 +52,23 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The file that ships, and the comparison of its outputs. `rows` and `front`: as `tell_apart` returns them."""
+    """The file that ships, and the comparison of its outputs. `rows` and `front`: as `tell_apart` returns them.
+    `process`: what was measured of processes, where these decided."""
 
     file: Candidate
     outputs: Comparison
     rows: tuple[SessionTaken, ...]
     front: tuple[SessionTaken, ...]
+    process: ProcessFit | None = None
 
 
 def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Candidates:
     """The candidates for the memory limit. Where none fits, files in strips are made; if one of them fits, only the
     original and these are candidates."""
     candidates = Candidates(files, narrowing(job))
-    if job.options.ram_bytes is None:
+    if job.planned_bytes is None:
         return candidates
-    limit = job.options.ram_bytes
+    limit = job.planned_bytes
     candidates = replace(candidates, limit_bytes=limit)
     original, narrowed = candidates.original, candidates.narrowed
     beside = original.measured_bytes() - original.arena_bytes if original.measured else 0
@@ -97,26 +100,27 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
     return taken_bytes(narrowed(file), beside_bytes) <= limit_bytes
 
 
-def choose(job: Job, candidates: Candidates) -> FileChoice:
+def choose(job: Job, candidates: Candidates, *, told_apart: bool = True) -> FileChoice:
     """The best file that computes the same, by proof or by runs, and is not known to be too slow after a second
-    timing."""
+    timing. Without `told_apart` it is not timed again, and the choice has no rows."""
     too_slow: set[str] = set()
     while True:
         attempt = replace(job, notes=Notes())
-        choice = _choice(attempt, candidates, too_slow)
+        choice = _choice(attempt, candidates, too_slow, told_apart=told_apart)
         if not known_slower(choice.rows, choice.file, job.options.slower):
             job.notes.add(*attempt.notes)
             return choice
         too_slow.add(choice.file.label)
 
 
-def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> FileChoice:
+def _choice(job: Job, candidates: Candidates, too_slow: Collection[str], *, told_apart: bool) -> FileChoice:
     """The best file that computes the same, other than those labelled as too slow. Neither the head nor the total may
     grow; of equals the first is chosen. With a memory limit the file is one whose memory is the same at every load, if
     there is one."""
     original = candidates.original
     considered = [item for item in candidates.files if item.label not in too_slow and not item.head_grew(original)]
-    left, notes = without_slower(time(job, considered), job.options.slower)
+    timed = time(job, considered) if told_apart or job.options.slower is not None else considered
+    left, notes = without_slower(timed, job.options.slower)
     job.notes.add(*notes)
     while True:
         loaded_alike = left if candidates.limit_bytes is None else _same_at_every_load(left)
@@ -137,7 +141,7 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> File
             "it"
         )
     note_differences(job, original, chosen, outputs)
-    rows, front = tell_apart(job, chosen, left, candidates.narrowed)
+    rows, front = tell_apart(job, chosen, left, candidates.narrowed) if told_apart else ((), ())
     return FileChoice(chosen, outputs, rows, front)
 
 

@@ -15,14 +15,15 @@ from pathlib import Path
 
 from downset.errors import DownsetError
 from downset.fitting.candidates import Original
-from downset.fitting.choosing import choose, within_limit
+from downset.fitting.choosing import within_limit
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
+from downset.fitting.processes import capped, choose_by_process
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
-from downset.fitting.verdict import check_ram
+from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
 from downset.formats.writing import WRITERS
@@ -46,6 +47,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     dims: Mapping[str, int] | None = None,
     ram_bytes: int | None = None,
+    arena_bytes: int | None = None,
+    one_file: bool = False,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
     seed: int = 0,
@@ -73,7 +76,10 @@ def fit(  # noqa: PLR0913 - users know its keywords
     was not searched for want of time. `work_limit`: states of each search, or choices of strips. Where only it limits
     the search (`time_limit_s=math.inf`), the plans do not depend on the load. `seed`: of random choices.
 
-    `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is. Where no plan fits, segments of
+    `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is; in ONNX Runtime those by which
+    a process may grow. `arena_bytes`: bytes that the arena of a session may hold in ONNX Runtime, which is also the
+    most that it is allowed. `one_file`: no weights are put into a file beside the model, from which ONNX Runtime would
+    map them. Where no plan fits, segments of
     .tflite and .onnx files are computed in strips of rows, and the cheapest plan found that fits ships. `max_recompute`
     limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of one segment. Either of them
     without `ram_bytes` asks for the least memory in strips. `front`: also measure a few plans in strips.
@@ -104,6 +110,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
         shapes=shapes,
         dims=dims,
         ram_bytes=ram_bytes,
+        arena_bytes=arena_bytes,
+        one_file=one_file,
         time_limit_s=time_limit_s,
         work_limit=work_limit,
         seed=seed,
@@ -164,10 +172,11 @@ def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
     others = list_candidates(job, original, planned)
     candidates = within_limit(job, planned, measure_all(job, original, others))
-    choice = choose(job, candidates)
+    choice = capped(job, choose_by_process(job, original.graph, candidates))
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)
-    result = with_traffic(job, planned, check_ram(result, job.options.ram_bytes, candidates.strips))
+    result = check_process(job, check_ram(result, job.planned_limit, candidates.strips))
+    result = with_traffic(job, planned, result)
     _check_states(states)
     return ship(job, choice.file, result)

@@ -16,7 +16,7 @@ from downset.errors import UsageError
 from downset.formats.reading import refused
 from downset.memory.kernel_libraries import kernel_library
 from downset.memory.overlaps import KERNELS
-from downset.messages import Call, Message
+from downset.messages import Call, Message, Setting
 from downset.process.whole_files import check_output
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_scratch
 from downset.text import check_path, unheard
@@ -40,6 +40,8 @@ class FitOptions:
     shapes: Mapping[str, tuple[int, ...]] | None = None
     dims: Mapping[str, int] | None = None
     ram_bytes: int | None = None
+    arena_bytes: int | None = None
+    one_file: bool = False
     time_limit_s: float = 10.0
     work_limit: int | None = None
     seed: int = 0
@@ -156,6 +158,19 @@ class Job:
         return not why
 
     @property
+    def planned_limit(self) -> Setting | None:
+        """The memory limit that plans are made for: of the arena where sessions have one, whose process is judged as it
+        was measured; None where there is none."""
+        name = "ram_bytes" if self.target.sessions is None else "arena_bytes"
+        limit = getattr(self.options, name)
+        return None if limit is None else Setting(name, limit)
+
+    @property
+    def planned_bytes(self) -> int | None:
+        limit = self.planned_limit
+        return None if limit is None else limit.value  # type: ignore[return-value]
+
+    @property
     def form(self) -> str:
         """The suffix of the file, in small letters."""
         return self.path.suffix.lower()
@@ -172,6 +187,7 @@ def check_options(options: FitOptions) -> Target:
     check_work_limit(options.work_limit)
     _check_values(options)
     _check_slower(options.slower, target)
+    _check_arena(options, target)
     if options.output is not None:
         _check_result_path(path, options.output)
     if options.session is not None:
@@ -231,6 +247,17 @@ def _check_slower(slower: float | None, target: Target) -> None:
         raise UsageError(f"slower must be a factor from 1, for example 1.1, not {slower:g}")
     if target.sessions is None:
         raise UsageError(f"slower needs measured times, which target ort has, not {target.name}")
+
+
+def _check_arena(options: FitOptions, target: Target) -> None:
+    if options.one_file and target.sessions is None:
+        raise UsageError(f"one_file is for ONNX Runtime (target ort); for {target.name} a fitted model is one file")
+    if options.arena_bytes is None:
+        return
+    if target.sessions is None:
+        raise UsageError(f"arena_bytes is for a session's arena (target ort), not for {target.name}: give ram_bytes")
+    if options.ram_bytes is not None:
+        raise UsageError("ram_bytes is for the whole process, arena_bytes for its arena alone: give one of them")
 
 
 def _check_session(path: Path, target: Target, output: FilePath | None, session: FilePath) -> None:

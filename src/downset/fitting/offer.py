@@ -56,7 +56,7 @@ def offer_strips(
     ships the cheapest plan in strips within it: then the step leads to the plan that needs least. None where strips
     need no less."""
     if isinstance(base, StripSearch):
-        how = Message("planned; without ", Setting("ram_bytes"), " the file of least memory is written")
+        how = Message("planned; without ", job.planned_limit or "a limit", " the file of least memory is written")
         return _fewer(job, base, original, result, call, how) if _in_strips(result) else None
     if not WRITERS[job.form].in_strips:
         return None

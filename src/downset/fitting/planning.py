@@ -49,7 +49,7 @@ def plan(job: Job, graph: Graph) -> Planned:
     options, jobs = job.options, _jobs(job, graph)
     rewritable = options.rewrite == "auto" and WRITERS[job.form].rewritten
     rewritable = rewritable and bool(partition_sites(graph, inexact=options.inexact))
-    in_strips = options.limits_strips or options.ram_bytes is not None
+    in_strips = options.limits_strips or job.planned_bytes is not None
     # The arena of the original took up to 0.2; the offer of strips has the rest.
     share_s = 0.7 * options.time_limit_s / ((1 + rewritable) * len(jobs) + in_strips)
     plans = [PlannedGraph(graph, _plan(one, graph, share_s)) for one in jobs]
@@ -71,7 +71,7 @@ def list_candidates(job: Job, original: Original, planned: Planned) -> list[Cand
     if planned.rewritable and job.may_search("not rewritten"):
         job.listener.progress("trying rewrites")
         candidates += _rewritten(job, planned)
-    in_strips = job.options.limits_strips and job.options.ram_bytes is None
+    in_strips = job.options.limits_strips and job.planned_bytes is None
     if in_strips and job.may_search("not computed in strips"):
         candidates += _in_strips(job, planned)
     return candidates

@@ -94,9 +94,10 @@ def _refused(job: Job, original: Original) -> Original:
     """The original that the runtime refused to run; the caller hears what that means for the memory limit."""
     int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
     job.notes.add(*filter(None, [note]))
-    if job.options.ram_bytes is not None:
+    limit = job.planned_bytes if job.options.ram_bytes is None else job.options.ram_bytes
+    if limit is not None:
         reason = joined("; ", filter(None, [job.notes.not_measured, note]))
-        job.listener.notice(early_verdict(original.before, job.options.ram_bytes, reason))
+        job.listener.notice(early_verdict(original.before if job.planned_limit else None, limit, reason))
     return replace(original, int8_form=int8_form)
 
 

@@ -9,7 +9,6 @@ from downset.equivalence.prove import prove
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
-from downset.fitting.measuring import taken_of
 from downset.fitting.other_sizes import axes_of, held_at_other_sizes
 from downset.fitting.shipping import program_code
 from downset.formats.reading import load
@@ -141,7 +140,7 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
     if measured is None or chosen.settings is None:
         return result
     program = job.scratch / "opened.py"
-    program.write_text(program_code(result, taken_of(chosen), chosen.path, program))
+    program.write_text(program_code(job, chosen, result, (chosen.path, program)))
     try:
         printed = ort.program_bytes(program, PROCESSES)
     except DownsetError as error:

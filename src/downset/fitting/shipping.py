@@ -9,13 +9,17 @@ from downset import __version__
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
+from downset.fitting.measuring import taken_of
 from downset.formats.onnx.data_files import bring_weights
-from downset.formats.onnx.metadata import write_metadata
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.mapped import write_mapped
+from downset.formats.onnx.metadata import add_metadata, write_metadata
 from downset.formats.writing import WRITERS
 from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
-from downset.results.sessions import DEFAULT, SessionTaken
-from downset.runtimes.ort_script import session_program
+from downset.results.sessions import DEFAULT
+from downset.runtimes.ort_native_script import PROGRAMS, native_program
+from downset.runtimes.ort_script import OtherProcessor, session_program
 
 __all__ = ["program_code", "ship"]
 
@@ -28,16 +32,25 @@ def ship(job: Job, chosen: Candidate, result: Fit) -> Fit:
         return result
     output = Path(job.options.output)
     session = None if job.options.session is None else Path(job.options.session)
-    program = _program(result, output, session) if session is not None else None
+    program = _program(job, chosen, result) if session is not None else None
+    _write_model(job, chosen, output, result)
+    if program is not None and session is not None:
+        write_whole(session, program.encode(), source=job.path)
+    return replace(result, output_path=str(output), session_path=None if session is None else str(session))
+
+
+def _write_model(job: Job, chosen: Candidate, output: Path, result: Fit) -> None:
+    if chosen.mapped:
+        model = read_skeleton(chosen.path)
+        add_metadata(model, _metadata(job, chosen, result))
+        write_mapped(chosen.path, model, output)
+        return
     if WRITERS[job.form].weights_outside:
         bring_weights(chosen.path, source=job.path, output=output)
     if job.form == ".onnx" and (chosen.name != "original" or (result.session or DEFAULT) != DEFAULT):
         write_metadata(chosen.path, output, _metadata(job, chosen, result))
     else:
         copy_whole(chosen.path, output)
-    if program is not None and session is not None:
-        write_whole(session, program.encode(), source=job.path)
-    return replace(result, output_path=str(output), session_path=None if session is None else str(session))
 
 
 def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
@@ -50,21 +63,39 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
         entries["session"] = result.session.name
         if result.session.region_bytes is not None:
             entries["region_bytes"] = str(result.session.region_bytes)
+        if result.session.cap_bytes is not None:
+            entries["arena_bytes"] = str(result.session.cap_bytes)
+    if chosen.bound is not None:
+        entries |= {"processor": chosen.bound.processor, "runtime": chosen.bound.runtime}
+        entries["form"] = "layouts" if chosen.bound.layouts else "packed weights"
     return entries
 
 
-def _program(result: Fit, output: Path, session: Path) -> str:
-    if result.taken is None:
+def _program(job: Job, chosen: Candidate, result: Fit) -> str:
+    """The program that `session` names, in the language of its suffix."""
+    if result.taken is None or result.session is None:
         reason = ("not measured: ", result.not_measured) if result.not_measured else ("nothing was measured",)
         raise UnsupportedError("no session is written: ", *reason)
-    return program_code(result, result.taken, output, session)
+    assert job.options.output is not None
+    assert job.options.session is not None
+    output, session = Path(job.options.output), Path(job.options.session)
+    if session.suffix.lower() in PROGRAMS:
+        return native_program(
+            output,
+            result.session,
+            program=session,
+            version=__version__,
+            other=None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model),
+        )
+    return program_code(job, chosen, result, (output, session))
 
 
-def program_code(result: Fit, taken: SessionTaken, model: Path, program: Path) -> str:
-    """The program, to be written to the path `program`, that opens `model` with the settings in `taken`."""
-    graph = result.graph
-    inputs = {
-        graph.tensors[tensor].name: (graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
-        for tensor in graph.inputs
-    }
-    return session_program(model, taken, inputs, program=program, version=__version__)
+def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Path]) -> str:
+    """The Python program that opens a model, by the settings of the chosen candidate. `files`: the paths of the model
+    and of the program."""
+    model, program = files
+    taken = result.taken or taken_of(chosen)
+    tensors = [result.graph.tensors[tensor] for tensor in result.graph.inputs]
+    inputs = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
+    other = None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model)
+    return session_program(model, taken, inputs, program=program, version=__version__, other=other)

@@ -69,6 +69,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         seed=options.seed,
         interrupted=INTERRUPTED.is_set(),
         open_axes=axes_of(job),
+        process=choice.process,
     )
 
 
@@ -187,13 +188,13 @@ def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: File
 def _with_offer(job: Job, planned: Planned, candidates: Candidates, result: Fit) -> Fit:
     """The result with the step to segments in strips, where no option asks for them."""
     options, search = job.options, candidates.strips
-    if options.limits_strips or options.front or (options.ram_bytes is not None and search is None):
+    if options.limits_strips or options.front or (job.planned_bytes is not None and search is None):
         return result
     searches = search is None and WRITERS[job.form].in_strips
     if searches and not job.may_search("segments in strips were not looked for"):
         return result
     job.listener.progress("looking for segments in strips")
-    call = fit_call(replace(options, ram_bytes=None, on_chip=()))
+    call = fit_call(replace(options, ram_bytes=None, arena_bytes=None, on_chip=()))
     step = offer_strips(job, search or planned.best, candidates.original, result, call)
     return replace(result, in_strips=step)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
+from downset.fitting.job import Job
 from downset.fitting.strips import StripSearch, remedies
 from downset.formats.kernel_scratch import file_needs, kernel_scratch
 from downset.graph.core import Graph
@@ -26,27 +27,29 @@ from downset.results.plans import Arena
 from downset.runtimes.targets import TARGETS
 from downset.text import format_bytes, shortened
 
-__all__ = ["check_ram", "early_verdict", "running_bodies", "within_in_some_loads"]
+__all__ = ["check_process", "check_ram", "early_verdict", "running_bodies", "within_in_some_loads"]
 
 
-def early_verdict(before: Arena, ram_bytes: int, reason: str) -> str:
+def early_verdict(before: Arena | None, ram_bytes: int, reason: str) -> str:
     """A line about the possible verdicts of `check_ram`, before anything is searched, where the runtime does not run
     the original. `before`: the arena of the original as placed. No shipped file has a larger arena, so if it is within
-    the limit, so is the bound. `reason`: why the original was not run."""
+    the limit, so is the bound; None where the limit is that of a process, of which nothing is proven. `reason`: why the
+    original was not run."""
     verdict = '"not known" (exit 6)'
-    if before.arena_bytes > ram_bytes:
+    if before is not None and before.arena_bytes > ram_bytes:
         verdict += ' or "does not fit" (exit 3)'
     return Message(f"the verdict about {format_bytes(ram_bytes)} B will be {verdict}: ", reason, "; planning goes on")
 
 
-def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None = None) -> Fit:
+def check_ram(result: Fit, limit: Setting | None, searched: StripSearch | None = None) -> Fit:
     """The result with its verdict about the memory limit. It is judged by the measured bytes, or by the arena where the
     target's runtime reports nothing. Raises InfeasibleError where it is proven not to fit, and LimitReached where that
     is not known, as for networks whose values choose which bodies run; both hold the result. `searched`: the search for
     strips in which it did not fit; bounds for orders do
     not hold for strips."""
-    if ram_bytes is None:
+    if limit is None:
         return result
+    ram_bytes, of_arena = int(limit.value), limit.name == "arena_bytes"  # type: ignore[call-overload]
     scratch = result.measured.kernel_bytes[1] if result.measured else _unmeasured_scratch(result)
     taken = result.measured.after if result.measured else result.arena.after
     needed = taken + scratch
@@ -61,18 +64,21 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
     beyond = _beyond(result)
     if needed <= ram_bytes and not beyond:
-        return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch))
+        fits = RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch, setting=limit.name)
+        return replace(result, ram=fits)
     proven = least > ram_bytes and not _by_several_versions(result.kernels)
     state: Literal["does not fit", "not known"] = "does not fit" if proven else "not known"
     ways = []
     if not beyond:
-        give = Message(f"Give it {format_bytes(needed)} B of RAM (", Setting("ram_bytes", needed), ").")
+        what = "an arena of " if of_arena else ""
+        room = "" if of_arena else " of RAM"
+        give = Message(f"Give it {what}{format_bytes(needed)} B{room} (", Setting(limit.name, needed), ").")
         ways.append(NextStep(give, 0, suffices=True))
     if beyond and needed > ram_bytes:
         ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0)]
     if ram_bytes < 1024 and needed <= 1024 * ram_bytes and not beyond:
         meant = f" if KB were meant: {ram_bytes} are bytes."
-        ways.append(NextStep(Message("Write ", Setting("ram_bytes", 1024 * ram_bytes), meant), 0, suffices=True))
+        ways.append(NextStep(Message("Write ", Setting(limit.name, 1024 * ram_bytes), meant), 0, suffices=True))
     if beyond and needed <= ram_bytes:
         lines = _why_not_known(result, ram_bytes, needed)
     elif searched is not None and in_strips:
@@ -88,7 +94,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         "inputs or outputs alone" if in_strips else "every order"
     )
     in_order = _least_in_order(result, searched, least) if searched is not None and in_strips else None
-    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order)
+    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways), scratch, in_order, limit.name)
     result = replace(result, ram=verdict, output_path=None)
     steps = fit_next_steps(result)
     message = Message(message, "; ", listed(steps))
@@ -96,6 +102,38 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result, cause)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result, lines=lines)
+
+
+def check_process(job: Job, result: Fit) -> Fit:
+    """The result with its verdict about the growth of the process, where a session has such a limit. Raises
+    LimitReached, with the result, where the process grew by more, or was not measured."""
+    limit = job.options.ram_bytes
+    if job.target.sessions is None or limit is None:
+        return result
+    bodies = running_bodies(result.graph)
+    if result.process is None or bodies:
+        reason = result.not_measured or "the growth of the process was not measured"
+        if result.process is not None:
+            reason = f"it was measured for the inputs that were run alone; {bodies} runs what values choose"
+        verdict = RamVerdict("not known", limit, 0, 0, reason, of="process")
+        message = Message(f"{result.model}: not known whether it fits into {format_bytes(limit)} B: ", reason)
+        raise LimitReached(message, result=replace(result, ram=verdict, output_path=None))
+    needed = result.process.shipped.growth.most_bytes
+    if needed <= limit:
+        return replace(result, ram=RamVerdict("fits", limit, needed, 0, of="process"))
+    reason = (
+        f"{result.model}: no file and settings were found by which a process grows by no more than "
+        f"{format_bytes(limit)} B; the least was {format_bytes(needed)} B (measured)"
+    )
+    ways = (
+        NextStep(Message(f"Give it {format_bytes(needed)} B (", Setting("ram_bytes", needed), ")."), 0, suffices=True),
+    )
+    verdict = RamVerdict("not known", limit, needed, 0, reason, remedies=ways, of="process")
+    result = replace(result, ram=verdict, output_path=None)
+    steps = fit_next_steps(result)
+    figures = {"limit_bytes": limit, "least_bytes": 0, "best_bytes": needed}
+    message, lines = Message(reason, "; ", listed(steps)), [reason, *remedy_lines(steps)]
+    raise LimitReached(message, figures=figures, result=result, lines=lines)
 
 
 def running_bodies(graph: Graph) -> str:

@@ -55,6 +55,8 @@ _CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tflm_here": ("TFLite Micro", _TFLM),
     "torch_here": ("PyTorch", _TORCH),
     "ort_timed": ("ONNX Runtime", _ORT),
+    "ort_process": ("ONNX Runtime", _ORT),
+    "ort_forms": ("ONNX Runtime", _ORT),
     "torch_eager": ("PyTorch", _TORCH),
 }
 """By function or module: what it calls, for messages, and the libraries that the server imports for it."""

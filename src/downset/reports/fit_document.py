@@ -15,6 +15,7 @@ from downset.messages import Message, Setting, joined
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.comparisons import comparison_data, proof_line
 from downset.reports.document import (
+    EVERYWHERE,
     JSON_ONLY,
     PAGE,
     TERMINAL,
@@ -49,6 +50,7 @@ from downset.reports.gaps import bound_text, gap_of, gap_text
 from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
 from downset.reports.peak import peak_cause, peak_table, peak_values
+from downset.reports.process_view import process_data, process_line, process_note, process_tables
 from downset.results.fit import Fit, RamVerdict
 from downset.results.sessions import Latency
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
@@ -71,6 +73,7 @@ def fit_document(fit: Fit) -> Document:
     notes = tuple(Message("note: ", note) for note in further_notes(fit))
     sections = (
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
+        Section("Processes", tuple(process_tables(fit))),
         Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
         Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
         Section("What could be done next", (Steps(tuple(fit_next_steps(fit))),)),
@@ -84,7 +87,7 @@ def fit_document(fit: Fit) -> Document:
         sections,
         _figures(fit),
         _foot(fit),
-        _data(fit) | peak_values(peak),
+        _data(fit) | peak_values(peak) | process_data(fit),
     )
 
 
@@ -130,14 +133,18 @@ def _subtitle(fit: Fit) -> str:
 
 
 def _verdict(fit: Fit) -> Verdict:
-    ram, gain = fit.ram, gain_line(fit)
+    ram, gain = fit.ram, process_line(fit) or gain_line(fit)
     lines: list[str] = [] if fit.outputs.proven else [proof_line(fit.outputs)]
+    if fit.process is not None:
+        lines = [*filter(None, [process_note(fit), gain_line(fit)]), *lines]
     if fit.not_measured:
         lines.append(Message("Not measured: ", fit.not_measured, "; the figures are the plan's alone"))
     if growth := growth_line(fit):
         lines.append(growth)
     if ram is None:
         good = fit.arena.after < fit.arena.before or fit.arena.proven
+        if fit.process is not None:
+            good = fit.process.shipped != fit.process.default
         return Verdict("good" if good else "plain", gain, joined("\n", lines))
     if ram.state == "fits":
         return Verdict("good", fits_line(fit, ram), joined("\n", [*lines, gain]))
@@ -239,7 +246,7 @@ def _sessions(fit: Fit) -> list[Part]:
     if measured is None:
         return []
     title = f"what the file gains, and what its session's settings gain (bytes; measured; {_SESSION_CAPTION})"
-    rows = Table(SESSIONS, measured.rows, title, key="measured.rows")
+    rows = Table(SESSIONS, measured.rows, title, key="measured.rows", on=JSON_ONLY if fit.process else EVERYWHERE)
     front = Table(SESSIONS, measured.front, key="measured.front", on=JSON_ONLY)
     if len(measured.front) < 2 or not measured.rows:
         return [rows, front]
@@ -267,7 +274,8 @@ def _memory(fit: Fit, views: list[ArenaView]) -> ChartGroup:
         )
     elif fit.ships_plan and fit.peak.before == fit.peak.after and fit.peak.proven:
         note = "The file's order is already optimal (proven): what changes is where tensors lie."
-    return memory_figure(views, limit_bytes=None if fit.ram is None else fit.ram.limit_bytes, note=note)
+    planned = fit.ram is not None and fit.ram.of == "plan"
+    return memory_figure(views, limit_bytes=fit.ram.limit_bytes if fit.ram is not None and planned else None, note=note)
 
 
 def _moved(views: list[ArenaView]) -> str:
@@ -306,12 +314,12 @@ def _run(fit: Fit) -> tuple[Part, ...]:
             "No file was written, as none is known to fit.",
             Message(
                 "Without ",
-                Setting("ram_bytes"),
+                Setting(fit.ram.setting),
                 " the file of least memory is written in which every operator is computed whole.",
             ),
         ]
         if fit.shipped.startswith("strips"):
-            asks = (Setting("max_recompute", 1.0), ", without ", Setting("ram_bytes"), ", asks for that.")
+            asks = (Setting("max_recompute", 1.0), ", without ", Setting(fit.ram.setting), ", asks for that.")
             written.append(Message("The least found is in strips of rows: ", *asks))
     else:
         written = [Message("No file was written: give ", Setting("output"), " to write it.")]
@@ -346,7 +354,7 @@ def _data(fit: Fit) -> dict[str, Any]:
     measured, ram = fit.measured, fit.ram
     parts = measured.details.get(fit.shipped, {}) if measured is not None else {}
     head = parts.get("head_bytes")
-    limits = ("state", "limit_bytes", "needed_bytes", "least_bytes", "least_of", "least_in_order_bytes")
+    limits = ("state", "limit_bytes", "needed_bytes", "least_bytes", "least_of", "least_in_order_bytes", "of")
     measurement: dict[str, Any] = {"measured": None}
     if measured is not None:
         values = named(measured, "runtime", "before", "after", "before_s", "latency", "loads")

@@ -8,7 +8,7 @@ from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
-from downset.results.sessions import Latency, SessionSettings
+from downset.results.sessions import DEFAULT, Latency, SessionSettings
 from downset.text import counted, format_bytes, format_size, operator_name, shortened
 
 __all__ = [
@@ -115,6 +115,8 @@ def _loads(result: Fit) -> list[str]:
 def fits_line(result: Fit, ram: RamVerdict) -> str:
     """That a memory limit is kept, and the bytes left."""
     how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
+    if ram.of == "process" and result.process is not None:
+        how = f"the most by which {result.process.shipped.growth.processes} processes grew, measured"
     if ram.scratch_bytes:
         how += f", with up to {format_bytes(ram.scratch_bytes)} B more for the {result.kernels} kernels"
     return (
@@ -221,7 +223,7 @@ def how_to_run(result: Fit) -> str:
             f"constexpr size_t kTensorArenaSize = {align_up(result.arena.after, 16)} + TAIL;  "
             "// tensors only: TFLite Micro's scratch and tail are not known here (see the note)"
         )
-    if result.session is not None and result.session.arena and not result.session_path:
+    if result.session is not None and result.session != DEFAULT and not result.session_path:
         program = Setting("session", "out.py")
         return Message(f"open it by: {_options(result.session)} (", program, " writes the program)")
     return ""
@@ -230,5 +232,8 @@ def how_to_run(result: Fit) -> str:
 def _options(settings: SessionSettings) -> str:
     """All settings of a session, on one line."""
     options = [f"{name} = {value}" for part in (settings.options, settings.config) for name, value in part.items()]
-    arena = ", ".join(f"{name} = {value}" for name, value in settings.arena.items())
-    return "; ".join([*options, f"an arena of {arena} registered in the environment"])
+    arena, malloc = (
+        ", ".join(f"{name} = {value}" for name, value in part.items()) for part in (settings.arena, settings.malloc)
+    )
+    options += [f"an arena of {arena} registered in the environment"] if arena else []
+    return "; ".join([*options, *([f"mallopt of glibc with {malloc}"] if malloc else [])])

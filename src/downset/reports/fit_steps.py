@@ -211,7 +211,7 @@ def _strips(fit: Fit) -> list[NextStep]:
         NextStep(
             Message(
                 "Compute segments in strips of rows (",
-                Setting("ram_bytes", nbytes),
+                Setting("arena_bytes" if fit.target == "ort" else "ram_bytes", nbytes),
                 f"): {format_bytes(nbytes)} B, {format_bytes(shipped - nbytes)} B less, for {row.extra_share:.1%} more "
                 f"multiply-adds ({how}).",
             ),

@@ -24,7 +24,7 @@ def latency_data(latency: Latency | None) -> dict[str, Any] | None:
 
 def settings_text(settings: SessionSettings) -> str:
     """All settings of a session, on one line."""
-    parts = (settings.options, settings.config, settings.arena)
+    parts = (settings.options, settings.config, settings.arena, settings.malloc)
     return ", ".join([settings.name, *(f"{name}={value}" for part in parts for name, value in part.items())])
 
 

@@ -14,6 +14,7 @@ from downset.results.comparisons import Comparison
 from downset.results.inspections import end_of
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.results.plans import Arena, Evidence, Order, Together
+from downset.results.processes import ProcessFit
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
@@ -158,7 +159,9 @@ class RamVerdict:
     `least_bytes`: a lower bound in the same terms. `least_of` says for what it holds: every order of the network, or
     its inputs or outputs alone where segments may be computed in strips. `least_in_order_bytes`: a lower bound of every
     plan in the planned order, also in strips; None where none were searched or none needs less. "does not fit" is
-    proven: `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted."""
+    proven: `least_bytes` is above the limit. `remedies`: ways to make it fit, unsorted. `setting`: the option
+    that gave the limit. `of`: what the bytes are of: of what was planned, or of the growth of a whole process, of which
+    no bound is known (`least_bytes` is 0) and which is judged by the most that was measured."""
 
     state: Literal["fits", "does not fit", "not known"]
     limit_bytes: int
@@ -169,6 +172,8 @@ class RamVerdict:
     remedies: tuple[NextStep, ...] = ()
     scratch_bytes: int = 0
     least_in_order_bytes: int | None = None
+    setting: str = "ram_bytes"
+    of: Literal["plan", "process"] = "plan"
 
     __repr__ = abridged
 
@@ -181,19 +186,21 @@ class RamVerdict:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The result of `fit`. `shipped`: the name of the shipped candidate: original, optimised, order, order+offsets,
-    rewritten, rewritten+offsets, strips or strips+offsets. `graph` and `together`: the network and plan of the shipped
-    file, or the best plan if a file without a plan ships. `before`: the arena of the original; `original`: the network
-    that it places. `rewrites`: those in the shipped file. `session`: the settings with which ONNX Runtime takes the
-    measured memory; None for other targets, and where nothing was measured. `not_measured`: why the target's runtime
-    did not measure the files, if it could have. `ram`: the verdict about a memory limit; None where none was given.
-    `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in strips, where nobody did
-    and they may need less. `int8_form`: TFLite Micro does not run the file, which computes on uint8, and `int8` fits an
-    exact form that it runs. `kernels`: the library whose kernels may overlap results and inputs; None where nothing
-    overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the packages that took part,
-    by name. `command`: the call that asks for this result, with target, time limit and rewriting also where they are
-    the defaults; `seed`: of random choices. `interrupted`: a user ended the search early. `open_axes`:
-    the sizes that the original leaves open, as planned, for which alone figures and proofs of them hold; `growth`: how
-    the bytes in use grow with each."""
+    rewritten, rewritten+offsets, strips or strips+offsets; "mapped" where weights lie in a file of their own, in the
+    runtime's order "mapped, not ordered", and where that form was given to another candidate its name with ", mapped".
+    `graph` and `together`: the network and plan of the shipped file, or the best plan if a file without a plan ships.
+    `before`: the arena of the original; `original`: the network that it places. `rewrites`: those in the shipped file.
+    `session`: the settings with which ONNX Runtime takes the measured memory; None for other targets, and where nothing
+    was measured. `not_measured`: why the target's runtime did not measure the files, if it could have. `ram`: the
+    verdict about a memory limit; None where none was given. `front`: plans in strips, if they were asked for.
+    `in_strips`: how to ask for segments in strips, where nobody did and they may need less. `int8_form`: TFLite Micro
+    does not run the file, which computes on uint8, and `int8` fits an exact form that it runs. `kernels`: the library
+    whose kernels may overlap results and inputs; None where nothing overlaps. `time_limit_s` and `work_limit`: the
+    limits of the searches. `versions`: of the packages that took part, by name. `command`: the call that asks for this
+    result, with target, time limit and rewriting also where they are the defaults; `seed`: of random choices.
+    `interrupted`: a user ended the search early. `open_axes`: the sizes that the original leaves open, as planned, for
+    which alone figures and proofs of them hold; `growth`: how the bytes in use grow with each. `process`: what was
+    measured of processes, where these decided what ships."""
 
     model: str
     target: str
@@ -226,6 +233,7 @@ class Fit:
     interrupted: bool = False
     open_axes: tuple[OpenAxis, ...] = ()
     growth: tuple[AxisGrowth, ...] = ()
+    process: ProcessFit | None = None
 
     @property
     def memory(self) -> str:
@@ -253,7 +261,7 @@ class Fit:
     def ships_plan(self) -> bool:
         """Whether the shipped file follows `together`; else it is the original, or the runtime's optimised form of
         it."""
-        return self.shipped not in ("original", "optimised")
+        return self.shipped not in ("original", "optimised", "optimised, mapped", "mapped, not ordered")
 
     @property
     def shipped_steps(self) -> tuple[int, ...]:

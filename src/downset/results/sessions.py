@@ -7,7 +7,18 @@ from dataclasses import dataclass, field, replace
 
 from downset.text import abridged
 
-__all__ = ["DEFAULT", "EXTENDED", "FILE_ORDER", "FITTED", "Latency", "SessionSettings", "SessionTaken"]
+__all__ = [
+    "BY_HAND",
+    "DEFAULT",
+    "EXTENDED",
+    "FILE_ORDER",
+    "FITTED",
+    "MAPPED",
+    "TRIMMED",
+    "Latency",
+    "SessionSettings",
+    "SessionTaken",
+]
 
 Value = bool | int | str
 
@@ -18,13 +29,15 @@ class SessionSettings:
 
     `options`: attributes of `onnxruntime.SessionOptions`; an enumeration's member is written `Class.MEMBER`. `config`:
     entries of the session's configuration. `arena`: keys of the `OrtArenaCfg` of an arena that is registered in the
-    environment, which the session then shares; empty where the session uses a private arena.
+    environment, which the session then shares; empty where the session uses a private arena. `malloc`: parameters of
+    glibc's allocator, which hold for the whole process from there on; other C libraries do not have them.
     """
 
     name: str
     options: Mapping[str, Value]
     config: Mapping[str, str] = field(default_factory=dict)
     arena: Mapping[str, int] = field(default_factory=dict)
+    malloc: Mapping[str, int] = field(default_factory=dict)
 
     __repr__ = abridged
 
@@ -42,6 +55,14 @@ class SessionSettings:
 
     def with_region(self, nbytes: int) -> SessionSettings:
         return replace(self, arena={**self.arena, _REGION: nbytes})
+
+    @property
+    def cap_bytes(self) -> int | None:
+        """The most bytes that the shared arena may take; None where nothing limits it."""
+        return self.arena.get(_CAP) or None
+
+    def with_cap(self, nbytes: int) -> SessionSettings:
+        return replace(self, arena={**self.arena, _CAP: nbytes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +105,7 @@ class SessionTaken:
     __repr__ = abridged
 
 
+_CAP = "max_mem"
 _REGION = "initial_chunk_size_bytes"
 _ORDERING = ("graph_optimization_level", "execution_order")
 _ONE_THREAD: Mapping[str, Value] = {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
@@ -91,7 +113,7 @@ _FREED_AT_ONCE: Mapping[str, Value] = {"enable_mem_pattern": False, "enable_mem_
 """Options that free buffers at once. By default a run takes one block for all tensors, and keeps a buffer for the next
 tensor of its shape."""
 _SHARED = {"session.use_env_allocators": "1"}
-_SPLIT_TO_THE_BYTE = {"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
+_SPLIT_TO_THE_BYTE = {_CAP: 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
 """Arena settings that hand out no more bytes than requested; by default it may be up to twice as many."""
 
 DEFAULT = SessionSettings("default", _ONE_THREAD)
@@ -126,3 +148,34 @@ that it chooses again at every load; no byte is held longer than needed."""
 
 FITTED = (FILE_ORDER, _OPTIMISED)
 """The settings with which a fitted file may be opened. Memory and time of each are measured."""
+
+_MALLOC: Mapping[str, int] = {"M_MMAP_THRESHOLD": 1 << 17, "M_TRIM_THRESHOLD": 1 << 17, "M_ARENA_MAX": 1}
+"""Parameters by which glibc gives blocks of 128 KB and more back as soon as they are freed, where otherwise it keeps
+what loading took."""
+_PREPACKING_OFF = {"session.disable_prepacking": "1"}
+_ARENA_OFF: Mapping[str, Value] = {**_ONE_THREAD, "enable_cpu_mem_arena": False, "enable_mem_pattern": False}
+
+BY_HAND = (
+    replace(DEFAULT, name="by hand: mmap threshold", malloc=_MALLOC),
+    SessionSettings("by hand: arena and pattern off", _ARENA_OFF),
+    SessionSettings("by hand: prepacking off", _ONE_THREAD, _PREPACKING_OFF),
+    SessionSettings("by hand: arena, pattern and prepacking off", _ARENA_OFF, _PREPACKING_OFF),
+    SessionSettings("by hand: prepacking off, mmap threshold", _ONE_THREAD, _PREPACKING_OFF, malloc=_MALLOC),
+    SessionSettings("by hand: all off, mmap threshold", _ARENA_OFF, _PREPACKING_OFF, malloc=_MALLOC),
+)
+"""The options that somebody who knows ONNX Runtime sets by hand for less memory."""
+
+
+def _mapped(*, prepacking: bool, doubling: bool) -> SessionSettings:
+    name = f"file order, trimmed{'' if prepacking else ', prepacking off'}{'' if doubling else ', exact regions'}"
+    config = _SHARED if prepacking else {**_SHARED, **_PREPACKING_OFF}
+    arena = {**_SPLIT_TO_THE_BYTE, "arena_extend_strategy": 0 if doubling else 1}
+    return SessionSettings(name, FILE_ORDER.options, config, arena, _MALLOC)
+
+
+MAPPED = tuple(_mapped(prepacking=on, doubling=doubling) for on in (True, False) for doubling in (True, False))
+"""The settings for files whose weights are mapped: the file's order, with packed weights or without, and regions of the
+arena that double or have the size that is asked for."""
+
+TRIMMED = (MAPPED[0], replace(_OPTIMISED, name="optimised, trimmed", malloc=_MALLOC))
+"""`FITTED`, with the C library's allocator set to give back what is freed: for a model in one file."""

@@ -29,6 +29,7 @@ from downset.process.limits import limits, worker_bytes, worker_s
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
 from downset.runtimes.latencies import latencies
+from downset.runtimes.ort_process import fixed_shapes, plain_sessions, plain_settings, process_growths
 
 __all__ = [
     "least_region",
@@ -124,7 +125,7 @@ def _loads(path: Named, output: Path) -> bool:
 def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
     """Write the file as a session with these settings optimises it for this processor, weights included. Raises
     UnsupportedError where ONNX Runtime refuses the file."""
-    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": _plain_settings(settings)}
+    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": plain_settings(settings)}
     isolated(_WORKER, "optimise_here", arguments)
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
@@ -194,7 +195,7 @@ def measure_sessions(
 ) -> list[PeakMeasurement]:
     """`measure_peak` with each of these settings, in one process. With `first_that_fits` the first settings whose arena
     needs no more than its first region are the last that are measured."""
-    options = {"settings": list(map(_plain_settings, settings)), "first_that_fits": first_that_fits}
+    options = {"settings": list(map(plain_settings, settings)), "first_that_fits": first_that_fits}
     arguments = _arguments(path, shapes, seed) | options
     arrays, _ = isolated(_WORKER, "measure_here", arguments)
     measured = []
@@ -228,8 +229,8 @@ def process_growth(
 ) -> list[int | None]:
     """The largest growth of a process's resident memory, in bytes, while each session is opened and run three times,
     each in a new process. None where the system does not report it or the run failed."""
-    grown = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed), fresh=True)[0]["bytes"]
-    return [None if growth < 0 else int(growth) for growth in grown]
+    grown = process_growths(sessions, shapes=shapes, seed=seed, timed=False)
+    return [readings[0].peak_bytes if readings else None for readings in grown]
 
 
 def program_bytes(program: Named, processes: int) -> list[tuple[int, int]]:
@@ -272,7 +273,7 @@ def session_seconds(
 ) -> npt.NDArray[np.float64]:
     """Seconds of a run, by round and session. All rounds run in one process, and each session runs once in each.
     `rounds`: the least and the most rounds; between these, rounds go on until `budget_s` is spent."""
-    arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
+    arguments = plain_sessions(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
     timeout_s = worker_s(max(_TIMING_S, 4 * budget_s))
     seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s)[0]["seconds"]
     return seconds
@@ -283,24 +284,9 @@ def outputs_apart(
 ) -> list[float]:
     """The largest difference between the outputs of each session and those of the first, as a share of the largest
     value (`agreement.difference`)."""
-    arguments = _plain([(path, of) for of in settings], shapes, seed)
+    arguments = plain_sessions([(path, of) for of in settings], shapes, seed)
     return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments)[0]["apart"]]
 
 
 def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:
-    return {"path": os.fspath(path), "shapes": _fixed(shapes), "seed": seed}
-
-
-def _plain(sessions: Sequence[tuple[Named, SessionSettings]], shapes: Shapes | None, seed: int) -> dict[str, Any]:
-    listed = [(os.fspath(path), _plain_settings(settings)) for path, settings in sessions]
-    return {"sessions": listed, "shapes": _fixed(shapes), "seed": seed}
-
-
-def _plain_settings(settings: SessionSettings) -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(settings)
-
-
-def _fixed(shapes: Shapes | None) -> dict[str, list[int]]:
-    return {name: list(shape) for name, shape in (shapes or {}).items()}
+    return {"path": os.fspath(path), "shapes": fixed_shapes(shapes), "seed": seed}

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from downset.results.processes import ProcessorBound
 from downset.results.sessions import SessionTaken
 from downset.runtimes.ort_settings import session_code
 from downset.text import format_bytes, printable
 
-__all__ = ["session_program"]
+__all__ = ["Inputs", "OtherProcessor", "relative_parts", "session_program"]
 
 Inputs = Mapping[str, tuple[Sequence[int], str]]
 """By name of an input: its shape, and numpy's name of its element type."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProcessor:
+    """The way in which a program opens a model on another processor, or with another version of ONNX Runtime, than it
+    is for (`bound`): it leaves the packed weights alone, or opens the file `original`."""
+
+    bound: ProcessorBound
+    original: str | os.PathLike[str]
 
 
 def session_program(
@@ -28,10 +39,10 @@ def session_program(
     *,
     program: str | os.PathLike[str],
     version: str,
+    other: OtherProcessor | None = None,
 ) -> str:
     """Python code that opens `model` with the settings in `taken` and, run as a program, measures the session. It finds
     the model by its path relative to `program`, the path where the code will be written."""
-    folder = os.path.relpath(Path(model).resolve().parent, Path(program).resolve().parent)
     shown = printable(Path(model).name).replace('"""', "?").replace("\\", "?")
     return _PROGRAM.format(
         shown=shown,
@@ -40,9 +51,24 @@ def session_program(
         held=format_bytes(taken.held_bytes),
         process="?" if taken.process_bytes is None else format_bytes(taken.process_bytes),
         orders=_SAME if taken.settings.follows_file else _ANEW,
-        path=(Path(folder) / Path(model).name).parts,
+        path=relative_parts(model, program),
+        other="" if other is None else _elsewhere(other, program),
+        checked="" if other is None else _LAYOUTS if other.bound.layouts else _PACKED,
         inputs="".join(f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.items()),
         settings=_indented(session_code(taken.settings)),
+    )
+
+
+def relative_parts(model: str | os.PathLike[str], program: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The parts of the path of `model` from the folder of `program`."""
+    folder = os.path.relpath(Path(model).resolve().parent, Path(program).resolve().parent)
+    return (Path(folder) / Path(model).name).parts
+
+
+def _elsewhere(other: OtherProcessor, program: str | os.PathLike[str]) -> str:
+    bound = other.bound
+    return _MADE_FOR.format(
+        original=relative_parts(other.original, program), processor=bound.processor, runtime=bound.runtime
     )
 
 
@@ -52,6 +78,35 @@ def _indented(lines: Sequence[str]) -> str:
 
 _SAME = "The nodes run in the order of the file, so that every load holds the same."
 _ANEW = "ONNX Runtime orders the nodes again at every load: the next one may hold less or more."
+_MADE_FOR = '''\
+ORIGINAL = Path(__file__).resolve().parent.joinpath(*{original!r})
+PROCESSOR, RUNTIME = {processor!r}, {runtime!r}
+
+
+def made_for_another():
+    """Why the model is not for this process: another processor, or version of ONNX Runtime; "" where it is."""
+    if ort.__version__ != RUNTIME:
+        return f"the model is for ONNX Runtime {{RUNTIME}}, this is {{ort.__version__}}"
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    digest = hashlib.sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16] if flags else ""
+    return "" if digest == PROCESSOR else "the model is for a processor with other instructions"
+
+
+'''
+_LAYOUTS = """\
+    if reason := made_for_another():
+        print(f"{reason}: opening {ORIGINAL} by default", file=sys.stderr)
+        return ort.InferenceSession(str(ORIGINAL), providers=["CPUExecutionProvider"])
+"""
+_PACKED = """\
+    if reason := made_for_another():
+        print(f"{reason}: its packed weights are not used", file=sys.stderr)
+        options.add_session_config_entry("session.disable_prepacking", "1")
+"""
 _PROGRAM = '''\
 """Opens {shown} in ONNX Runtime by the settings under which it was measured by downset {version}.
 
@@ -61,6 +116,8 @@ _PROGRAM = '''\
 """
 
 import contextlib
+import ctypes
+import hashlib
 import json
 import os
 import statistics
@@ -76,13 +133,13 @@ import onnxruntime as ort
 MODEL = Path(__file__).resolve().parent.joinpath(*{path!r})
 INPUTS = {{
 {inputs}}}
-
+{other}
 
 def open_session(model=MODEL, *, profile_prefix=None):
     """A session by these settings; it has an arena of its own. They are what was measured. If they say one thread, more
     threads (intra_op_num_threads, 0 for all) may run faster; bytes and times are then others."""
 {settings}
-    if profile_prefix is not None:
+{checked}    if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
     return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
@@ -105,6 +162,8 @@ def arena_bytes(runs=3):
             session.run(None, made_up_inputs())
         events = json.loads(Path(session.end_profiling()).read_text())
     kernels = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
+    if not any("mem_in_use_peak" in event for event in kernels):
+        return 0, 0  # the session has no arena
     in_use = max(int(event["mem_in_use_peak"]) for event in kernels)
     return in_use, max(in_use, *(int(event["mem_arena_held"]) for event in kernels))
 
@@ -116,9 +175,10 @@ def process_bytes(runs=3):
         return None
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    inputs = made_up_inputs()
     before, session = resident(status, "VmRSS:"), open_session()
     for _ in range(runs):
-        session.run(None, made_up_inputs())
+        session.run(None, inputs)
     return resident(status, "VmHWM:") - before
 
 

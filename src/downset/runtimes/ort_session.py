@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import runpy
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +29,11 @@ from downset.text import brief
 
 __all__ = [
     "apart_here",
+    "made_feeds_of",
     "measure_here",
     "optimise_here",
-    "process_here",
     "program_here",
+    "quiet_library",
     "run_here",
     "run_on_here",
     "time_here",
@@ -62,10 +61,10 @@ _LOADS, _LOADS_S = 3, 5.0
 """The most loads of a file in an order that may differ from load to load, and the CPU seconds after which there is no
 further one: ONNX Runtime's optimisation takes time with the square of the nodes."""
 _UNKNOWN = -1
-Shapes = Mapping[str, list[int]]
+Shapes = Mapping[str, Sequence[int]]
 
 
-def _library() -> Any:
+def quiet_library() -> Any:
     onnxruntime = onnxruntime_library()
     onnxruntime.set_default_logger_severity(4)
     return onnxruntime
@@ -75,7 +74,7 @@ def _settings(fields: Any) -> SessionSettings:
     return msgspec.convert(fields, SessionSettings)
 
 
-def _feeds(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
+def made_feeds_of(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
     feeds = {}
     for value in session.get_inputs():
         dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
@@ -97,21 +96,21 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
 
 def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
     """`optimise_offline` inside the worker process, or with `settings` `optimise_as`."""
-    open_session(_library(), path, EXTENDED if settings is None else _settings(settings), optimised_path=output)
+    open_session(quiet_library(), path, EXTENDED if settings is None else _settings(settings), optimised_path=output)
     return {}
 
 
 def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str, npt.NDArray[Any]]:
     """`run` inside the worker process."""
-    library = _library()
+    library = quiet_library()
     session = open_session(library, path, FILE_ORDER if file_order else EXTENDED)
-    outputs = session_outputs(session, _feeds(session, shapes, seed))
+    outputs = session_outputs(session, made_feeds_of(session, shapes, seed))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
 def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[str, npt.NDArray[Any]]:
     """`run_on` inside the worker process."""
-    session = open_session(_library(), path, EXTENDED)
+    session = open_session(quiet_library(), path, EXTENDED)
     (fed,) = unpacked(feeds, names)
     outputs = session_outputs(session, fed)
     return {f"output_{index}": array for index, array in enumerate(outputs)}
@@ -121,7 +120,7 @@ def measure_here(
     path: str, shapes: Shapes, seed: int, settings: Any, first_that_fits: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
     """`measure_sessions` inside the worker process: one session after another, each with a new arena."""
-    library = _library()
+    library = quiet_library()
     measured: dict[str, npt.NDArray[Any]] = {}
     for index, fields in enumerate(settings):
         session_settings = _settings(fields)
@@ -149,7 +148,7 @@ def _measure(
     """(peak, persistent, live, held) bytes, and the names of the nodes in the order in which they ran."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(library, path, settings, profile_prefix=str(Path(folder) / "profile"))
-        feeds = _feeds(session, shapes, seed)
+        feeds = made_feeds_of(session, shapes, seed)
         for _ in range(_RUNS):
             _run(session, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())
@@ -178,61 +177,14 @@ def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
     return {"bytes": np.asarray([int(figures["in_use_bytes"]), int(figures["held_bytes"])], np.int64)}
 
 
-def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """`process_growth` inside the worker process: each session runs in a child. The child imports the library: pages
-    that the parent had read already would otherwise count as growth."""
-    grown = [_in_child(partial(_growth, path, shapes, seed, _settings(fields))) for path, fields in sessions]
-    return {"bytes": np.asarray(grown, np.int64)}
-
-
-def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> int:
-    library = _library()
-    with contextlib.suppress(OSError):  # resets VmHWM; where that fails, VmHWM includes the peak of the imports
-        Path("/proc/self/clear_refs").write_text("5")
-    before = _resident("VmRSS")
-    session = open_session(library, path, settings)
-    feeds = _feeds(session, shapes, seed)
-    for _ in range(_RUNS):
-        _run(session, feeds)
-    after = _resident("VmHWM")
-    return _UNKNOWN if before is None or after is None else max(after - before, 0)
-
-
-def _in_child(ask: Callable[[], int]) -> int:
-    """The result of `ask` in a child of this process; _UNKNOWN where it fails."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        with contextlib.suppress(BaseException):
-            os.write(writing, str(ask()).encode())
-            status = 0
-        os._exit(status)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as answer:
-        content = answer.read()
-    os.waitpid(child, 0)
-    return int(content) if content else _UNKNOWN
-
-
-def _resident(key: str) -> int | None:
-    """Resident bytes of this process now (VmRSS) or at most so far (VmHWM); None where the system does not report
-    it."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), None)
-
-
 def time_here(
     sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, budget_s: float, rounds: tuple[int, int]
 ) -> dict[str, npt.NDArray[Any]]:
     """`session_seconds` inside the worker process. All sessions stay open. Every round runs each of them once, every
     second round in reverse sequence."""
-    library = _library()
+    library = quiet_library()
     opened = [open_session(library, path, _settings(fields)) for path, fields in sessions]
-    feeds = [_feeds(session, shapes, seed) for session in opened]
+    feeds = [made_feeds_of(session, shapes, seed) for session in opened]
     for session, fed in zip(opened, feeds, strict=True):
         _run(session, fed)
         _run(session, fed)
@@ -252,9 +204,9 @@ def time_here(
 
 def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
     """`outputs_apart` inside the worker process."""
-    library = _library()
+    library = quiet_library()
     outputs = []
     for path, fields in sessions:
         session = open_session(library, path, _settings(fields))
-        outputs.append(session_outputs(session, _feeds(session, shapes, seed)))
+        outputs.append(session_outputs(session, made_feeds_of(session, shapes, seed)))
     return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

@@ -3,8 +3,11 @@ read the same lists, so that the printed code does what was measured."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +20,33 @@ from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.messages import Call, Setting
 from downset.process.limits import machine_bytes
-from downset.results.sessions import DEFAULT, FITTED, SessionSettings
+from downset.results.sessions import BY_HAND, DEFAULT, FITTED, MAPPED, TRIMMED, SessionSettings
+from downset.runtimes.processors import processor
 from downset.text import brief
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["named_settings", "open_session", "ort_session", "session_code", "session_outputs", "session_settings"]
+__all__ = [
+    "MALLOPT",
+    "has_mallopt",
+    "named_settings",
+    "open_session",
+    "ort_session",
+    "session_code",
+    "session_outputs",
+    "session_settings",
+]
 
 Array = npt.NDArray[Any]
-_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
+MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M_ARENA_MAX": -8}
+"""The numbers of glibc's parameters, as malloc.h has them."""
+_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *TRIMMED)}
+
+
+def has_mallopt() -> bool:
+    """Whether the C library of this process is glibc, whose allocator has parameters (`mallopt`)."""
+    return sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt")
 
 
 def open_session(
@@ -39,7 +59,12 @@ def open_session(
 ) -> Any:
     """An InferenceSession with these settings. If they have an arena, a new one is registered, so that no earlier
     session shares it. With `profile_prefix` the session records a profile; with `optimised_path` it writes the
-    optimised file there. Raises UnsupportedError where ONNX Runtime cannot load the file."""
+    optimised file there. Parameters of glibc's allocator are skipped under other C libraries. Raises UnsupportedError
+    where ONNX Runtime cannot load the file."""
+    if settings.malloc and has_mallopt():
+        libc = ctypes.CDLL(None)
+        for parameter, nbytes in settings.malloc.items():
+            libc.mallopt(MALLOPT[parameter], nbytes)
     if settings.arena:
         memory = library.OrtMemoryInfo(
             "Cpu", library.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, library.OrtMemType.DEFAULT
@@ -83,6 +108,11 @@ def _plain(name: str, value: Any) -> Array:
 def session_code(settings: SessionSettings) -> list[str]:
     """Lines of Python that register the arena and make `options`, as `open_session` does; `ort` is the library."""
     lines = []
+    if settings.malloc:
+        lines += [
+            'if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):  # glibc; the whole process',
+            *(f"    libc.mallopt({MALLOPT[name]}, {value})  # {name}" for name, value in settings.malloc.items()),
+        ]
     if settings.arena:
         lines += [
             'memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)',
@@ -100,13 +130,28 @@ def session_code(settings: SessionSettings) -> list[str]:
 
 def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
     """A session of the fitted .onnx file at `path`, with the settings that its metadata name. `fit --session` writes a
-    program that does the same. The session runs on one thread and shares its arena with no other.
+    program that does the same. The session runs on one thread and shares its arena with no other. On a processor, or
+    with a version of ONNX Runtime, other than those that packed weights in the file are for, these are left alone.
 
     Raises UsageError for a file that was not fitted for ONNX Runtime, LoadError for one that cannot be read or whose
-    settings are unknown, UnsupportedError where ONNX Runtime is missing or refuses the file.
+    settings are unknown, UnsupportedError where ONNX Runtime is missing or refuses the file, and where operators in it
+    are for another processor or version.
     """
-    settings = session_settings(path)
-    return open_session(onnxruntime_library("opening a session"), path, settings)
+    library = onnxruntime_library("opening a session")
+    return open_session(library, path, _for_here(library, path, session_settings(path)))
+
+
+def _for_here(library: Any, path: str | os.PathLike[str], settings: SessionSettings) -> SessionSettings:
+    """The settings on this processor and by this library."""
+    entries = fitted_metadata(path)
+    made_for = (entries.get("processor"), entries.get("runtime"))
+    if made_for in ((None, None), (processor(), library.__version__)):
+        return settings
+    if entries.get("form") == "packed weights":
+        return replace(settings, config={**settings.config, "session.disable_prepacking": "1"})
+    raise UnsupportedError(
+        f"{path} was fitted for another processor or version of ONNX Runtime ({made_for[1]}): fit the original here"
+    )
 
 
 def named_settings(path: str | os.PathLike[str]) -> SessionSettings | None:
@@ -122,11 +167,13 @@ def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
     if "session" not in entries:
         writes = Call("fit", (Setting("target", "ort"),))
         raise UsageError(f"{path} does not say how it was measured: write it by `", writes, "`")
-    settings, region = _ALL.get(entries["session"]), entries.get("region_bytes")
+    settings, region, cap = _ALL.get(entries["session"]), entries.get("region_bytes"), entries.get("arena_bytes")
     if settings is None:
         raise LoadError(f"{path} names the unknown session settings {entries['session'][:40]!r}")
-    if region is None or not settings.arena:
+    if not settings.arena:
         return settings
-    if not (region.isascii() and region.isdigit() and 0 < int(region[:19]) <= machine_bytes()):
-        raise LoadError(f"{path} asks for an arena of {region[:40]!r} bytes")
-    return settings.with_region(int(region))
+    for nbytes, most in ((region, machine_bytes()), (cap, 1 << 60)):
+        if nbytes is not None and not (nbytes.isascii() and nbytes.isdigit() and 0 < int(nbytes[:20]) <= most):
+            raise LoadError(f"{path} asks for an arena of {nbytes[:40]!r} bytes")
+    settings = settings if region is None else settings.with_region(int(region))
+    return settings if cap is None else settings.with_cap(int(cap))

@@ -2,7 +2,9 @@
 
 The keys are `downset.version`, `downset.target`, `downset.file` (what was made of the original), `downset.inputs` (the
 sizes that were planned and measured), and, where ONNX Runtime was asked, `downset.session` and `downset.region_bytes`:
-the name of the session's settings and the first region of its arena. Settings are only named, so that a forged file can
+the name of the session's settings and the first region of its arena. A file that is for one processor names it in
+`downset.processor` and `downset.runtime`, the version of ONNX Runtime; `downset.form` says what is for it: `layouts` of
+operators, or `packed weights`, which can be left alone. Settings are only named, so that a forged file can
 choose among downset's settings but cannot set others.
 """
 
@@ -12,13 +14,14 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import read_unfixed
 from downset.formats.onnx.skeleton import streamed
 from downset.process.whole_files import write_whole
 
-__all__ = ["fitted_metadata", "foreign_operators", "write_metadata"]
+__all__ = ["add_metadata", "fitted_metadata", "foreign_operators", "write_metadata"]
 
 _PREFIX = "downset."
 _STANDARD = ("", "ai.onnx")
@@ -29,12 +32,17 @@ def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> Non
     """Write the file at `path` to `output`, whole or not at all, with these entries in its metadata, under the prefix
     `downset.`. Other metadata stay, the certificate too."""
     model = read_skeleton(path)
+    add_metadata(model, entries)
+    write_whole(output, streamed(model))
+
+
+def add_metadata(model: Any, entries: Mapping[str, str]) -> None:
+    """Add these entries to the metadata of a model, under the prefix `downset.`, in place of earlier ones."""
     prefixed = {f"{_PREFIX}{key}": value for key, value in entries.items()}
     kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in prefixed]
     del model.metadata_props[:]
     for key, value in [*kept, *prefixed.items()]:
         model.metadata_props.add(key=key, value=value)
-    write_whole(output, streamed(model))
 
 
 def fitted_metadata(path: Named) -> dict[str, str]:

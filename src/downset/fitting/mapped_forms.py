@@ -1,0 +1,145 @@
+"""Forms of a network whose weights ONNX Runtime maps: made, put into a planned order, and compared with the original.
+
+One form is ONNX Runtime's own optimisation for this processor, another that of the file that was chosen by its arena.
+Each exists with the weights that kernels packed, and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from downset.errors import DownsetError, UnsupportedError
+from downset.fitting.candidates import Candidate, PlannedGraph
+from downset.fitting.choosing import Candidates, FileChoice
+from downset.fitting.job import Job
+from downset.formats.onnx.mapped import has_packed
+from downset.formats.reading import load
+from downset.graph.core import Graph
+from downset.joint.order_and_arena import plan_together
+from downset.messages import Message
+from downset.results.comparisons import Comparison, Proof
+from downset.results.processes import ProcessorBound
+from downset.results.sessions import DEFAULT, FILE_ORDER, MAPPED, SessionSettings
+from downset.runtimes.feeds import made_feeds
+from downset.runtimes.ort_forms import (
+    Level,
+    bound_to,
+    form_outputs,
+    make_form,
+    reorder,
+    write_typed,
+)
+
+__all__ = ["MadeForm", "forms_of", "same_outputs"]
+
+_ORDER_SHARE = 0.2
+"""The share of the time limit that planning the order of a form may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeForm:
+    """A form in the scratch folder. `source`: the candidate from which it was made at this level. `settings`: those
+    with which it may be opened, by regions of the arena that double, and of the size that is asked for. `bound`: the
+    processor for which its packed weights and its layouts are."""
+
+    path: Path
+    source: Candidate
+    level: Level
+    settings: tuple[SessionSettings, ...]
+    bound: ProcessorBound | None
+    plan: PlannedGraph | None
+
+    def opened(self, settings: SessionSettings) -> Candidate:
+        """The form as a candidate that is opened with these settings."""
+        name = f"{self.source.name}, mapped"
+        if self.level == "all":
+            name = "mapped, not ordered" if self.plan is None else "mapped"
+        nbytes = self.source.arena_bytes if self.plan is None else self.plan.together.arena.arena_bytes
+        return Candidate(name, self.path, nbytes, self.plan, settings=settings, mapped=True, bound=self.bound)
+
+
+def forms_of(job: Job, candidates: Candidates, choice: FileChoice) -> Iterator[MadeForm]:
+    """The forms of the original, and of the file that was chosen or of the optimised one. A form that cannot be made is
+    left out, with a note."""
+    optimised = next((file for file in candidates.files if file.name == "optimised"), None)
+    source = optimised if choice.file.name == "original" else choice.file
+    for level, file in (("all", candidates.original), ("none", source)):
+        if file is None:
+            continue
+        try:
+            yield from _forms(job, file, level)  # type: ignore[arg-type]
+        except DownsetError as error:
+            job.notes.add(Message(f"no form of the {file.name} file with mapped weights: ", error.message))
+
+
+def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
+    packed_path = job.scratch / f"mapped_{level}_packed.onnx"
+    make_form(source.path, packed_path, level, packed=True)
+    plan = _ordered(job, packed_path) if level == "all" else source.plan
+    paths = {True: packed_path}
+    if has_packed(packed_path):
+        paths[False] = job.scratch / f"mapped_{level}.onnx"
+        make_form(source.path, paths[False], level, packed=False)
+        if level == "all" and plan is not None:
+            reorder(paths[False], _outputs_of(plan))
+    for packed, path in paths.items():
+        settings = MAPPED[:2] if packed else MAPPED[2:]
+        yield MadeForm(path, source, level, settings, bound_to(path), plan)
+
+
+def _ordered(job: Job, path: Path) -> PlannedGraph | None:
+    """Put the nodes of a form into a planned order. None where no order is planned, because time is over or the form
+    cannot be read."""
+    if not job.may_search("the form for this processor keeps ONNX Runtime's order"):
+        return None
+    typed = path.with_name(f"typed_{path.name}")
+    try:
+        write_typed(path, typed, shapes=job.options.shapes, seed=job.options.seed)
+        graph = load(typed, shapes=job.options.shapes)
+        with job.search_time.running():
+            budget = job.budget(_ORDER_SHARE * job.options.time_limit_s)
+            together = plan_together(graph, memory=job.target.memory, seed=budget.seed, **budget.limits())
+        plan = PlannedGraph(graph, together)
+        reorder(path, _outputs_of(plan))
+    except DownsetError as error:
+        job.notes.add(Message("the form for this processor keeps ONNX Runtime's order: ", error.message))
+        return None
+    return plan
+
+
+def _outputs_of(plan: PlannedGraph) -> list[str]:
+    """The first output of each operator in the planned order."""
+    graph = plan.graph
+    first = ((tensor for tensor in graph.ops[step].outputs if tensor >= 0) for step in plan.together.order.steps)
+    return [graph.tensors[next(tensors)].name for tensors in first]
+
+
+def same_outputs(job: Job, graph: Graph, form: MadeForm) -> Comparison | None:
+    """The comparison of a form with what it was made from, bit for bit, on several inputs: with the original as ONNX
+    Runtime runs it by default, or with the file that was chosen. None, with a note, where outputs differ."""
+    settings = form.settings[0]
+    try:
+        feeds = made_feeds(graph, seed=job.options.seed)
+        expected = form_outputs(form.source.path, DEFAULT if form.level == "all" else FILE_ORDER, feeds)
+        computed = form_outputs(form.path, settings, feeds)
+    except UnsupportedError as error:
+        job.notes.add(Message(f"not the {form.opened(settings).label} form: ", error.message))
+        return None
+    if _bits(expected) != _bits(computed):
+        job.notes.add(f"not the {form.opened(settings).label} form: not equal bit for bit to what it was made from")
+        return None
+    return Comparison(
+        True,
+        0.0,
+        "ort",
+        proof=Proof(True, optimised=True),
+        runs=len(feeds),
+        varies=any(run != _bits(computed)[0] for run in _bits(computed)[1:]),
+    )
+
+
+def _bits(runs: Sequence[Sequence[Any]]) -> list[list[tuple[str, tuple[int, ...], bytes]]]:
+    return [[(str(each.dtype), each.shape, each.tobytes()) for each in run] for run in runs]
