@@ -1,4 +1,4 @@
-"""The memory map that README and the first page of the site show: what `downset fit --ram 520KB --map` draws of
+"""The memory map that README and the first page of the site show: what `downset fit --ram 256KB --map` draws of
 openWakeWord's embedding model, with lower panels and without the live bytes below.
 
     python -m docs_site.embedding
@@ -21,7 +21,7 @@ __all__ = ["PICTURE", "fitted", "memory_map_of"]
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "embedding.svg"
 MODEL = ("pyopen-wakeword", "embedding_model.tflite")
-LIMIT_BYTES = 520 * 1024
+LIMIT_BYTES = 256 * 1024
 WORK_LIMIT = 200_000
 HEIGHT_PX = 184
 

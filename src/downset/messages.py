@@ -44,8 +44,9 @@ class Call:
         return f"downset.{self.function}({', '.join([*arguments, *map(str, self.settings)])})"
 
     def adding(self, *settings: Setting) -> Call:
-        """The call with further settings."""
-        return replace(self, settings=(*self.settings, *settings))
+        """The call with further settings, which take the place of those of the same name."""
+        names = {setting.name for setting in settings}
+        return replace(self, settings=(*(one for one in self.settings if one.name not in names), *settings))
 
 
 Part = str | Setting | Call

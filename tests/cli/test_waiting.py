@@ -234,7 +234,7 @@ def test_runs_take_as_long_as_those_of_the_original():
         return estimate_runs(SimpleNamespace(target=target, options=FitOptions("m", **options)), once, others)
 
     assert estimate(tflm, 3) - estimate(tflm, 2) == pytest.approx(once)
-    assert estimate(tflm, 0) == pytest.approx(3 * once + TIMING_S)
+    assert estimate(tflm, 0) == pytest.approx(3 * once + DECIDING_S)
     # The original is measured with two settings of a session, and each other file with all of them.
     assert estimate(ort, 3) - estimate(ort, 2) == pytest.approx(2 * once)
     assert estimate(ort, 3, slower=1.1) - estimate(ort, 3) == pytest.approx(DECIDING_S - TIMING_S)

@@ -43,7 +43,7 @@ EVERYDAY = {
     "relations of numbers, which the row or the title names": "after again against before budget default "
     "made max more moved original taken",
     "what a command does, as its help says": "ahead align check compare compute computing export fail hold inexact "
-    "local no quiet receive receiving send sending slow slower trust verbose wait",
+    "larger local no quiet receive receiving send sending slow slower trust verbose wait",
     "plain words": "and at by grow in it its memory of on the what",
     "a product": "cortex-m",
 }

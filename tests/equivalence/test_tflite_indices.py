@@ -29,7 +29,6 @@ INDICES = {
     ("SubGraph", "outputs"),
     ("Tensor", "buffer"),
     ("Metadata", "buffer"),
-    ("Model", "metadataBuffer"),
     ("TensorMap", "tensorIndex"),
     ("SignatureDef", "subgraphIndex"),
     ("BlockwiseQuantization", "scales"),
@@ -84,6 +83,14 @@ def with_unused_subgraph():
     graph = build.graph()
     build.outputs(unary(build, "NEG", build.input((1,), graph=graph), graph=graph), graph=graph)
     return build.outputs(unary(build, "ABS", x))
+
+
+def test_an_index_in_a_deprecated_list_that_no_runtime_reads_is_not_checked(tmp_path):
+    """MediaPipe's hand landmarks have a list of buffers that their file does not have; LiteRT runs it."""
+    model = base()
+    model.metadataBuffer = np.asarray([len(model.buffers) + 70], np.int32)
+    path = save(model, tmp_path / "m.tflite")
+    assert prove(path, path).proven
 
 
 FILES = {

@@ -12,6 +12,7 @@ from downset.errors import DownsetError, LoadError, UsageError
 from downset.fitting.fit import fit
 from downset.formats.onnx.data_files import external_files
 from downset.runtimes import ort
+from tests.fitting.test_fit_rewrite import WITHIN
 from tests.models import branchy_model, constant
 from tests.rewrites.test_rewrite_onnx import Net
 
@@ -41,7 +42,7 @@ def test_the_same_is_shipped_with_weights_inside_and_outside(net, tmp_path):
     (tmp_path / "out").mkdir()
     results = []
     for place in (tmp_path, tmp_path / "out"):
-        results = [fit(path, output=place / f"f_{path.name}", time_limit_s=2) for path in net]
+        results = [fit(path, output=place / f"f_{path.name}", time_limit_s=2, **WITHIN) for path in net]
         inside, external = results
         assert inside.shipped == external.shipped == "rewritten"
         assert inside.arena == external.arena

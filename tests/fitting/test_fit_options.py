@@ -33,6 +33,7 @@ CHOSEN = {
     "int8": ("--int8", None, True),
     "on_chip": ("--on-chip", "64KB", (65536,)),
     "slower": ("--slower", "1.5x", 1.5),
+    "larger": ("--larger", "2x", 2.0),
     "session": ("--session", "s.py", "s.py"),
     "trust": ("--trust", None, True),
     "inputs": ("--input", "x.npy", ("x.npy",)),

@@ -22,7 +22,7 @@ from downset.process.limits import OPERATOR_S, RUNNING_S, worker_s
 from downset.results.comparisons import Proof
 from downset.runtimes.compare import compare
 from downset.runtimes.ort import optimise_offline
-from tests.fitting.test_fit_rewrite import tflite_model
+from tests.fitting.test_fit_rewrite import WITHIN, tflite_model
 from tests.fitting.test_fit_strips import network
 from tests.models import branchy_model
 
@@ -192,7 +192,7 @@ def test_where_runs_take_too_long_a_proof_ships_the_file_and_without_one_the_ori
     if not proven:
         monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof(False, "no reason"))
     model = tflite_model(tmp_path / "m.tflite")
-    result = fit(model, output=tmp_path / "f.tflite", time_limit_s=1)
+    result = fit(model, output=tmp_path / "f.tflite", time_limit_s=1, **WITHIN)
     told = [line for line in (*result.notes, result.outputs.note) if "the runs took too long" in line]
     assert told
     assert result.ships_plan is proven

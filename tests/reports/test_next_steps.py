@@ -26,6 +26,7 @@ from downset.reports.pipeline_sentences import SLOWER, one_device_line, period_c
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results.fit import Figure, Measured, NextStep, RamVerdict
 from downset.results.plans import Arena, Evidence
+from downset.results.policy import Policy
 from downset.results.serving import DeviceUse, Served
 from downset.results.sessions import DEFAULT, FILE_ORDER, Latency, SessionTaken
 from downset.results.task_times import plan_seconds
@@ -174,17 +175,27 @@ def test_faster_settings_are_offered_only_where_they_keep_the_limit_at_every_loa
     assert all(("other loads may hold more" in text) == (settings == DEFAULT) for text in told)
 
 
-@pytest.mark.parametrize(("low", "offered"), [(1.1, True), (1.001, False), (0.99, False)])
+@pytest.mark.parametrize(("high", "offered"), [(1.3, True), (1.011, True), (1.01, False), (1.0, False)])
 def test_faster_settings_are_offered_only_where_the_named_ratio_leaves_out_what_holds_less(
-    original_shipped, low, offered
+    original_shipped, high, offered
 ):
-    """`slower` leaves out what is known to be slower, by the lower end of the interval, and ships the least left."""
-    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 7, 1.2, low, 1.3, 0.01))
+    """`slower` leaves out what may be slower, by the upper end of the interval, and ships the least left."""
+    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.02, 7, 1.2, 0.9, high, 0.01))
     faster = SessionTaken("optimised", DEFAULT, 300, 300, latency=Latency(0.01, 7, 1.002, 0.99, 1.01, 0.01))
     measured = Measured("ort", 400, 200, rows=(shipped,), front=(faster, shipped))
     fitted = replace(original_shipped, measured=measured, session=FILE_ORDER)
     told = [step.text for step in fit_next_steps(fitted) if "Where time counts more" in step.text]
     assert len(told) == offered and all("(slower=1.01)" in text for text in told)
+
+
+@pytest.mark.parametrize(("high", "held", "offered"), [(1.3, 100, True), (1.1, 100, False), (1.3, 199, False)])
+def test_what_the_limit_of_time_left_out_is_offered_with_a_limit_that_ships_it(original_shipped, high, held, offered):
+    shipped = SessionTaken("original", FILE_ORDER, 200, 200, latency=Latency(0.01, 7, 1.0, 0.9, 1.05, 0.01))
+    smaller = SessionTaken("order", FILE_ORDER, held, held, latency=Latency(0.012, 7, 1.2, 1.0, high, 0.01))
+    measured = Measured("ort", 400, 200, rows=(shipped,), front=(shipped, smaller))
+    fitted = replace(original_shipped, measured=measured, session=FILE_ORDER, policy=Policy())
+    told = [step.text for step in fit_next_steps(fitted) if "allow more time" in step.text]
+    assert len(told) == offered and all("(slower=1.3): order, file order, holds 100 B" in text for text in told)
 
 
 def test_an_order_that_is_not_searched_for_is_told_how():

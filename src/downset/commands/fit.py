@@ -93,7 +93,8 @@ __all__ = ["fit"]
     type=click.Choice(["auto", "off"]),
     default="auto",
     show_default=True,
-    help="Take concatenations apart where that lowers the peak; the outputs are compared.",
+    help="Take concatenations apart, and compute segments in strips that cost little, where that lowers the peak; the "
+    "outputs are compared.",
 )
 @click.option(
     "--inexact",
@@ -129,7 +130,15 @@ __all__ = ["fit"]
     "--slower",
     type=FACTOR,
     metavar="1.1x",
-    help="Leave out candidates known to take more than this many times the time of the original (ort).",
+    help="Leave out what may take more than this many times the original's processor time; 1.1x if not given (no limit "
+    "for ort).",
+)
+@click.option(
+    "--larger",
+    type=FACTOR,
+    metavar="1.25x",
+    help="Leave out files of more than this many times the original's bytes on disk; 1.25x if not given (no limit for "
+    "ort).",
 )
 @click.option(
     "--session",
@@ -147,10 +156,12 @@ __all__ = ["fit"]
 @click.option_panel(
     "Model and result", options=["--output", "--target", "--shape", "--dim", "--input", "--trust", "--help"]
 )
-@click.option_panel("Limits", options=["--ram", "--time-limit", "--work-limit", "--worker-memory"])
+@click.option_panel(
+    "Limits", options=["--ram", "--slower", "--larger", "--time-limit", "--work-limit", "--worker-memory"]
+)
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
-@click.option_panel("Only for .onnx files", options=["--arena", "--slower", "--one-file", "--session"])
+@click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
 def fit(
     model: str,
@@ -178,14 +189,16 @@ def fit(
     int8: bool,
     on_chip: tuple[int, ...] | None,
     slower: float | None,
+    larger: float | None,
     session: str | None,
     header_path: str | None,
     quiet: bool,
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
-    from downset.errors import DownsetError
+    from downset.errors import DownsetError, UnsupportedError
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
+    from downset.messages import Message
     from downset.process.limits import RUNNING_S
     from downset.reports.fit_document import fit_document, further_notes
     from downset.reports.json_form import json_of
@@ -199,7 +212,7 @@ def fit(
     options = FitOptions(
         model,
         output=output,
-        target=target,
+        target="tflm" if header_path is not None else target,
         shapes=shapes,
         dims=dims,
         ram_bytes=ram,
@@ -216,6 +229,7 @@ def fit(
         int8=int8,
         on_chip=on_chip or (),
         slower=slower,
+        larger=larger,
         session=session,
         trust=trust,
         inputs=inputs,
@@ -232,6 +246,10 @@ def fit(
         if talk.is_terminal:
             _print_note(talk, line)
 
+    def not_measured(reason: str) -> None:
+        if header_path is not None:
+            raise UnsupportedError(Message("no C++ is written, as it states what was measured: ", reason))
+
     with reading(talk, model, limit_s=time_limit) as progress:
         runs_s = [0.0]
 
@@ -241,7 +259,7 @@ def fit(
 
         searching = partial(_interruptible, lambda: runs_s[-1])
         try:
-            result = fit_model(options, Listener(progress, notice, takes_longer, searching))
+            result = fit_model(options, Listener(progress, notice, not_measured, takes_longer, searching))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 document = fit_document(error.result)

@@ -98,8 +98,6 @@ class StoredFile:
         for index, buffer in enumerate(listed(self.model.buffers)):
             if buffer.data is None:
                 self.content(index)
-        for index in listed(self.model.metadataBuffer):
-            self.at(index, len(listed(self.model.buffers)), "buffer")
 
 
 def listed(values: Any) -> Any:

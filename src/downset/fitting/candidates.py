@@ -112,7 +112,7 @@ def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
     order, arena, writer = plan.together.order, plan.together.arena, WRITERS[job.form]
     candidates = []
     if plan.rewrites or order.steps != tuple(range(len(order.steps))):
-        reordered = job.scratch / f"{name}{job.form}"
+        reordered = _unused(job.scratch / f"{name}{job.form}")
         writer.write(reordered, plan.graph, order, None)
         # Without offsets in a file that could hold them, the runtime places the tensors.
         placed = arena
@@ -121,7 +121,16 @@ def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
                 placed = arena_as_placed(plan.graph, order.steps, job.target, job.search_time.left_s)
         candidates.append(Candidate(name, reordered, placed.arena_bytes, plan))
     if writer.offsets and job.target.offsets:
-        with_offsets = job.scratch / f"{name}_placed{job.form}"
+        with_offsets = _unused(job.scratch / f"{name}_placed{job.form}")
         writer.write(with_offsets, plan.graph, order, arena)
         candidates.append(Candidate(f"{name}+offsets", with_offsets, arena.arena_bytes, plan))
     return candidates
+
+
+def _unused(path: Path) -> Path:
+    """The path, or one beside it where a candidate has that name."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}_{number}")
+    return free

@@ -1,5 +1,4 @@
-"""Chooses the file that ships: the candidate that takes least, within the limits of memory and time, and computes the
-same.
+"""Chooses the file that ships: of the candidates that keep to the policy and compute the same, that which takes least.
 
 Where a runtime opens files with settings, a candidate is a file with its settings.
 """
@@ -11,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from downset.errors import InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
-from downset.fitting.job import Job, Notes
+from downset.fitting.cheap_strips import Refused, least_strips, search_cheap_strips
+from downset.fitting.job import Job, Notes, policy_of
 from downset.fitting.measuring import (
     Narrowed,
     held_bytes,
@@ -25,25 +25,35 @@ from downset.fitting.measuring import (
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
 from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
+from downset.fitting.trials import Trials, disk_bytes
 from downset.messages import Message, Setting
+from downset.reports.fit_sentences import ratio_text
 from downset.results.comparisons import Comparison
+from downset.results.policy import NO_LIMITS
 from downset.results.processes import ProcessFit
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["Candidates", "FileChoice", "choose", "least", "within_limit", "without_slower"]
+__all__ = ["Candidates", "FileChoice", "candidates_of", "choose", "least"]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates as they were measured, the original first. `narrowed`: gives a candidate the settings by which its
-    arena holds least. `limit_bytes`: the memory limit, less what the kernels named need in addition; None where there
-    is none. `strips`: the search for strips, where no candidate was within the limit without."""
+    """The candidates as they were measured, the original first. `trials`: their times and sizes compared with those
+    of the original, and the policy. `narrowed`: gives a candidate the settings by which its arena holds least.
+    `limit_bytes`: the memory limit, less what the kernels named need in addition; None where there is none.
+    `searches`: the short searches for strips, and `refused` the plans that do not keep to the policy. `strips`: the
+    search for strips within the memory limit, where nothing within the policy fits. `beyond`: the policy does not
+    count, as nothing within it fits."""
 
     files: Sequence[Candidate]
+    trials: Trials
     narrowed: Narrowed
     limit_bytes: int | None = None
+    searches: Sequence[StripSearch] = ()
+    refused: Sequence[Refused] = ()
     strips: StripSearch | None = None
+    beyond: bool = False
 
     @property
     def original(self) -> Candidate:
@@ -62,22 +72,60 @@ class FileChoice:
     process: ProcessFit | None = None
 
 
-def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Candidates:
-    """The candidates for the memory limit. Where none fits, files in strips are made; if one of them fits, only the
-    original and these are candidates."""
-    candidates = Candidates(files, narrowing(job))
-    if job.planned_bytes is None:
+def candidates_of(job: Job, planned: Planned, files: Sequence[Candidate]) -> Candidates:
+    """The candidates: these files, and one in strips that keeps to the policy. With a memory limit that none of them
+    keeps, files in strips beyond the policy are made; if one of them fits, only the original and these are
+    candidates."""
+    # Sessions are timed here where a limit asks for that, else where they are told apart.
+    timed = files if job.target.sessions is not None and job.options.slower is None else time(job, files)
+    candidates = Candidates(timed, Trials(job, timed[0], policy_of(job.options, job.target)), narrowing(job))
+    candidates = _with_cheap_strips(job, planned, candidates)
+    return candidates if job.planned_bytes is None else _within_limit(job, planned, candidates)
+
+
+def _with_cheap_strips(job: Job, planned: Planned, candidates: Candidates) -> Candidates:
+    """The candidates with the plan in strips that takes least within the policy, where no option asks for others."""
+    options = job.options
+    if options.limits_strips or options.rewrite == "off":
         return candidates
+    if options.front or job.planned_bytes is not None:  # another search follows, which says why it was not made
+        may_search = not job.search_time.over
+    else:
+        may_search = job.may_search("segments in strips were not looked for")
+    if not may_search:
+        return candidates
+    job.listener.progress("looking for segments in strips")
+    may_ship = job.target.time is not None and candidates.original.measured is not None
+    searches = search_cheap_strips(job, planned, may_ship=may_ship)
+    candidates, trials = replace(candidates, searches=searches), candidates.trials
+    if not may_ship:
+        return candidates
+    original = candidates.original
+    kept = [file for file in candidates.files if not file.rewrites and not file.head_grew(original)]
+    best = least(job, kept, candidates.narrowed)
+    striped, refused = least_strips(job, searches, trials, best)
+    return replace(candidates, files=[*candidates.files, *striped], refused=refused)
+
+
+def _within_limit(job: Job, planned: Planned, candidates: Candidates) -> Candidates:
+    """The candidates for the memory limit."""
+    assert job.planned_bytes is not None
     limit = job.planned_bytes
     candidates = replace(candidates, limit_bytes=limit)
-    original, narrowed = candidates.original, candidates.narrowed
+    original, narrowed, trials = candidates.original, candidates.narrowed, candidates.trials
     beside = original.measured_bytes() - original.arena_bytes if original.measured else 0
     beside = max(beside, 0) if job.target.fixed_overhead else 0
 
     def fits(file: Candidate, more_bytes: int = 0) -> bool:
         return stays_within(file, limit, beside + more_bytes, narrowed)
 
-    if any(map(fits, files)):
+    fitting = [file for file in candidates.files if fits(file)]
+    if any(map(trials.keeps, fitting)):
+        return candidates
+    if job.options.states_policy:  # limits that are stated hold, also where nothing within them fits
+        return replace(candidates, strips=candidates.searches[0] if candidates.searches else None)
+    candidates = replace(candidates, trials=Trials(job, original, NO_LIMITS, trials.latencies), beyond=True)
+    if fitting:
         return candidates
     job.may_search("not computed in strips")  # without time the search gives the bound that the verdict needs
     try:
@@ -87,7 +135,8 @@ def within_limit(job: Job, planned: Planned, files: Sequence[Candidate]) -> Cand
         job.notes.add(Message("not computed in strips: ", error.message))
         return candidates
     note_arithmetic(job, planned.best.graph, striped)
-    return replace(candidates, files=[original, *striped] if one_fits else [*files, *striped], strips=searches[0])
+    files = [original, *striped] if one_fits else [*candidates.files, *striped]
+    return replace(candidates, files=files, strips=searches[0])
 
 
 def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed: Narrowed) -> bool:
@@ -101,39 +150,49 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
 
 
 def choose(job: Job, candidates: Candidates, *, told_apart: bool = True) -> FileChoice:
-    """The best file that computes the same, by proof or by runs, and is not known to be too slow after a second
-    timing. Without `told_apart` it is not timed again, and the choice has no rows."""
+    """The best file that keeps to the policy and computes the same, by proof or by runs. Sessions are timed a second
+    time, and one that is then known to be too slow does not ship. Without `told_apart` they are not timed again, and
+    the choice has no rows."""
     too_slow: set[str] = set()
     while True:
         attempt = replace(job, notes=Notes())
         choice = _choice(attempt, candidates, too_slow, told_apart=told_apart)
-        if not known_slower(choice.rows, choice.file, job.options.slower):
+        latency = next((row.latency for row in choice.rows[::-1] if row.settings == choice.file.settings), None)
+        if latency is None or candidates.trials.policy.standing(latency) != "above":
             job.notes.add(*attempt.notes)
             return choice
         too_slow.add(choice.file.label)
 
 
 def _choice(job: Job, candidates: Candidates, too_slow: Collection[str], *, told_apart: bool) -> FileChoice:
-    """The best file that computes the same, other than those labelled as too slow. Neither the head nor the total may
-    grow; of equals the first is chosen. With a memory limit the file is one whose memory is the same at every load, if
-    there is one."""
-    original = candidates.original
+    """The best file that keeps to the policy and computes the same, other than those labelled as too slow. Neither the
+    head nor the total may grow; of equals the first is chosen. With a memory limit the file is one whose memory is the
+    same at every load, if there is one."""
+    original, trials = candidates.original, candidates.trials
     considered = [item for item in candidates.files if item.label not in too_slow and not item.head_grew(original)]
-    timed = time(job, considered) if told_apart or job.options.slower is not None else considered
-    left, notes = without_slower(timed, job.options.slower)
-    job.notes.add(*notes)
+    if told_apart and original.latency is None:
+        considered = time(job, considered)
+    left = considered
+    if job.target.sessions is not None:
+        left = [item for item in considered if trials.keeps(item)]
+    if candidates.limit_bytes is not None:
+        left = _same_at_every_load(left)
     while True:
-        loaded_alike = left if candidates.limit_bytes is None else _same_at_every_load(left)
-        chosen = least(job, loaded_alike, candidates.narrowed, candidates.limit_bytes)
+        chosen = least(job, left, candidates.narrowed, candidates.limit_bytes)
+        if not trials.keeps(chosen):
+            left = [item for item in left if item.label != chosen.label]
+            continue
         try:
             outputs = compare(job, original, chosen)
             break
         except InvalidPlan as error:
             job.notes.add(Message(f"the {chosen.label} file is left out: ", error.message))
-            left = [item for item in left if item.label != chosen.label]
+            apart = chosen.plan if chosen.rewrites else None
+            left = [item for item in left if item.label != chosen.label and (apart is None or item.plan is not apart)]
         except LimitReached as error:
             job.notes.add(Message(f"not the {chosen.name} file, whose outputs were not compared: ", error.message))
             left = [item for item in left if item.name == original.name]
+    _note_left_out(job, trials, considered, chosen)
     lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
     if not chosen.rewrites and lost < chosen.arena_bytes:
         job.notes.add(
@@ -141,39 +200,30 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str], *, told
             "it"
         )
     note_differences(job, original, chosen, outputs)
-    rows, front = tell_apart(job, chosen, left, candidates.narrowed) if told_apart else ((), ())
-    return FileChoice(chosen, outputs, rows, front)
+    rows, front = tell_apart(job, chosen, considered, candidates.narrowed) if told_apart else ((), ())
+    return FileChoice(trials.timed(chosen) if told_apart else chosen, outputs, rows, front)
 
 
-def _same_at_every_load(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def _same_at_every_load(candidates: list[Candidate]) -> list[Candidate]:
     """The candidates whose memory is the same at every load; all where there are none."""
     return [item for item in candidates if item.settings is None or item.settings.follows_file] or candidates
 
 
-def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tuple[list[Candidate], list[str]]:
-    """(the candidates that are not known to take more than `slower` times as long as the original, a note about the
-    others). A candidate is known to if the lower end of its confidence interval is above `slower`."""
-    if slower is None:
-        return list(candidates), []
-    refused = [item for item in candidates[1:] if item.latency and item.latency.ratio_low > slower]
-    if not refused:
-        return list(candidates), []
-    least_refused = min(refused, key=Candidate.cost)
-    assert least_refused.latency is not None
-    latency = least_refused.latency
-    note = Message(
-        f"{len(refused)} candidates are left out by ",
-        Setting("slower", slower),
-        f", {least_refused.label} among them: {latency.ratio:.2f}x "
-        f"({latency.ratio_low:.2f} to {latency.ratio_high:.2f}) as slow as the original",
-    )
-    return [item for item in candidates if item not in refused], [note]
-
-
-def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float | None) -> bool:
-    """Whether the chosen candidate, timed again, is known to take more than `slower` times as long as the original."""
-    latency = next((row.latency for row in rows[::-1] if row.settings == chosen.settings), None)
-    return slower is not None and latency is not None and latency.ratio_low > slower
+def _note_left_out(job: Job, trials: Trials, timed: Sequence[Candidate], chosen: Candidate) -> None:
+    """Add notes about candidates of less memory that the policy leaves out, and about times near its limit."""
+    less = [item for item in timed if item.cost() < chosen.cost() and not trials.keeps(item)]
+    if less:
+        item = min(less, key=Candidate.cost)
+        latency = trials.timed(item).latency
+        why = "not timed" if latency is None else f"{ratio_text(latency)} the time of the original"
+        if not trials.keeps_size(item):
+            times = disk_bytes(item.path) / disk_bytes(trials.original.path)
+            why, setting = f"{times:.2f}x the bytes on disk", Setting("larger", trials.policy.larger)
+        else:
+            setting = Setting("slower", trials.policy.slower)
+        job.notes.add(Message(f"{len(less)} candidates are left out by ", setting, f", {item.label} among them: {why}"))
+    for item in (*less[:1], chosen):
+        trials.note_near(item)
 
 
 def least(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from downset.errors import DownsetError
 from downset.fitting.candidates import Original
-from downset.fitting.choosing import within_limit
+from downset.fitting.choosing import candidates_of
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
@@ -61,6 +61,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     int8: bool = False,
     on_chip: Sequence[int] = (),
     slower: float | None = None,
+    larger: float | None = None,
     session: str | os.PathLike[str] | None = None,
     trust: bool = False,
     inputs: Sequence[str | os.PathLike[str]] = (),
@@ -70,35 +71,38 @@ def fit(  # noqa: PLR0913 - users know its keywords
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`; verify, measure, and write `output`.
 
-    `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite, ort for .onnx and
-    torch for .pt2. `shapes`: of inputs, by name; `dims`: sizes that the file leaves open, as `load` takes them.
-    `time_limit_s`: seconds that all searches share; reading, runs in the runtime and proofs take more. Notes say what
-    was not searched for want of time. `work_limit`: states of each search, or choices of strips. Where only it limits
-    the search (`time_limit_s=math.inf`), the plans do not depend on the load. `seed`: of random choices.
+    `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite (litert where
+    TFLite Micro refuses the file and LiteRT runs it), ort for .onnx and torch for .pt2. `shapes`: of inputs, by name;
+    `dims`: sizes that the file leaves open, as `load` takes them. `time_limit_s`: seconds that all searches share;
+    reading, runs in the runtime and proofs take more. Notes say what was not searched for want of time. `work_limit`:
+    states of each search, or choices of strips. Where only it limits the search (`time_limit_s=math.inf`), the plans do
+    not depend on the load. `seed`: of random choices.
 
-    `ram_bytes`: bytes that may be measured, or that the arena may take if nothing is; in ONNX Runtime those by which
-    a process may grow. `arena_bytes`: bytes that the arena of a session may hold in ONNX Runtime, which is also the
-    most that it is allowed. `one_file`: no weights are put into a file beside the model, from which ONNX Runtime would
-    map them. Where no plan fits, segments of
-    .tflite and .onnx files are computed in strips of rows, and the cheapest plan found that fits ships. `max_recompute`
-    limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of one segment. Either of them
-    without `ram_bytes` asks for the least memory in strips. `front`: also measure a few plans in strips.
+    `slower` and `larger`: the file of least memory ships whose run takes at most so many times the original's processor
+    time (the upper end of the confidence interval; 1.1 if not given) and that has at most so many times its bytes on
+    disk (1.25; 2.2 where ONNX Runtime maps them). `ram_bytes`: bytes that may be measured, or that the arena may take
+    if nothing is; in ONNX Runtime those by which a process may grow. `arena_bytes`: bytes that the arena of a session
+    may hold in ONNX Runtime, which is also the most that it is allowed. `one_file`: no weights are put into a file
+    beside the model, from which ONNX Runtime would map them. Where no file within the two limits fits, these do not
+    count unless they are stated: the cheapest plan found that fits ships, with segments of .tflite and .onnx files in
+    strips of rows. `max_recompute` limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of
+    one segment. Either of them asks for the least memory in strips, whatever it costs in time and file size. `front`:
+    also measure a few plans in strips.
 
-    `rewrite`: "auto" also rewrites the graph where that lowers the peak; "off" never does. `inexact`: also compute
-    quantised sums part by part, which rounds each part. `int8`: fit the exact int8 form of a uint8 file, which TFLite
-    Micro runs; its inputs and outputs are those of the file less 128. `kernels`: the library whose kernels run the file
-    in TFLite Micro, "reference", "cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4" or "esp-nn-generic", with the
-    version behind "@" ("esp-nn-s3@1.2.1"; without it the most that any known version takes counts). Their scratch is
-    part of what is needed, and plans for ESP-NN place it. With the first three, results may lie over inputs where the
-    library's loops allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is
-    added. `slower`: leave out files that are known to take more than this many times as long as the original in ONNX
-    Runtime: the lower end of the confidence interval is above. `on_chip`: sizes in bytes for which off-chip traffic is
-    simulated. `session`: where to write a program that opens `output` by the measured settings. `trust`: PyTorch may
-    load a .pt2 file, and run code in it. `inputs`: files of the user's data (.npy, or .npz by the inputs' names) on
-    which outputs are compared; without them inputs are drawn from `seed`. `progress` is called with each step. `notice`
-    is called before the searches if the runtime does not run `model`, so that the verdict about `ram_bytes` cannot be
-    "fits". `takes_longer` is called with the seconds that runs in the runtime will take in addition to
-    `time_limit_s`, estimated from a run of the original.
+    `rewrite`: "auto" also rewrites the graph where that lowers the peak; "off" does not, and makes strips only where
+    `ram_bytes`, `max_recompute` or `strips` ask for them. `inexact`: also compute quantised sums part by part, which
+    rounds each part. `int8`: fit the exact int8 form of a uint8 file, which TFLite Micro runs; its inputs and outputs
+    are those of the file less 128. `kernels`: the library whose kernels run the file in TFLite Micro, "reference",
+    "cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4" or "esp-nn-generic", with the version behind "@"
+    ("esp-nn-s3@1.2.1"; without it the most that any known version takes counts). Their scratch is part of what is
+    needed, and plans for ESP-NN place it. With the first three, results may lie over inputs where the library's loops
+    allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is added. `on_chip`:
+    sizes in bytes for which off-chip traffic is simulated. `session`: where to write a program that opens `output` by
+    the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it. `inputs`: files of the user's data
+    (.npy, or .npz by the inputs' names) on which outputs are compared; without them inputs are drawn from `seed`.
+    `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
+    that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
+    runtime will take in addition to `time_limit_s`, estimated from a run of the original.
 
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.
@@ -124,11 +128,12 @@ def fit(  # noqa: PLR0913 - users know its keywords
         int8=int8,
         on_chip=on_chip,
         slower=slower,
+        larger=larger,
         session=session,
         trust=trust,
         inputs=inputs,
     )
-    return fit_model(options, Listener(progress or unheard, notice or unheard, takes_longer or unheard))
+    return fit_model(options, Listener(progress or unheard, notice or unheard, takes_longer=takes_longer or unheard))
 
 
 def fit_model(options: FitOptions, listener: Listener) -> Fit:
@@ -142,7 +147,7 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
         if WRITERS[job.form].weights_outside:
             states |= _states(model_files(job.path)) | states  # the model's stays that from before it was read
         with limits(operators=len(original.graph.ops)):
-            original = measure_original(job, original)
+            job, original = measure_original(job, original)
             with listener.searching():
                 return _fitted(job, original, states)
 
@@ -171,7 +176,7 @@ def _check_states(states: States) -> None:
 def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
     others = list_candidates(job, original, planned)
-    candidates = within_limit(job, planned, measure_all(job, original, others))
+    candidates = candidates_of(job, planned, measure_all(job, original, others))
     choice = capped(job, choose_by_process(job, original.graph, candidates))
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)

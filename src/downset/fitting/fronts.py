@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.strips import StripSearch, files_of
+from downset.fitting.trials import Trials
 from downset.graph.cost import macs
 from downset.partial.front import PartialPlan
 from downset.results.fit import FrontRow
-from downset.runtimes import tflm
 
 __all__ = ["measured_front"]
 
@@ -20,7 +19,7 @@ _ROWS = 8
 """The most plans that are written and measured."""
 
 
-def measured_front(job: Job, search: StripSearch, original: Candidate, chosen: Candidate) -> tuple[FrontRow, ...]:
+def measured_front(job: Job, search: StripSearch, trials: Trials, chosen: Candidate) -> tuple[FrontRow, ...]:
     """The plans are spread over the front, with those of the most and the least memory; the shipped file
     is added if it computes in strips. Rows that another beats in memory, arithmetic and file size are left out, except
     that of the shipped file."""
@@ -31,11 +30,14 @@ def measured_front(job: Job, search: StripSearch, original: Candidate, chosen: C
         files = files_of(job, search, plan, "front")
         if any(file.rewrites == chosen.rewrites for file in files):
             continue  # it was measured before, and its row follows
-        measured = measure(job, files, original=original)
+        measured = measure(job, files, original=trials.original)
         best = min(measured or files, key=Candidate.cost)
-        rows.append(_timed(job, original, best, _row(search, best)))
+        rows.append(_timed(trials, best, _row(search, best)))
+        trials.forget(best)
+        for file in files:
+            file.path.unlink()
     if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
-        rows.append(replace(_timed(job, original, chosen, _row(search, chosen)), ships=True))
+        rows.append(replace(_timed(trials, chosen, _row(search, chosen)), ships=True))
     kept = [row for row in rows if row.ships or not any(_beats(other, row) for other in rows)]
     return tuple(sorted(kept, key=lambda row: (-row.arena_bytes, row.extra_macs)))
 
@@ -74,16 +76,7 @@ def _row(search: StripSearch, file: Candidate) -> FrontRow:
     )
 
 
-def _timed(job: Job, original: Candidate, file: Candidate, row: FrontRow) -> FrontRow:
+def _timed(trials: Trials, file: Candidate, row: FrontRow) -> FrontRow:
     """The row with the times of both files in the target's runtime, if it runs them."""
-    try:
-        if job.target.name == "tflm":
-            _, latency = tflm.time_runs([original.path, file.path], seed=job.options.seed)
-        elif job.target.sessions is not None and file.measured is not None:
-            pairs = [(item.path, item.settings) for item in (original, file)]
-            _, latency = job.target.sessions.time(pairs, shapes=job.options.shapes, seed=job.options.seed, budget_s=1.0)
-        else:
-            return row
-    except DownsetError:
-        return row
-    return replace(row, before_s=latency.usual_s, latency=latency)
+    latency = trials.timed(file).latency
+    return row if latency is None else replace(row, before_s=latency.usual_s, latency=latency)

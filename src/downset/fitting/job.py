@@ -18,10 +18,21 @@ from downset.memory.kernel_libraries import kernel_library
 from downset.memory.overlaps import KERNELS
 from downset.messages import Call, Message, Setting
 from downset.process.whole_files import check_output
+from downset.results.policy import LARGER, LARGER_MAPPED, NO_LIMITS, SLOWER, Policy
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_scratch
 from downset.text import check_path, unheard
 
-__all__ = ["BLOCK_BYTES", "FitOptions", "Job", "Listener", "Notes", "RewriteName", "SearchTime", "check_options"]
+__all__ = [
+    "BLOCK_BYTES",
+    "FitOptions",
+    "Job",
+    "Listener",
+    "Notes",
+    "RewriteName",
+    "SearchTime",
+    "check_options",
+    "policy_of",
+]
 
 RewriteName = Literal["auto", "off"]
 FilePath = str | os.PathLike[str]
@@ -54,14 +65,27 @@ class FitOptions:
     int8: bool = False
     on_chip: Sequence[int] = ()
     slower: float | None = None
+    larger: float | None = None
     session: FilePath | None = None
     trust: bool = False
     inputs: Sequence[FilePath] = ()
 
     @property
     def limits_strips(self) -> bool:
-        """Whether an option asks for segments in strips, whatever the memory limit."""
+        """Whether an option asks for segments in strips, whatever they cost in time and file size."""
         return self.max_recompute is not None or self.strips is not None
+
+    @property
+    def states_policy(self) -> bool:
+        """Whether an option states a limit of what ships, which then holds also where a memory limit is exceeded."""
+        return self.slower is not None or self.larger is not None
+
+    def policy(self, *, mapped: bool = False) -> Policy:
+        """The limits of what ships: those stated, else the defaults, or none where options ask for strips whatever they
+        cost. `mapped`: further bytes on disk are mapped from the file and stay clean."""
+        larger = LARGER_MAPPED if mapped else LARGER
+        default = NO_LIMITS if self.limits_strips else Policy(SLOWER, larger)
+        return Policy(self.slower or default.slower, self.larger or default.larger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,8 @@ class Listener:
 
     progress: Callable[[str], None] = unheard
     notice: Callable[[str], None] = unheard
+    not_measured: Callable[[str], None] = unheard
+    """Called before the searches with the reason why the target's runtime measured nothing."""
     takes_longer: Callable[[float], None] = unheard
     searching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """A context around all that follows the first measurement of the original: from there on there is a result."""
@@ -78,10 +104,12 @@ class Listener:
 @dataclass(slots=True)
 class Notes:
     """The notes of a result, in the sequence of its phases, each once. `not_measured`: why the target's runtime did not
-    measure the files; empty where it did."""
+    measure the files; empty where it did. `not_in_tflm`: why TFLite Micro does not run the file, where the target
+    became LiteRT for that."""
 
     lines: list[str] = field(default_factory=list)
     not_measured: str = ""
+    not_in_tflm: str = ""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.lines)
@@ -176,6 +204,11 @@ class Job:
         return self.path.suffix.lower()
 
 
+def policy_of(options: FitOptions, target: Target) -> Policy:
+    """The limits of what ships for a target. Sessions of ONNX Runtime are held to stated limits alone."""
+    return options.policy() if target.sessions is None else Policy(options.slower, options.larger)
+
+
 def check_options(options: FitOptions) -> Target:
     """The target of these options. Raises UsageError where an option has no meaning, alone or with the others."""
     check_path(options.model, "model")
@@ -186,7 +219,7 @@ def check_options(options: FitOptions) -> Target:
     target = _with_overlaps(_target_of(path, options.target), options.kernels)
     check_work_limit(options.work_limit)
     _check_values(options)
-    _check_slower(options.slower, target)
+    _check_policy(options, target)
     _check_arena(options, target)
     if options.output is not None:
         _check_result_path(path, options.output)
@@ -240,13 +273,14 @@ def _check_values(options: FitOptions) -> None:
         raise UsageError(f"strips must be at least 2, not {options.strips}")
 
 
-def _check_slower(slower: float | None, target: Target) -> None:
-    if slower is None:
-        return
-    if not slower >= 1:
-        raise UsageError(f"slower must be a factor from 1, for example 1.1, not {slower:g}")
-    if target.sessions is None:
-        raise UsageError(f"slower needs measured times, which target ort has, not {target.name}")
+def _check_policy(options: FitOptions, target: Target) -> None:
+    for name, factor in (("slower", options.slower), ("larger", options.larger)):
+        if factor is not None and not factor >= 1:
+            raise UsageError(f"{name} must be a factor from 1, for example 1.1, not {factor:g}")
+    if options.slower is not None and not target.times:
+        timed = [row.name for row in TARGETS.values() if row.times]
+        listed = f"{', '.join(timed[:-1])} and {timed[-1]}"
+        raise UsageError(f"slower needs measured times, which targets {listed} have, not {target.name}")
 
 
 def _check_arena(options: FitOptions, target: Target) -> None:

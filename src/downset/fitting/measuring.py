@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate, Original
-from downset.fitting.job import Job
+from downset.fitting.job import Job, policy_of
 from downset.formats.kernel_scratch import kernel_bytes
 from downset.formats.reading import load
 from downset.messages import Message
-from downset.results.sessions import Latency, SessionTaken
-from downset.runtimes import tflm
+from downset.results.sessions import SessionTaken
 from downset.runtimes.targets import Sessions, Taken
 from downset.text import counted, format_bytes, format_seconds
 
@@ -31,7 +30,6 @@ __all__ = [
     "measure_all",
     "narrowing",
     "processes_of",
-    "run_times",
     "taken_of",
     "tell_apart",
     "time",
@@ -64,7 +62,7 @@ def estimate_runs(job: Job, original_s: float, others: int) -> float:
 
 def _timing_s(job: Job) -> float:
     """Seconds of timing, which takes longer where the times decide about a limit."""
-    return TIMING_S if job.options.slower is None else DECIDING_S
+    return TIMING_S if policy_of(job.options, job.target).slower is None else DECIDING_S
 
 
 def measure(job: Job, candidates: Sequence[Candidate], *, original: Candidate | None = None) -> list[Candidate]:
@@ -166,17 +164,6 @@ def processes_of(job: Job, sessions: Sessions, candidates: Sequence[Candidate]) 
     pairs = [(item.path, item.settings) for item in candidates]
     grown = sessions.processes(pairs, shapes=job.options.shapes, seed=job.options.seed)
     return [replace(item, process_bytes=process) for item, process in zip(candidates, grown, strict=True)]
-
-
-def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[float | None, Latency | None]:
-    """(seconds of a run of the original in TFLite Micro on this host, the latency of the chosen file in the same
-    rounds); None where it does not run them."""
-    files = list(dict.fromkeys((original.path, chosen.path)))
-    try:
-        timed = tflm.time_runs(files, seed=seed)
-    except DownsetError:
-        return None, None
-    return timed[-1].usual_s, timed[-1]
 
 
 def _measured_anew(job: Job, sessions: Sessions, item: Candidate) -> Candidate:

@@ -1,34 +1,25 @@
-"""A step for users who did not ask for segments in strips: the call that does, and what it would gain."""
+"""A step to segments in strips that do not keep to the policy: the call that asks for them, and what it would gain."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 
-from downset.errors import UnsupportedError
-from downset.fitting.candidates import Candidate, PlannedGraph
-from downset.fitting.job import FitOptions, Job
-from downset.fitting.strips import StripSearch, search_strips
-from downset.formats.writing import WRITERS
+from downset.fitting.candidates import Candidate
+from downset.fitting.cheap_strips import LEAST_SHARE, OPERATORS
+from downset.fitting.choosing import Candidates
+from downset.fitting.job import FitOptions, Job, policy_of
+from downset.fitting.strips import StripSearch
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
 from downset.partial.front import PartialPlan
-from downset.partial.search import PartialLimits
 from downset.results.fit import Fit, NextStep
 from downset.text import format_bytes
 
 __all__ = ["fit_call", "offer_strips"]
 
-_CHOICES = 2_000
-"""Choices of strips that the short search prices for each form of the network."""
-_OPERATORS = 5_000
-"""Plans with more operators than this are not placed, which would take more time than the fit itself."""
-_SHARE = 0.2
-"""The share of the time limit that the short search may take."""
-_LEAST_SHARE = 0.01
-"""Where what a runtime takes in addition to the tensors is not known, strips are offered if tensors take this share
-less."""
 _PLACED_SHARE = 0.05
 """The share of the time limit that placing the plans found may take."""
 
@@ -45,40 +36,61 @@ def fit_call(options: FitOptions, *stated: str) -> Call:
     return Call("fit", settings, (os.fspath(options.model),))
 
 
-def offer_strips(
-    job: Job, base: PlannedGraph | StripSearch, original: Candidate, result: Fit, call: Call
-) -> NextStep | None:
-    """The step to strips of rows that need less than what is shipped. `call`: to which the setting is added.
+def offer_strips(job: Job, candidates: Candidates, result: Fit, call: Call) -> NextStep | None:
+    """The step to strips of rows that need less than what is shipped. `call`: to which the settings are added.
 
-    `base` is the planned network if strips were not searched: then a short search is made, and the step has what its
-    best plan takes as it is placed. It has no figure where that search was ended before it found less, or its plans
-    have too many operators to place, and where its bound leaves room for less. `base` is the search where `ram_bytes`
-    ships the cheapest plan in strips within it: then the step leads to the plan that needs least. None where strips
-    need no less."""
-    if isinstance(base, StripSearch):
+    Where a memory limit shipped the cheapest plan within it, the step leads to the plan that needs least. Else it leads
+    to a plan that was refused for its file or its time, or to the least of the short searches, whatever it costs. It
+    has no figure where a search was ended before it found less, or its plans have too many operators to place, and
+    where its bound leaves room for less. None where strips need no less."""
+    original = candidates.original
+    if candidates.strips is not None:
         how = Message("planned; without ", job.planned_limit or "a limit", " the file of least memory is written")
-        return _fewer(job, base, original, result, call, how) if _in_strips(result) else None
-    if not WRITERS[job.form].in_strips:
+        return _fewer(job, [candidates.strips], original, result, call, how) if _in_strips(result) else None
+    searches = candidates.searches
+    if not searches:
         return None
-    work = _CHOICES if job.options.work_limit is None else min(_CHOICES, job.options.work_limit)
-    try:
-        search = search_strips(
-            job, base, PartialLimits(work_limit=work, time_limit_s=_SHARE * job.options.time_limit_s)
-        )
-    except UnsupportedError:
-        return None
-    step = _fewer(job, search, original, result, call, "planned in a short search; the fit searches longer")
+    step = _within_larger_limits(job, candidates, result, call)
+    if step is None:
+        step = _fewer(job, searches, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
-    settled = search.front.complete and all(_is_small(search, one) for one in search.front.plans)
-    if step is not None or settled or search.front.bound_bytes + beside >= needed:
+    settled = all(one.front.complete and all(_is_small(one, plan) for plan in one.front.plans) for one in searches)
+    bound = min(one.front.bound_bytes for one in searches)
+    if step is not None or settled or bound + beside >= needed:
         return step
+    what = "more" if _in_strips(result) else "segments"
     return NextStep(
         Message(
-            "Compute segments in strips of rows, which may need less (",
+            f"Compute {what} in strips of rows, which may need less (",
             call.adding(Setting("max_recompute", 0.0)),
-            f"): in this order no strips have fewer than {format_bytes(search.front.bound_bytes)} B live.",
+            f"): in this order no strips have fewer than {format_bytes(bound)} B live.",
         )
     )
+
+
+def _within_larger_limits(job: Job, candidates: Candidates, result: Fit, call: Call) -> NextStep | None:
+    """The step to the least plan in strips that was refused, with the limits to which it keeps."""
+    least = min(candidates.refused, key=lambda one: one.nbytes, default=None)
+    needed = _needed(job, candidates.original, result)[1]
+    if least is None or least.nbytes >= (1 - LEAST_SHARE) * needed:
+        return None
+    policy, settings, costs = policy_of(job.options, job.target), [], []
+    if policy.larger is not None and least.larger > policy.larger:
+        settings.append(Setting("larger", math.ceil(100 * least.larger) / 100))
+        costs.append(f"the file is {least.larger:.2f} times as large")
+    if policy.slower is not None and least.slower is not None and least.slower > policy.slower:
+        settings.append(Setting("slower", math.ceil(100 * least.slower) / 100))
+        costs.append(f"a run takes up to {least.slower:.2f} times as long")
+    if not settings:
+        return None
+    untimed = "" if least.slower is not None else "; its time was not measured"
+    text = Message(
+        "Where memory counts more, allow more (",
+        call.adding(*settings),
+        f"): strips of rows take about {format_bytes(least.nbytes)} B, {format_bytes(needed - least.nbytes)} B less, "
+        f"and {' and '.join(costs)}{untimed}.",
+    )
+    return NextStep(text, needed - least.nbytes)
 
 
 def _in_strips(result: Fit) -> bool:
@@ -95,26 +107,33 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
 
 
 def _is_small(search: StripSearch, plan: PartialPlan) -> bool:
-    return plan in search.placing.files_of or len(search.graph.ops) + plan.price.extra_operators <= _OPERATORS
+    return plan in search.placing.files_of or len(search.graph.ops) + plan.price.extra_operators <= OPERATORS
 
 
-def _fewer(job: Job, search: StripSearch, original: Candidate, result: Fit, call: Call, how: Part) -> NextStep | None:
-    """The step to the plan of the search that needs least: among those that compute no more, else among the others."""
+def _fewer(
+    job: Job, searches: Sequence[StripSearch], original: Candidate, result: Fit, call: Call, how: Part
+) -> NextStep | None:
+    """The step to the plan of the searches that needs least: among those that compute no more, else among the
+    others."""
     beside, needed, whole = _needed(job, original, result)
-    allowed = [
-        one
-        for one in search.front.plans
-        if one.segments and one.price.extra_macs <= macs(search.graph) and _is_small(search, one)
-    ]
+    whole_macs = max(macs(searches[0].graph), 1)
     for more in (False, True):
-        group = [one for one in allowed if (one.price.extra_macs > 0) is more]
-        most_s = _PLACED_SHARE * job.options.time_limit_s
-        best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
-        if best is not None:
-            taken = search.needed_bytes(best) + beside
-            if taken < needed * (1 if whole else 1 - _LEAST_SHARE):
+        plans = []
+        for search in searches:
+            group = [
+                one
+                for one in search.front.plans
+                if one.segments and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
+                if _is_small(search, one)
+            ]
+            most_s = _PLACED_SHARE * job.options.time_limit_s
+            best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
+            plans += [] if best is None else [(search.needed_bytes(best) + beside, best)]
+        if plans:
+            taken, best = min(plans, key=lambda pair: pair[0])
+            if taken < needed * (1 if whole else 1 - LEAST_SHARE):
                 what = "more" if _in_strips(result) else "segments"
-                percent = max(math.ceil(100 * best.price.extra_macs / max(macs(search.graph), 1)), 0)
+                percent = max(math.ceil(100 * best.price.extra_macs / whole_macs), 0)
                 work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
                 tensors, uncounted = "tensors take ", "; what more operators take is not counted"
                 if whole:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original, arena_as_placed
-from downset.fitting.job import FitOptions, Job, Listener, SearchTime
+from downset.fitting.job import FitOptions, Job, Listener, Notes, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.verdict import early_verdict
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
@@ -21,9 +21,10 @@ from downset.graph.core import Graph
 from downset.graph.edit import with_workspaces
 from downset.messages import Message, Setting, joined
 from downset.process.whole_files import check_output
+from downset.runtimes import tflm
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.outputs import in_litert
-from downset.runtimes.targets import Target
+from downset.runtimes.targets import TARGETS, Target
 from downset.text import counted, format_bytes, shortened
 
 __all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
@@ -66,8 +67,52 @@ def read(job: Job) -> Original:
     return _placed(job, executed, graph)
 
 
-def measure_original(job: Job, original: Original) -> Original:
-    """The original measured in the runtime, with the workspaces of its kernels where the runtime reports them."""
+def measure_original(job: Job, original: Original) -> tuple[Job, Original]:
+    """(the job, its original measured in the runtime), with the workspaces of its kernels where the runtime reports
+    them. A file that TFLite Micro refuses is fitted for LiteRT where that runs it, and no target was asked for."""
+    measured = _measured(job, original)
+    if not job.notes.not_measured:
+        return job, measured
+    int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
+    refuses = job.target.name == "tflm" and tflm.is_installed()
+    if refuses and job.options.target is not None and job.options.kernels is None:
+        advice = note or Message("leave out ", Setting("target"), " to fit it for a runtime that runs it")
+        raise UnsupportedError(Message(job.notes.not_measured, "; ", advice))
+    if refuses and not int8_form and job.options.kernels is None:
+        other = _in_litert(job)
+        if other is not None:
+            return other
+    job.notes.add(*filter(None, [note]))
+    job.listener.not_measured(job.notes.not_measured)
+    _tell_early(job, original, note)
+    return job, replace(measured, int8_form=int8_form)
+
+
+def _in_litert(job: Job) -> tuple[Job, Original] | None:
+    """The job for LiteRT with its original measured there; None where LiteRT does not run the file, and then the job's
+    notes say so."""
+    reason = job.notes.not_measured
+    lines = [line for line in job.notes if reason not in line]
+    other = replace(job, target=TARGETS["litert"], notes=Notes([*lines], not_in_tflm=reason))
+    original = _measured(other, read(other))
+    if why := other.notes.not_measured:
+        job.notes.lines = lines
+        job.notes.not_measured = ""
+        job.notes.add_not_measured(Message(reason, "; ", why))
+        return None
+    _tell_early(other, original, "")
+    return other, original
+
+
+def _tell_early(job: Job, original: Original, note: str) -> None:
+    """Tell what a verdict about the memory limit may be, where the runtime of the target does not run the file."""
+    limit = job.planned_bytes if job.options.ram_bytes is None else job.options.ram_bytes
+    if limit is not None:
+        reason = joined("; ", filter(None, [job.notes.not_measured or job.notes.not_in_tflm, note]))
+        job.listener.notice(early_verdict(original.before if job.planned_limit else None, limit, reason))
+
+
+def _measured(job: Job, original: Original) -> Original:
     if job.target.measures:
         job.listener.progress(f"running the original in {job.target.name}")
     began = time.perf_counter()
@@ -80,7 +125,7 @@ def measure_original(job: Job, original: Original) -> Original:
     original = replace(original, files=tuple(files), measured_in_s=measured_in_s)
     if original.file.measured is not None:
         job.listener.takes_longer(estimate_runs(job, measured_in_s, 1))
-    return _refused(job, original) if job.notes.not_measured else original
+    return original
 
 
 def _placed(job: Job, executed: Path, graph: Graph) -> Original:
@@ -88,17 +133,6 @@ def _placed(job: Job, executed: Path, graph: Graph) -> Original:
     with job.search_time.running():
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, job.search_time.left_s)
     return Original(executed, graph, before, (Candidate("original", job.path, before.arena_bytes),))
-
-
-def _refused(job: Job, original: Original) -> Original:
-    """The original that the runtime refused to run; the caller hears what that means for the memory limit."""
-    int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
-    job.notes.add(*filter(None, [note]))
-    limit = job.planned_bytes if job.options.ram_bytes is None else job.options.ram_bytes
-    if limit is not None:
-        reason = joined("; ", filter(None, [job.notes.not_measured, note]))
-        job.listener.notice(early_verdict(original.before if job.planned_limit else None, limit, reason))
-    return replace(original, int8_form=int8_form)
 
 
 def _executed_file(job: Job) -> tuple[Path, list[str]]:

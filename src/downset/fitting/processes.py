@@ -23,18 +23,16 @@ from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message
 from downset.results.comparisons import Comparison
+from downset.results.policy import LARGER_MAPPED, SLOWER
 from downset.results.processes import ProcessFit, ProcessGrowth, ProcessRow, middle_growth
 from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 from downset.runtimes.ort_process import process_growths
 from downset.text import counted
 
-__all__ = ["LARGER", "LEAST_GAIN", "SLOWER", "Attempt", "capped", "choose_by_process", "fastest_within", "smallest"]
+__all__ = ["LEAST_GAIN", "Attempt", "capped", "choose_by_process", "fastest_within", "smallest"]
 
 LEAST_GAIN = 0.03
 """A file that gains a smaller share of the process than this over the original with settings does not ship."""
-SLOWER, LARGER = 1.1, 2.2
-"""The most processor time, and the most bytes on disk, as factors of the original by default. The files are mapped and
-stay clean, so that a larger one takes no more memory."""
 _ROUNDS = 3
 """Processes of a candidate that is timed."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
@@ -163,7 +161,7 @@ def _chosen(job: Job, candidates: Candidates, choice: FileChoice, measured: Sequ
             race.refuse(best)
     rows = {one.file.label: one.row() for one in [*measured, *timed]}
     by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.growth.peak_bytes)
-    process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, LARGER)
+    process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, race.larger)
     file = _with_arena(job, best.file)
     job.notes.add(*_notes(best, choice))
     shown = (_taken(candidates.original, timed[0]), _taken(file, best))
@@ -221,7 +219,8 @@ class _Race:
         self._job, self._default = job, measured[0]
         default = SLOWER if job.options.ram_bytes is None else math.inf
         self.slower = default if job.options.slower is None else job.options.slower
-        most_bytes = LARGER * stored_bytes(job.path)
+        self.larger = LARGER_MAPPED if job.options.larger is None else job.options.larger
+        most_bytes = self.larger * stored_bytes(job.path)
         left = [one for one in measured[1:] if stored_bytes(one.file.path) <= most_bytes]
         self._left = sorted(left, key=lambda one: one.growth.peak_bytes)
         self._kept: list[Attempt] = []

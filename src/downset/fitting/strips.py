@@ -96,23 +96,25 @@ class StripSearch:
         return self.placing.beside[plan] - self.kept_bytes
 
 
-def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
-    """Search the front of a planned network. Raises UnsupportedError where the file's format cannot hold a network in
-    strips."""
+def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool = False) -> StripSearch:
+    """Search the front of a planned network. `divide_work`: the work limit is that of all forms of the network
+    together, not of each. Raises UnsupportedError where the file's format cannot hold a network in strips."""
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
     with job.search_time.running():
-        return _searched(job, plan, limits)
+        return _searched(job, plan, limits, divide_work=divide_work)
 
 
-def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits) -> StripSearch:
+def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool) -> StripSearch:
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
     rows = row_form(graph, halos_required=False)
     # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are searched.
     forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
     forms = forms[: 1 + (forms[0] != forms[1])]
+    if divide_work and limits.work_limit is not None:
+        limits = replace(limits, work_limit=limits.work_limit // len(forms))
     fronts = []
     for form in forms:
         seconds = min(limits.time_limit_s / len(forms), job.search_time.left_s)

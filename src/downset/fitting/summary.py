@@ -9,21 +9,21 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.fronts import measured_front
-from downset.fitting.job import BLOCK_BYTES, Job
-from downset.fitting.measuring import growth, run_times
+from downset.fitting.job import BLOCK_BYTES, Job, policy_of
+from downset.fitting.measuring import growth
 from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.other_sizes import axes_of, growth_by_axis
 from downset.fitting.placing import without_overlaps
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import PROCESSES, run_program
-from downset.fitting.strips import search_strips
+from downset.fitting.strips import note_arithmetic, search_strips
+from downset.fitting.trials import disk_bytes, in_strips
 from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.metadata import foreign_operators
-from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
-from downset.messages import Message
+from downset.messages import Call, Message
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
 from downset.runtimes.versions import versions_of_target
@@ -41,6 +41,8 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
     # The best plan stands in the result where a file without a plan ships.
     plan = planned.best if chosen.plan is None else chosen.plan
     measured = _measured(job, candidates, choice)
+    if in_strips(chosen):
+        note_arithmetic(job, planned.best.graph, [chosen])
     _note_costs(job, choice)
     _note_plan(job, chosen, plan.together.arena.arena_bytes)
     job.notes.add(*_bodies(plan.graph))
@@ -58,6 +60,10 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         None,
         rewrites=chosen.rewrites,
         not_measured=job.notes.not_measured if measured is None and job.target.measures else "",
+        not_in_tflm=job.notes.not_in_tflm,
+        policy=policy_of(options, job.target),
+        beyond_policy=candidates.beyond,
+        disk_bytes=(disk_bytes(job.path), disk_bytes(chosen.path)),
         session=None if measured is None else chosen.settings,
         original=planned.best.graph,
         int8_form=original.int8_form,
@@ -65,7 +71,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         time_limit_s=options.time_limit_s,
         work_limit=options.work_limit,
         versions=versions_of_target(job.target.name),
-        command=fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite"),
+        command=_command(job),
         seed=options.seed,
         interrupted=INTERRUPTED.is_set(),
         open_axes=axes_of(job),
@@ -73,11 +79,18 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
     )
 
 
+def _command(job: Job) -> Call:
+    """The call that asks for this result. It names the target, unless that follows from what TFLite Micro refuses."""
+    if job.notes.not_in_tflm:
+        return fit_call(job.options, "time_limit_s", "rewrite")
+    return fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite")
+
+
 def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with what is found out about the file that ships: its times, the front of plans in strips, what more
     strips could gain, what the written program holds, and the notes."""
-    result = _with_front(job, planned, candidates, choice, _with_times(job, candidates, choice, result))
-    result = _with_offer(job, planned, candidates, result)
+    result = _with_front(job, planned, candidates, choice, _with_times(job, choice, result))
+    result = _with_offer(job, candidates, result)
     if result.session is not None:
         job.listener.progress(f"running the program that opens it in {PROCESSES} processes")
         result = run_program(job, choice.file, result)
@@ -132,7 +145,7 @@ def _note_plan(job: Job, chosen: Candidate, arena_bytes: int) -> None:
 
 def _file_size(job: Job, chosen: Candidate) -> list[str]:
     """A note where the shipped file is larger than the original."""
-    before, after = job.path.stat().st_size, chosen.path.stat().st_size
+    before, after = disk_bytes(job.path), disk_bytes(chosen.path)
     if after < _LARGER * before:
         return []
     return [
@@ -164,13 +177,12 @@ def _bodies(graph: Graph) -> list[str]:
     ]
 
 
-def _with_times(job: Job, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
-    """The result with the times of both files in TFLite Micro, where it was measured there."""
-    if result.measured is None or job.target.name != "tflm":
+def _with_times(job: Job, choice: FileChoice, result: Fit) -> Fit:
+    """The result with the times of both files, where the target's runtime was timed without sessions."""
+    latency = choice.file.latency
+    if result.measured is None or job.target.time is None or latency is None:
         return result
-    job.listener.progress("timing the original and what ships")
-    before_s, latency = run_times(candidates.original, choice.file, seed=job.options.seed)
-    return replace(result, measured=replace(result.measured, before_s=before_s, latency=latency))
+    return replace(result, measured=replace(result.measured, before_s=latency.usual_s, latency=latency))
 
 
 def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
@@ -182,21 +194,16 @@ def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: File
     except UnsupportedError as error:
         job.notes.add(Message("no front: ", error.message))
         return result
-    return replace(result, front=measured_front(job, search, candidates.original, choice.file))
+    return replace(result, front=measured_front(job, search, candidates.trials, choice.file))
 
 
-def _with_offer(job: Job, planned: Planned, candidates: Candidates, result: Fit) -> Fit:
-    """The result with the step to segments in strips, where no option asks for them."""
+def _with_offer(job: Job, candidates: Candidates, result: Fit) -> Fit:
+    """The result with the step to segments in strips that need less, where no option asks for them."""
     options, search = job.options, candidates.strips
     if options.limits_strips or options.front or (job.planned_bytes is not None and search is None):
         return result
-    searches = search is None and WRITERS[job.form].in_strips
-    if searches and not job.may_search("segments in strips were not looked for"):
-        return result
-    job.listener.progress("looking for segments in strips")
     call = fit_call(replace(options, ram_bytes=None, arena_bytes=None, on_chip=()))
-    step = offer_strips(job, search or planned.best, candidates.original, result, call)
-    return replace(result, in_strips=step)
+    return replace(result, in_strips=offer_strips(job, candidates, result, call))
 
 
 def with_traffic(job: Job, planned: Planned, result: Fit) -> Fit:

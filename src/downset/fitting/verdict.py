@@ -57,7 +57,8 @@ def check_ram(result: Fit, limit: Setting | None, searched: StripSearch | None =
     # The bodies' tensors may be ordered, too; and the scratch of named kernels is an upper bound, which proves nothing.
     if overhead and result.measured and (running_bodies(result.graph) or result.kernels not in (None, "reference")):
         overhead = result.measured.details[result.shipped].get("tail_bytes", 0)
-    in_strips = searched is not None and searched.may_be_lower
+    in_strips = any(one.kind == "row-wise" for one in result.rewrites)
+    in_strips = in_strips or (searched is not None and searched.may_be_lower)
     if in_strips and result.measured:
         before = result.measured.needed[0] - result.arena.before
         overhead = min(overhead, before)  # strips never take less overhead
@@ -74,7 +75,10 @@ def check_ram(result: Fit, limit: Setting | None, searched: StripSearch | None =
         room = "" if of_arena else " of RAM"
         give = Message(f"Give it {what}{format_bytes(needed)} B{room} (", Setting(limit.name, needed), ").")
         ways.append(NextStep(give, 0, suffices=True))
-    if beyond and needed > ram_bytes:
+    if result.not_in_tflm:
+        judged = ": the limit is then held to what LiteRT takes on this host."
+        ways.append(NextStep(Message("Name the target (", Setting("target", result.target), ")", judged)))
+    elif beyond and needed > ram_bytes:
         ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0)]
     if ram_bytes < 1024 and needed <= 1024 * ram_bytes and not beyond:
         meant = f" if KB were meant: {ram_bytes} are bytes."
@@ -149,6 +153,8 @@ def _beyond(result: Fit) -> str:
     """Tells what the bytes of a verdict leave out, as the end of a sentence; empty where they are all that it needs."""
     if result.not_measured:
         return f" for its tensors alone; {result.target} takes more, which is not known"
+    if result.not_in_tflm:
+        return Message(" in LiteRT on this host; what a microcontroller takes is not known: ", result.not_in_tflm)
     if others := _other_loads(result):
         return f" as measured; {others}"
     # TFLite Micro gives the tensors of all bodies their places before it runs anything.

@@ -43,6 +43,8 @@ from downset.reports.fit_sentences import (
     how_to_run,
     ratio_text,
     stopped_by,
+    target_line,
+    traded_line,
 )
 from downset.reports.fit_steps import fit_next_steps
 from downset.reports.fit_tables import FRONT, SESSIONS, candidates_picture, front_picture, latency_data, settings_text
@@ -62,6 +64,10 @@ _INPUTS = 4
 _LARGEST = 3
 """Tensors at the peak that people see; JSON has all."""
 _TARGETS = {"tflm": "TFLite Micro", "litert": "LiteRT", "ort": "ONNX Runtime", "torch": "PyTorch"}
+_TIMED = {
+    "tflm": "processor time, measured with reference kernels; a microcontroller takes other times",
+    "litert": "processor time, measured on one thread without delegates; other processors take other times",
+}
 _SESSION_CAPTION = "one thread; by settings other than file order loads differ: the most of some loads"
 """How the rows of sessions were measured."""
 
@@ -134,7 +140,8 @@ def _subtitle(fit: Fit) -> str:
 
 def _verdict(fit: Fit) -> Verdict:
     ram, gain = fit.ram, process_line(fit) or gain_line(fit)
-    lines: list[str] = [] if fit.outputs.proven else [proof_line(fit.outputs)]
+    lines: list[str] = [*filter(None, [target_line(fit), traded_line(fit)])]
+    lines += [] if fit.outputs.proven else [proof_line(fit.outputs)]
     if fit.process is not None:
         lines = [*filter(None, [process_note(fit), gain_line(fit)]), *lines]
     if fit.not_measured:
@@ -171,9 +178,9 @@ def _figures(fit: Fit) -> tuple[Value, ...]:
         figures.append(Value(row.title, text, remark=remark, on=PAGE))
     measured = fit.measured
     if measured is not None and measured.before_s is not None and measured.latency is not None:
-        remark = "measured with reference kernels; a microcontroller takes other times"
         times = _times(measured.before_s, measured.latency, same=fit.shipped == "original")
-        figures.append(Value("one run in TFLite Micro on this host", times, remark=remark))
+        runtime = _TARGETS.get(fit.target, fit.target)
+        figures.append(Value(f"one run in {runtime} on this host", times, remark=_TIMED.get(fit.target, "measured")))
     if fit.taken is not None and fit.taken.latency is not None:
         before = measured.rows[0].latency if measured is not None and measured.rows else None
         times = _times(None if before is None else before.run_s, fit.taken.latency)
@@ -315,7 +322,7 @@ def _run(fit: Fit) -> tuple[Part, ...]:
             Message(
                 "Without ",
                 Setting(fit.ram.setting),
-                " the file of least memory is written in which every operator is computed whole.",
+                " the file of least memory within the limits of time and file size is written.",
             ),
         ]
         if fit.shipped.startswith("strips"):
@@ -376,6 +383,9 @@ def _data(fit: Fit) -> dict[str, Any]:
             "tail_bytes": parts.get("tail_bytes"),
         },
         "not_measured": fit.not_measured or None,
+        "not_in_tflm": fit.not_in_tflm or None,
+        "policy": {**named(fit.policy, "slower", "larger"), "beyond": fit.beyond_policy},
+        "disk_bytes": dict(zip(("before", "after"), fit.disk_bytes, strict=True)),
         "stopped_by": stopped_by(fit) or None,
         "outputs": comparison_data(fit.outputs),
         "open_axes": [named(axis, "name", "size") for axis in fit.open_axes],

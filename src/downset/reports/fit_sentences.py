@@ -8,6 +8,7 @@ from downset.messages import Message, Setting
 from downset.reports.comparisons import comparison_lines
 from downset.results.fit import Fit, Measured, RamVerdict
 from downset.results.plans import StoppedBy
+from downset.results.policy import LARGER, SLOWER
 from downset.results.sessions import DEFAULT, Latency, SessionSettings
 from downset.text import counted, format_bytes, format_size, operator_name, shortened
 
@@ -22,7 +23,12 @@ __all__ = [
     "planned_sizes",
     "ratio_text",
     "stopped_by",
+    "target_line",
+    "traded_line",
 ]
+
+_AS_LARGE = 1.005
+"""Files of up to this many times the bytes are said to have the same size."""
 
 
 def ratio_text(latency: Latency) -> str:
@@ -45,6 +51,28 @@ def stopped_by(result: Fit) -> StoppedBy:
     if result.interrupted:
         return "interrupt"
     return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by
+
+
+def traded_line(result: Fit) -> str:
+    """A sentence on the time of a run here and the bytes on disk that the shipped file costs, against the original; ""
+    where it runs the same operators from a file of the same size."""
+    before, after = result.disk_bytes
+    larger = after / before if before else 1.0
+    if not result.ships_plan or not (result.rewrites or larger > _AS_LARGE):
+        return ""
+    timed = result.taken or result.measured
+    latency = None if timed is None else timed.latency
+    time = "its time was not measured" if latency is None else f"{ratio_text(latency)} the time of a run on this host"
+    costs = f"{time}, {larger:.2f}x the bytes on disk"
+    if not result.beyond_policy:
+        return f"It costs {costs}."
+    limits = (Setting("slower", SLOWER), " and ", Setting("larger", LARGER))
+    return Message("Nothing within the limits of time and file size (", *limits, f") fits; it costs {costs}.")
+
+
+def target_line(result: Fit) -> str:
+    """Why the file is fitted for LiteRT, where TFLite Micro refuses it; "" elsewhere."""
+    return Message("Fitted for LiteRT: ", result.not_in_tflm) if result.not_in_tflm else ""
 
 
 def done_lines(result: Fit) -> list[str]:

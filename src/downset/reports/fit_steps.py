@@ -48,6 +48,7 @@ def fit_next_steps(fit: Fit) -> list[NextStep]:
             *sure,
             *_further_search(fit, missing_bytes),
             *_other_sessions(fit),
+            *_smaller_session(fit),
         ]
     )
     if missing_bytes is not None:
@@ -156,7 +157,7 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
             continue
         if fit.ram is not None and (row.held_bytes > fit.ram.limit_bytes or not row.settings.follows_file):
             continue
-        slower = max(math.ceil(100 * row.latency.ratio) / 100, 1.0)
+        slower = max(math.ceil(100 * row.latency.ratio_high) / 100, 1.0)
         smaller = [shipped, *(one for one in front if one.held_bytes < row.held_bytes)]
         if not all(_left_out(one, slower) for one in smaller):
             continue
@@ -182,9 +183,29 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
     return steps
 
 
+def _smaller_session(fit: Fit) -> list[NextStep]:
+    """The step to the file and settings that hold least, where the limit of time left them out."""
+    shipped, limit = fit.taken, fit.policy.slower
+    front = fit.measured.front if fit.measured is not None else ()
+    least = min(front, key=lambda row: row.held_bytes, default=None)
+    if shipped is None or limit is None or least is None or not _left_out(least, limit):
+        return []
+    gained = shipped.held_bytes - least.held_bytes
+    if least.latency is None or gained <= _LEAST_SHARE * shipped.held_bytes:
+        return []
+    slower = math.ceil(100 * least.latency.ratio_high) / 100
+    what = f"{least.file}, {least.settings.name}, holds {format_bytes(least.held_bytes)} B in its arena"
+    text = Message(
+        "Where memory counts more, allow more time (",
+        Setting("slower", slower),
+        f"): {what}, {format_bytes(gained)} B less, and runs in {format_seconds(least.latency.run_s)} (measured).",
+    )
+    return [NextStep(text, gained)]
+
+
 def _left_out(row: SessionTaken, slower: float) -> bool:
-    """Whether `slower` leaves the candidate out: it is known to be slower."""
-    return row.latency is not None and row.latency.ratio_low > slower
+    """Whether `slower` leaves the candidate out: it may be slower."""
+    return row.latency is not None and row.latency.ratio_high > slower
 
 
 def _same(one: SessionTaken, other: SessionTaken) -> bool:

@@ -14,6 +14,7 @@ from downset.results.comparisons import Comparison
 from downset.results.inspections import end_of
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.results.plans import Arena, Evidence, Order, Together
+from downset.results.policy import NO_LIMITS, Policy
 from downset.results.processes import ProcessFit
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
@@ -79,9 +80,10 @@ class Measured:
     `front`: the measured files and settings that no other beats in both bytes held and time. `loads`: what the written
     program held, the most of which is `after`; None where it could not be run.
 
-    In TFLite Micro only: `before_s` are the seconds of a run of the original, and `latency` is that of the shipped
-    file with its ratio to the original: medians of interleaved rounds on this host with the wheel's reference kernels.
-    They are None where they were not timed."""
+    In TFLite Micro and LiteRT only: `before_s` are the seconds of a run of the original, and `latency` is that of the
+    shipped file with its ratio to the original: processor time, medians of interleaved rounds on this host, in TFLite
+    Micro with the wheel's reference kernels, in LiteRT with its optimised kernels on one thread. They are None where
+    they were not timed."""
 
     runtime: str
     before: int
@@ -191,16 +193,19 @@ class Fit:
     `graph` and `together`: the network and plan of the shipped file, or the best plan if a file without a plan ships.
     `before`: the arena of the original; `original`: the network that it places. `rewrites`: those in the shipped file.
     `session`: the settings with which ONNX Runtime takes the measured memory; None for other targets, and where nothing
-    was measured. `not_measured`: why the target's runtime did not measure the files, if it could have. `ram`: the
-    verdict about a memory limit; None where none was given. `front`: plans in strips, if they were asked for.
-    `in_strips`: how to ask for segments in strips, where nobody did and they may need less. `int8_form`: TFLite Micro
-    does not run the file, which computes on uint8, and `int8` fits an exact form that it runs. `kernels`: the library
-    whose kernels may overlap results and inputs; None where nothing overlaps. `time_limit_s` and `work_limit`: the
-    limits of the searches. `versions`: of the packages that took part, by name. `command`: the call that asks for this
-    result, with target, time limit and rewriting also where they are the defaults; `seed`: of random choices.
-    `interrupted`: a user ended the search early. `open_axes`: the sizes that the original leaves open, as planned, for
-    which alone figures and proofs of them hold; `growth`: how the bytes in use grow with each. `process`: what was
-    measured of processes, where these decided what ships."""
+    was measured. `not_measured`: why the target's runtime did not measure the files, if it could have. `not_in_tflm`:
+    why TFLite Micro does not run the file; then the target became LiteRT, as nobody named one. `policy`: the limits of
+    time and file size within which a file ships, and `beyond_policy`: they did not count, as nothing within them fits
+    the memory limit. `disk_bytes`: of the original and of the shipped file. `ram`: the verdict about a memory limit;
+    None where none was given. `front`: plans in strips, if they were asked for. `in_strips`: how to ask for segments in
+    strips, where nobody did and they may need less. `int8_form`: TFLite Micro does not run the file, which computes on
+    uint8, and `int8` fits an exact form that it runs. `kernels`: the library whose kernels may overlap results and
+    inputs; None where nothing overlaps. `time_limit_s` and `work_limit`: the limits of the searches. `versions`: of the
+    packages that took part, by name. `command`: the call that asks for this result, with target, time limit and
+    rewriting also where they are the defaults; `seed`: of random choices. `interrupted`: a user ended the search early.
+    `open_axes`: the sizes that the original leaves open, as planned, for which alone figures and proofs of them hold;
+    `growth`: how the bytes in use grow with each. `process`: what was measured of processes, where these decided what
+    ships."""
 
     model: str
     target: str
@@ -217,6 +222,10 @@ class Fit:
     rewrites: tuple[Rewrite, ...] = ()
     traffic: tuple[OnChip, ...] = ()
     not_measured: str = ""
+    not_in_tflm: str = ""
+    policy: Policy = NO_LIMITS
+    beyond_policy: bool = False
+    disk_bytes: tuple[int, int] = (0, 0)
     session: SessionSettings | None = None
     session_path: str | None = None
     original: Graph | None = None

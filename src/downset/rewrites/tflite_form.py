@@ -48,8 +48,9 @@ def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ())
     """The row form, with operators marked as whole whose strips a .tflite file cannot state bit for bit. Graphs of
     other formats keep their form.
 
-    Computed whole are resizes by a factor that is not a power of two, since the format's fixed-point scale would be
-    rounded, and padded AveragePools with a stride above 1 along the rows, since SAME may not align with the rows of a
+    Computed whole are operators with float inputs and integer weights, whose kernels round all of the input by its
+    largest value; resizes by a factor that is not a power of two, since the format's fixed-point scale would be
+    rounded; and padded AveragePools with a stride above 1 along the rows, since SAME may not align with the rows of a
     strip. Some of the operators `cut_off` (see `tflite_form`) with a stride of 2 read one row more, with which SAME
     begins at the right row. These are operators whose columns are padded as SAME does; others do not use SAME.
     """
@@ -78,6 +79,8 @@ def _with_a_row(item: RowInput) -> RowInput:
 
 
 def _keeps_values(graph: Graph, op: Op) -> bool:
+    if _is_hybrid(graph, op):
+        return False
     if kind_of(op.kind).rows == "resize":
         source, result = (graph.tensors[tensor].shape for tensor in (op.inputs[0], op.outputs[0]))
         factors = [out // size for size, out in zip(source[1:3], result[1:3], strict=True)]
@@ -86,6 +89,14 @@ def _keeps_values(graph: Graph, op: Op) -> bool:
         rows, columns = (window(graph, op, axis) for axis in (0, 1))
         return rows.stride == 1 or (columns.pad_begin, columns.pad_end) == (0, 0) == (rows.pad_begin, rows.pad_end)
     return True
+
+
+def _is_hybrid(graph: Graph, op: Op) -> bool:
+    """Whether a layer multiplies floats by integer weights: its kernel scales its whole input by the largest value."""
+    if len(op.inputs) < 2 or kind_of(op.kind).macs == "none":
+        return False
+    source, weights = (graph.tensors[tensor] for tensor in op.inputs[:2])
+    return source.dtype == "float32" and weights.role == "constant" and "int" in weights.dtype
 
 
 def tflite_form(graph: Graph, *, cut_off: Collection[int] = (), in_place: InPlace = "joins inside") -> Graph:

@@ -1,13 +1,13 @@
-"""LiteRT in a worker process: outputs for seeded inputs, and the size of its arena.
+"""LiteRT in a worker process: outputs for seeded inputs, times, and the size of its arena.
 
-Both use the built-in kernels without delegates. By default LiteRT gives operators to XNNPACK, which places tensors by
+All use the built-in kernels without delegates. By default LiteRT gives operators to XNNPACK, which places tensors by
 itself: neither the file's order nor these figures then tell how much memory is taken.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from downset.formats.reading import load
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.memory.liveness import lifetimes
 from downset.process.isolation import isolated
+from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
+from downset.runtimes.latencies import latencies
+from downset.runtimes.rounds import round_seconds
 
-__all__ = ["measure", "run"]
+__all__ = ["measure", "run", "time_runs"]
 
 _ALIGNMENT = 64
 
@@ -88,14 +91,56 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, steps: int) 
         _allocate(interpreter, shapes)
         outputs = []
         for step in range(steps):
-            for position, detail in enumerate(interpreter.get_input_details()):
-                value = random_array(detail["shape"], detail["dtype"], seed=seed + step, position=position)
-                interpreter.set_tensor(detail["index"], value)
+            _setting_inputs(interpreter, seed + step)()
             interpreter.invoke()
             outputs += [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
     except (ValueError, RuntimeError) as error:
         raise UnsupportedError(f"LiteRT cannot run {Path(path).name}: {error}") from None
     return {f"output_{index}": array for index, array in enumerate(outputs)}
+
+
+def time_runs(
+    paths: Sequence[str | os.PathLike[str]],
+    limit: float | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    budget_s: float = 2.0,
+) -> list[Latency]:
+    """The latency of each file by processor time on one thread, without delegates, with its ratio to that of the first,
+    in rounds as `round_seconds` times them. Raises UnsupportedError as `run` does."""
+    files = [str(path) for path in paths]
+    arguments = {"paths": files, "shapes": _plain(shapes), "limit": limit, "seed": seed, "budget_s": budget_s}
+    arrays, _ = isolated("downset.runtimes.litert", "time_here", arguments)
+    return latencies(arrays["seconds"])
+
+
+def time_here(
+    paths: Sequence[str], shapes: Mapping[str, list[int]], limit: float | None, seed: int, budget_s: float
+) -> dict[str, npt.NDArray[Any]]:
+    """`time_runs` inside the worker process: seconds by round and file."""
+    interpreters = [open_interpreter(path) for path in paths]
+    try:
+        for interpreter in interpreters:
+            _allocate(interpreter, shapes)
+        files = [(_setting_inputs(interpreter, seed), interpreter.invoke) for interpreter in interpreters]
+        return {"seconds": round_seconds(files, limit=limit, budget_s=budget_s)}
+    except (ValueError, RuntimeError) as error:
+        raise UnsupportedError(f"LiteRT cannot run {Path(paths[-1]).name}: {error}") from None
+
+
+def _setting_inputs(interpreter: Any, seed: int) -> Callable[[], None]:
+    """A function that sets the inputs, drawn from the seed."""
+    values = [
+        (detail["index"], random_array(detail["shape"], detail["dtype"], seed=seed, position=position))
+        for position, detail in enumerate(interpreter.get_input_details())
+    ]
+
+    def set_inputs() -> None:
+        for index, value in values:
+            interpreter.set_tensor(index, value)
+
+    return set_inputs
 
 
 def places_here(path: str, shapes: Mapping[str, list[int]], tensors: list[int]) -> dict[str, npt.NDArray[Any]]:

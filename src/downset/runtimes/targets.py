@@ -67,7 +67,8 @@ class Target:
 
     `place(graph, steps, seconds)`: the arena as the runtime places an order, where its planner is known.
     `measure(path, shapes=, seed=, trust=)`: run a file and read the memory that it took; None where `sessions` measures
-    it. `trust`: the file may run code that it brings.
+    it. `trust`: the file may run code that it brings. `time(paths, limit, shapes=, seed=)`: the latencies of files by
+    processor time, in the same rounds; there are more rounds while it is not known whether a ratio is above `limit`.
     `prepare(path, output, shapes)`: write the file that the runtime would execute instead of `path`, and return notes.
     `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
     tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
@@ -78,6 +79,7 @@ class Target:
     runners: tuple[RuntimeName, ...]
     place: Callable[[Graph, Sequence[int], float], Arena] | None = None
     measure: Callable[..., Taken] | None = None
+    time: Callable[..., list[Latency]] | None = None
     sessions: Sessions | None = None
     prepare: Callable[[Path, Path, Shapes | None], list[str]] | None = None
     file_order: bool = False
@@ -88,6 +90,11 @@ class Target:
     def measures(self) -> bool:
         """Whether the runtime reports the memory that a file takes."""
         return self.measure is not None or self.sessions is not None
+
+    @property
+    def times(self) -> bool:
+        """Whether the runtime is timed."""
+        return self.time is not None or self.sessions is not None
 
 
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float, scratch: str = "") -> Arena:
@@ -178,10 +185,19 @@ _TARGETS = (
         ("litert", "tflm"),
         place=_place_tflm,
         measure=_measure_tflm,
+        time=tflm.time_runs,
         offsets=True,
         fixed_overhead=True,
     ),
-    Target("litert", (".tflite",), "litert", ("litert",), place=_place_litert, measure=_measure_litert),
+    Target(
+        "litert",
+        (".tflite",),
+        "litert",
+        ("litert",),
+        place=_place_litert,
+        measure=_measure_litert,
+        time=litert.time_runs,
+    ),
     Target(
         "ort",
         (".onnx",),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
+from downset.messages import Setting
 from downset.process.isolation import isolated
 from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies
+from downset.runtimes.rounds import round_seconds
 
-__all__ = ["ARENA_BYTES", "count_of", "measure", "time_runs"]
+__all__ = ["ARENA_BYTES", "count_of", "is_installed", "measure", "time_runs"]
 
 ARENA_BYTES = 1 << 28
 """Bytes of the arena given to TFLite Micro here; pages that are never touched take no memory."""
@@ -50,6 +52,11 @@ def on_cortex_m(tail_bytes: int, operators: int, tensors: int) -> int:
     return tail_bytes - node * operators - tensor * tensors
 
 
+def is_installed() -> bool:
+    """Whether TFLite Micro can be asked here, so that a failure to run a file is about the file."""
+    return find_spec("tflite_micro") is not None
+
+
 def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> Measurement:
     """Load the file in TFLite Micro, run it `steps` times on inputs drawn from the seed, and read its allocations.
 
@@ -68,43 +75,45 @@ def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> M
 
 
 def time_runs(
-    paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 15, budget_s: float = 2.0
+    paths: Sequence[str | os.PathLike[str]],
+    limit: float | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    budget_s: float = 2.0,
 ) -> list[Latency]:
-    """The latency of each file, with its ratio to that of the first. Each round runs every file once. There are up to
-    `rounds` timed rounds, which begin within `budget_s` after an untimed one; if that takes longer, it is the one that
-    counts. Raises UnsupportedError as `measure` does."""
-    arguments = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
+    """The latency of each file by processor time, with its ratio to that of the first, in rounds as `round_seconds`
+    times them. Raises UnsupportedError as `measure` does, and where inputs are to have other sizes."""
+    if shapes:
+        raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of ", Setting("shapes"))
+    arguments = {"paths": [str(path) for path in paths], "limit": limit, "seed": seed, "budget_s": budget_s}
     arrays, _ = isolated("downset.runtimes.tflm", "time_here", arguments)
     return latencies(arrays["seconds"])
 
 
-def time_here(paths: Sequence[str], seed: int, rounds: int, budget_s: float) -> dict[str, npt.NDArray[Any]]:
+def time_here(paths: Sequence[str], limit: float | None, seed: int, budget_s: float) -> dict[str, npt.NDArray[Any]]:
     """`time_runs` inside the worker process: seconds by round and file."""
     runtime = optional_library("tflite_micro", what="timing in TFLite Micro", extra="tflm").runtime
     try:
         interpreters = [runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES) for path in paths]
-        first = time.perf_counter()
-        seconds: list[list[float]] = []
-        for number in range(1 + rounds):
-            if number and time.perf_counter() - first > budget_s:
-                break
-            seconds.append([_invoked_s(interpreter, seed) for interpreter in interpreters])
+        files = [(_setting_inputs(interpreter, seed), interpreter.invoke) for interpreter in interpreters]
+        return {"seconds": round_seconds(files, limit=limit, budget_s=budget_s)}
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"TFLite Micro cannot run {Path(paths[-1]).name}: {error}") from None
-    return {"seconds": np.array(seconds[1:] or seconds)}
 
 
-def _invoked_s(interpreter: Any, seed: int) -> float:
-    _set_inputs(interpreter, seed)
-    begin = time.perf_counter()
-    interpreter.invoke()
-    return time.perf_counter() - begin
-
-
-def _set_inputs(interpreter: Any, seed: int) -> None:
+def _setting_inputs(interpreter: Any, seed: int) -> Callable[[], None]:
+    """A function that sets the inputs, drawn from the seed."""
+    values = []
     for position, index in enumerate(count_of(interpreter.get_input_details)):
         detail = interpreter.get_input_details(index)
-        interpreter.set_input(random_array(detail["shape"], detail["dtype"], seed=seed, position=position), index)
+        values.append((random_array(detail["shape"], detail["dtype"], seed=seed, position=position), index))
+
+    def set_inputs() -> None:
+        for value, index in values:
+            interpreter.set_input(value, index)
+
+    return set_inputs
 
 
 def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
@@ -114,7 +123,7 @@ def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
         interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
         outputs = []
         for step in range(steps):
-            _set_inputs(interpreter, seed + step)
+            _setting_inputs(interpreter, seed + step)()
             interpreter.invoke()
             outputs += [np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)]
         interpreter.print_allocations()
