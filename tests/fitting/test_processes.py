@@ -402,5 +402,5 @@ def test_a_cap_is_written_and_holds(tmp_path):
         if runs:
             ds.ort_session(tmp_path / "capped.onnx").run(None, {"x": x})
             continue
-        with pytest.raises(Exception, match=r"(?i)memory|allocat"):
+        with pytest.raises(Exception, match="Available memory"):
             ds.ort_session(tmp_path / "capped.onnx").run(None, {"x": x})
