@@ -136,7 +136,7 @@ def test_a_memory_limit_that_is_not_met_is_not_known(hard, tmp_path):
 )
 def test_the_second_one_stops_the_command_at_once(number, status, hard, tmp_path):
     output = tmp_path / "fitted.tflite"
-    forever = "import downset.fitting.fit as fitting, time\nfitting.choose = lambda *given: time.sleep(3600)"
+    forever = "import downset.fitting.fit as fitting, time\nfitting.choose_by_process = lambda *given: time.sleep(3600)"
     with running(tmp_path, hard, *LONG, "-o", str(output), before=forever) as command:
         interrupted(command)
         command.to_group(number)
@@ -146,7 +146,7 @@ def test_the_second_one_stops_the_command_at_once(number, status, hard, tmp_path
 
 def test_who_was_told_that_the_search_ends_stops_it_with_the_next_one(hard, tmp_path):
     """However late the watching process runs: before it has counted the first one, nothing is said."""
-    forever = "import downset.fitting.fit as fitting, time\nfitting.choose = lambda *given: time.sleep(3600)"
+    forever = "import downset.fitting.fit as fitting, time\nfitting.choose_by_process = lambda *given: time.sleep(3600)"
     with running(tmp_path, hard, *LONG, before=forever) as command:
         searches(command)
         command.process.send_signal(signal.SIGSTOP)

@@ -13,7 +13,7 @@ from downset.formats.writing import export
 from downset.orders.plan import plan_order
 from tests.models import installed_model
 
-PHASES = ("read", "measure_original", "plan", "measure_all", "choose", "summarise", "check_ram")
+PHASES = ("read", "measure_original", "plan", "measure_all", "choose_by_process", "summarise", "check_ram")
 
 
 def write_network(path, weight):

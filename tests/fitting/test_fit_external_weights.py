@@ -158,6 +158,6 @@ def test_weights_of_more_than_two_gigabytes(tmp_path):
     result = fit(tmp_path / "m.onnx", output=tmp_path / "f.onnx", time_limit_s=2)
     assert result.shipped == "order"
     assert result.outputs.equal
-    assert result.measured.after < result.measured.before
+    assert result.arena.after < result.arena.before
     assert external_files(tmp_path / "f.onnx") == ["table.bin"]
     assert ort.run(tmp_path / "f.onnx")[0].max() == 4 * (columns - 1)

@@ -15,6 +15,7 @@ from downset.fitting.verdict import check_ram
 from downset.formats.firmware import firmware
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
+from downset.messages import Setting
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
 from downset.reports.terminal import text_of
@@ -91,7 +92,7 @@ def test_a_network_fits_only_with_what_the_named_kernels_take(fitted, kernels):
     for limit in (needed, needed + 16):
         assert fit(path, kernels=kernels, ram_bytes=limit, time_limit_s=2).ram.needed_bytes <= limit
     with pytest.raises(LimitReached) as refused:
-        check_ram(result, needed - 1)
+        check_ram(result, Setting("ram_bytes", needed - 1))
     assert refused.value.result.ram.state == "not known"
     assert refused.value.result.ram.least_bytes <= taken
 
@@ -102,5 +103,5 @@ def test_an_operator_whose_scratch_is_not_known_leaves_the_verdict_open(fitted):
     ops = tuple(replace(op, kind="tflite::CONV_2D") if op.kind == "Conv" else op for op in result.graph.ops)
     blind = replace(result, graph=replace(result.graph, ops=ops))
     with pytest.raises(LimitReached, match=r"cmsis-nn-mve kernels take for CONV_2D .*and 2 more, whose formula is not"):
-        check_ram(blind, 1 << 20)
+        check_ram(blind, Setting("ram_bytes", 1 << 20))
     assert check_ram(replace(blind, kernels="reference"), 1 << 20).ram.state == "fits"
