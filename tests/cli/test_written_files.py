@@ -171,5 +171,5 @@ def test_fit(written):
     fitted = "fit net.onnx --time-limit 1s -o f.onnx --session open.py --report f.html"
     first, *others = written(fitted)
     assert first.startswith("written: f.onnx (")
-    assert others == expected(open__py="a Python program that opens it", f__html=PAGE)
+    assert others == expected(open__py="a program that opens it", f__html=PAGE)
     assert written(f"{fitted} -q") == []

@@ -215,7 +215,10 @@ def test_from_frames_to_results(fleet, run, tmp_path, monkeypatch):
             assert found[name].shape[0] == 12
             for one, other in zip(found[name], expected, strict=True):
                 np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
-    assert re.search(r"12 of 12 frames: a frame every .*, measured; planned ", out) and "share this machine" in out
+    assert (
+        re.search(r"12 of 12 frames: (a frame every .*, measured|too few frames to tell a period); planned ", out)
+        and "share this machine" in out
+    )
     whose = "the plan is for the rates in home.toml; the devices here are processes of this machine"
     assert whose in out and page.count(whose) == 1  # below the verdict
     assert "d0" in out and "d1" in out and "latency p50, measured: " in out

@@ -56,7 +56,8 @@ def test_every_method(method, squeezenet, tmp_path):
         report, (used, ran) = pipeline.report(), pipeline.ran()
     assert used == plan
     check_ran(plan, ran, 6)
-    assert report.completed == 6 and report.period_s > 0 and not report.events
+    assert report.completed == 6 and not report.events
+    assert report.period_s is None or report.period_s > 0, "too few frames for a period in a long window"
     working = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
     working = {plan.cluster.devices[d].name for d in working}
     assert {use.name for use in report.devices if use.computing > 0} == working

@@ -18,7 +18,7 @@ COPIES, COMMANDS = SHELL.split("downset fit", 1)
 LINES = [f"downset {line}" for line in f" fit{COMMANDS}".split("\ndownset") for line in [line.strip()]]
 QUICK = {"fit": "--time-limit 2s", "stage": "--threads 1 --budget-timings 1 --no-profiles", "split": "--time-limit 2s"}
 SAID = {
-    "micro.html": "Fits 532,480 B",
+    "micro.html": "Fits 262,144 B",
     "ort.html": "held in ONNX Runtime",
     "stage.html": "Candidates, measured",
     "split.html": "a frame every",

@@ -37,7 +37,7 @@ def _strip(graph, form, ops, wanted, values, axis):
             shape[dimension] = stop - start
             held[tensor] = (edit.add_tensor(f"{tensor}/given", shape, graph.tensors[tensor]), (start, stop))
             given[held[tensor][0]] = values[tensor].narrow(dimension, start, stop - start).contiguous().numpy()
-    strip = StripOps(graph, form, edit.add_tensor, suffix="/s", held=held)
+    strip = StripOps(graph, form, edit.add_tensor, suffix="/s", slices=held)
     found = strip.segment(ops, wanted)
     part = Graph("strip", tuple(edit.tensors), tuple(strip.ops), tuple(given), tuple(found.values()), edit.constants)
     results = execute(part.check(), given)

@@ -86,8 +86,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
     beside the model, from which ONNX Runtime would map them. Where no file within the two limits fits, these do not
     count unless they are stated: the cheapest plan found that fits ships, with segments of .tflite and .onnx files in
     strips of rows. `max_recompute` limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of
-    one segment. Either of them asks for the least memory in strips, whatever it costs in time and file size. `front`:
-    also measure a few plans in strips.
+    one segment. Either of them asks for the least memory in strips, whatever it costs in time and file size; in ONNX
+    Runtime the arena then decides. `front`: also measure a few plans in strips.
 
     `rewrite`: "auto" also rewrites the graph where that lowers the peak; "off" does not, and makes strips only where
     `ram_bytes`, `max_recompute` or `strips` ask for them. `inexact`: also compute quantised sums part by part, which

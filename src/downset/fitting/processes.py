@@ -18,7 +18,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import MadeForm, forms_of, same_outputs
-from downset.fitting.proving import compare
+from downset.fitting.proving import at_other_sizes, compare
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message
@@ -109,8 +109,10 @@ def capped(job: Job, choice: FileChoice) -> FileChoice:
 
 
 def _default_of(job: Job, original: Candidate) -> Attempt | None:
-    """The original by default as it was measured; None where processes do not decide."""
-    if job.target.sessions is None or original.measured is None or job.options.arena_bytes is not None:
+    """The original by default as it was measured; None where processes do not decide: the arena does where its limit or
+    strips were asked for."""
+    by_arena = job.options.arena_bytes is not None or (job.options.limits_strips and job.options.ram_bytes is None)
+    if job.target.sessions is None or original.measured is None or by_arena:
         return None
     job.listener.progress("measuring the process of the original")
     (default,) = _measured(job, [Attempt(replace(original, settings=DEFAULT), by_hand=True)])
@@ -172,8 +174,10 @@ def _outputs(job: Job, candidates: Candidates, best: Attempt) -> Comparison:
     """The comparison of what ships with the original. Raises InvalidPlan where they differ."""
     if best.form is None:
         return compare(job, candidates.original, best.file)
+    if best.form.level != "all":
+        return compare(job, candidates.original, best.form.source)
     assert best.outputs is not None
-    return best.outputs if best.form.level == "all" else compare(job, candidates.original, best.form.source)
+    return at_other_sizes(job, best.file, best.outputs)
 
 
 def smallest(timed: Sequence[Attempt]) -> Attempt:

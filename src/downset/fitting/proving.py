@@ -23,7 +23,7 @@ from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
 from downset.runtimes.rounding import HeldFile
 
-__all__ = ["PROCESSES", "compare", "note_differences", "run_program"]
+__all__ = ["PROCESSES", "at_other_sizes", "compare", "note_differences", "run_program"]
 
 PROCESSES = 5
 """Fresh processes in which the written program is run."""
@@ -52,7 +52,7 @@ def compare(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
             continue
         if not job.options.shapes:
             comparison = with_offsets(original.path, chosen.path, comparison, FeedSource(seed=job.options.seed))
-        return _at_other_sizes(job, chosen, _judged(chosen, comparison))
+        return at_other_sizes(job, chosen, _judged(chosen, comparison))
     if chosen.rewrites and not proof.proven:
         raise InvalidPlan("it could not be compared with the original (", joined("; ", reasons), ")")
     return replace(not_compared(joined("; ", reasons)), proof=proof)
@@ -86,7 +86,7 @@ def _judged(chosen: Candidate, comparison: Comparison) -> Comparison:
     return comparison
 
 
-def _at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Comparison:
+def at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Comparison:
     """The comparison with the other sizes at which the file was held to the original, where the original leaves sizes
     open. Raises InvalidPlan where it fails at one, and for strips that could be held to it at none."""
     axes = axes_of(job)

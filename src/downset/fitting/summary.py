@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from downset.budget import INTERRUPTED
@@ -26,6 +27,8 @@ from downset.memory.traffic import off_chip_traffic
 from downset.messages import Call, Message
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
+from downset.results.policy import Policy
+from downset.results.processes import ProcessFit
 from downset.runtimes.versions import versions_of_target
 from downset.text import format_bytes
 
@@ -61,7 +64,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         rewrites=chosen.rewrites,
         not_measured=job.notes.not_measured if measured is None and job.target.measures else "",
         not_in_tflm=job.notes.not_in_tflm,
-        policy=policy_of(options, job.target),
+        policy=policy_of(options, job.target) if choice.process is None else _policy_of_process(choice.process),
         beyond_policy=candidates.beyond,
         disk_bytes=(disk_bytes(job.path), disk_bytes(chosen.path)),
         session=None if measured is None else chosen.settings,
@@ -77,6 +80,10 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         open_axes=axes_of(job),
         process=choice.process,
     )
+
+
+def _policy_of_process(process: ProcessFit) -> Policy:
+    return Policy(None if process.slower == math.inf else process.slower, process.larger)
 
 
 def _command(job: Job) -> Call:

@@ -55,10 +55,10 @@ def stopped_by(result: Fit) -> StoppedBy:
 
 def traded_line(result: Fit) -> str:
     """A sentence on the time of a run here and the bytes on disk that the shipped file costs, against the original; ""
-    where it runs the same operators from a file of the same size."""
+    where it runs the same operators from a file of the same size, and where what was measured of processes says it."""
     before, after = result.disk_bytes
     larger = after / before if before else 1.0
-    if not result.ships_plan or not (result.rewrites or larger > _AS_LARGE):
+    if result.process is not None or not result.ships_plan or not (result.rewrites or larger > _AS_LARGE):
         return ""
     timed = result.taken or result.measured
     latency = None if timed is None else timed.latency
@@ -134,6 +134,9 @@ def _loads(result: Fit) -> list[str]:
     why = "though its settings fix the order of the nodes"
     if not result.session.follows_file:
         why = f"since by the settings {result.session.name!r} ONNX Runtime orders the nodes again at every load"
+    if loads.least_bytes == loads.most_bytes:
+        held = f"{format_bytes(loads.most_bytes)} B were held in each of {loads.processes} fresh processes"
+        return [f"{held}, and other loads may hold more, {why}"]
     return [
         f"loads differ: {format_bytes(loads.least_bytes)} to {format_bytes(loads.most_bytes)} B were held in "
         f"{loads.processes} fresh processes, and others may hold more, {why}"

@@ -91,7 +91,7 @@ def types_here(path: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise UnsupportedError(f"ONNX Runtime cannot load it: {brief(error)}") from None
     runs, refused = [], ""
-    for kind in ("zeros", "ones", "mixed") if session.get_inputs() else ("none", "none"):
+    for kind in ("zeros", "ones", "mixed", "wide") if session.get_inputs() else ("none", "none"):
         try:
             feeds = {value.name: _array(value, kind) for value in session.get_inputs()}
             ortvalues = {name: runtime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
@@ -114,11 +114,14 @@ _NUMPY = {"float": "float32", "double": "float64", "string": "str"}
 
 
 def _array(value: Any, kind: str) -> npt.NDArray[Any]:
-    """An input of a session. `mixed`: random floats; integers are 2, as sizes may follow from them."""
+    """An input of a session. `mixed` and `wide`: random floats; integers are 2, and from 11 on, as sizes may follow
+    from them: a wide one may enlarge what a small one leaves as it is."""
     called = value.type.removeprefix("tensor(").removesuffix(")")
     dtype, shape = np.dtype(_NUMPY.get(called, called)), tuple(value.shape)
     if kind == "zeros" or dtype.kind not in "biuf":
         return np.zeros(shape, dtype)
-    if kind == "mixed" and dtype.kind == "f":
+    if kind == "wide" and dtype.kind in "iu":
+        return np.resize(np.arange(11, 43, dtype=dtype), shape)
+    if kind in ("mixed", "wide") and dtype.kind == "f":
         return np.asarray(np.random.default_rng(0).standard_normal(shape), dtype)
     return np.full(shape, 2 if kind == "mixed" else 1, dtype)
