@@ -1,11 +1,13 @@
 """Clocks that do not depend on the load of the machine."""
 
 import math
+import sys
+from contextlib import contextmanager
 
 from downset import budget, native
 from downset.budget import Budget, Clock
 
-__all__ = ["over_after", "unlimited", "watch_compiled"]
+__all__ = ["few_calls_after", "over_after", "unlimited", "watch_compiled"]
 
 
 def unlimited() -> Clock:
@@ -27,6 +29,24 @@ def over_after(monkeypatch, looks):
 
     monkeypatch.setattr(budget.Clock, "left_s", left_s)
     return taken
+
+
+@contextmanager
+def few_calls_after(taken, looks, most):
+    """A context in which fewer calls than `most` follow the end of a clock of `over_after`, whose list is `taken`."""
+    calls = 0
+
+    def called(frame, event, argument):
+        nonlocal calls
+        if event in ("call", "c_call") and len(taken) > looks:
+            calls += 1
+            assert calls < most, "the time is over, and the method goes on"
+
+    sys.setprofile(called)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def watch_compiled(monkeypatch):

@@ -3,7 +3,6 @@
 No test measures time: a clock is over from some look at it on, and what a method does after that is counted."""
 
 import random
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,7 @@ from downset.arenas.planners import ARENAS, SHARED
 from downset.memory.bounds import objects_bound, offsets_bound
 from downset.memory.records import Record
 from tests.arenas.oracles import skyline
-from tests.clocks import over_after, unlimited, watch_compiled
+from tests.clocks import few_calls_after, over_after, unlimited, watch_compiled
 from tests.effort import cases
 from tests.strategies import record_sets
 
@@ -47,19 +46,8 @@ def test_when_the_time_is_over_a_method_ends(methods, name, looks, monkeypatch):
     records = wide(COUNT, 1 << 20 if looks < COUNT - 1 else 1)
     taken = over_after(monkeypatch, looks)
     watch_compiled(monkeypatch)
-    calls = 0
-
-    def called(frame, event, argument):
-        nonlocal calls
-        if event in ("call", "c_call") and len(taken) > looks:
-            calls += 1
-            assert calls < CALLS * COUNT, "the time is over, and the method goes on"
-
-    sys.setprofile(called)
-    try:
+    with few_calls_after(taken, looks, CALLS * COUNT):
         found = methods[name](records)
-    finally:
-        sys.setprofile(None)
     check, bound = (check_placement, offsets_bound) if methods is ARENAS else (check_objects, objects_bound)
     check(records, found.solution)
     assert found.bound >= bound(records)

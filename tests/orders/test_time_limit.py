@@ -1,14 +1,12 @@
 """Laws of the time limit of orders, as tests/arenas/test_time_limit.py holds those of arenas."""
 
-import sys
-
 import pytest
 
 from downset.errors import LimitReached
 from downset.orders.check import verify_steps
 from downset.orders.planners import ORDERS
 from experiments.speed.order import random_problem
-from tests.clocks import over_after, watch_compiled
+from tests.clocks import few_calls_after, over_after, watch_compiled
 
 pytestmark = pytest.mark.native
 
@@ -23,21 +21,11 @@ def test_when_the_time_is_over_a_method_ends(name, looks, monkeypatch):
     problem = random_problem(COUNT, 40, 0)
     taken = over_after(monkeypatch, looks)
     watch_compiled(monkeypatch)
-    calls = 0
-
-    def called(frame, event, argument):
-        nonlocal calls
-        if event in ("call", "c_call") and len(taken) > looks:
-            calls += 1
-            assert calls < CALLS * COUNT, "the time is over, and the method goes on"
-
-    sys.setprofile(called)
     try:
-        found = ORDERS[name](problem)
+        with few_calls_after(taken, looks, CALLS * COUNT):
+            found = ORDERS[name](problem)
     except LimitReached:
         assert name == "exhaustive"  # it alone has no plan before its end
         return
-    finally:
-        sys.setprofile(None)
     verify_steps(problem.predecessors, found.solution)
     assert found.bound >= problem.floor_bytes

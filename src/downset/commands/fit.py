@@ -18,6 +18,7 @@ from downset.commands.options import (
     SHARE,
     SIZES,
     console,
+    input_option,
     search_s,
     size_options,
     time_limit_option,
@@ -73,13 +74,7 @@ __all__ = ["fit"]
     help="Default: tflm for .tflite, ort for .onnx, torch for .pt2.",
 )
 @size_options
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    type=click.Path(),
-    help="Compare outputs on your own data: a .npy file, or .npz with the inputs' names; repeatable.",
-)
+@input_option("Compare outputs on your own data")
 @trust_option
 @json_option("fit")
 @time_limit_option("Time for all searches together.")

@@ -99,6 +99,12 @@ def size_options(command: _Command) -> _Command:
     )(command)
 
 
+def input_option(help_text: str) -> Callable[[_Command], _Command]:
+    """`--input FILE`, repeatable: the user's own data. `help_text`: what they are for, as the beginning of the help."""
+    of_files = f"{help_text}: a .npy file, or .npz with the inputs' names; repeatable."
+    return click.option("--input", "inputs", multiple=True, type=click.Path(), help=of_files)
+
+
 trust_option = click.option(
     "--trust", is_flag=True, help="Let PyTorch load a .pt2 file, which runs code that the file brings."
 )

@@ -12,6 +12,7 @@ from downset.commands.envelope import NotKnown, OutputsDiffer, json_option, prin
 from downset.commands.inputs import tell_note
 from downset.commands.options import (
     console,
+    input_option,
     size_options,
     time_limit_option,
     trust_option,
@@ -48,13 +49,7 @@ __all__ = ["verify"]
     help="Exit 0 also where nothing is proven, if runs that could show a difference show none.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    type=click.Path(),
-    help="Your own data: a .npy file, or .npz with the inputs' names; repeatable.",
-)
+@input_option("Your own data")
 @trust_option
 @time_limit_option("Time for reading, and for runs that look for a difference.")
 @worker_memory_option

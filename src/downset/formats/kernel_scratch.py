@@ -41,7 +41,7 @@ def kernel_scratch(fit: Fit, kernels: str | None) -> KernelScratch:
     """The bytes that these kernels take for the shipped file of a fit for TFLite Micro; none for the reference
     kernels."""
     needs = file_needs(fit.output_path or fit.model, fit.graph, kernels)
-    arena = fit.together.arena if fit.ships_plan and fit.shipped not in ("order", "rewritten", "strips") else None
+    arena = fit.together.arena if fit.ships_offsets else None
     measured = None if fit.measured is None else fit.measured.details.get(fit.shipped)
     head_bytes = fit.arena.after if measured is None else measured.get("head_bytes", fit.arena.after)
     top = _head(fit.output_path or fit.model, fit.graph, fit.shipped_steps, arena, needs, head_bytes)

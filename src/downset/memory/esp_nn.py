@@ -40,6 +40,8 @@ ASKING = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "SOFTMAX"})
 _LANES = 16
 """Bytes of a vector register."""
 _FEW_PIXELS = 8
+_MARGIN = 32
+"""Bytes that convolutions ask for beyond what they use, to align it."""
 _P4_CACHE = 32 * 1024
 """Bytes of input and sums that the ESP32-P4's convolutions hold at once."""
 _S3_WHOLE_IMAGE, _S3_WHOLE_WIDE = 40 * 1024, 48 * 1024
@@ -156,12 +158,12 @@ def _pointwise(window: EspWindow, margin: int) -> int | None:
     return image + depth * window.channels + block + margin
 
 
-def _old(window: EspWindow, margin: int) -> int:
+def _old(window: EspWindow) -> int:
     """Bytes in the versions before they differed: a padded image, weights in whole registers and a sum by channel."""
-    pointwise = _pointwise(window, margin)
+    pointwise = _pointwise(window, _MARGIN)
     if pointwise is not None:
         return pointwise
-    return _image(window) + _weights(window) + margin + 4 * window.channels
+    return _image(window) + _weights(window) + _MARGIN + 4 * window.channels
 
 
 def _image(window: EspWindow) -> int:
@@ -176,8 +178,8 @@ def _weights(window: EspWindow) -> int:
 
 def _s3(window: EspWindow, version: tuple[int, ...]) -> int:
     if version < (1, 2, 1):
-        return _old(window, 32)
-    margin = 32 if version < (1, 2, 3) else 64
+        return _old(window)
+    margin = _MARGIN if version < (1, 2, 3) else 64
     pointwise = _pointwise(window, margin)
     if pointwise is not None:
         return pointwise
@@ -242,25 +244,25 @@ def _s3_in_eights(window: EspWindow) -> int:
 
 def _p4(window: EspWindow, version: tuple[int, ...]) -> int:
     if version < (1, 2, 3):
-        return _old(window, 32)
+        return _old(window)
     sums = 4 * window.channels
-    pointwise = _pointwise(window, 32)
+    pointwise = _pointwise(window, _MARGIN)
     if pointwise is not None:
-        return pointwise if window.depth >= _LANES else sums + _LANES * window.channels + 32 + 32
+        return pointwise if window.depth >= _LANES else sums + _LANES * window.channels + 32 + _MARGIN
     row, taps, padded = window.kernel[1] * window.depth, window.taps * window.depth, any(window.pads)
     if not padded and row >= _LANES:
-        return _weights(window) + 32 + sums
+        return _weights(window) + _MARGIN + sums
     if taps >= _LANES:
-        return sums + taps + 32
+        return sums + taps + _MARGIN
     depth = align_up(-(-_LANES // window.kernel[1]), _LANES)
     weights = window.taps * depth * window.channels
     if not padded:
-        return sums + weights + window.pixels * depth + 32
+        return sums + weights + window.pixels * depth + _MARGIN
     if _image(window) + sums <= _P4_CACHE:
-        return _image(window) + _weights(window) + 32 + sums
+        return _image(window) + _weights(window) + _MARGIN + sums
     row_bytes = (window.image[1] + 2 * window.pads[1]) * depth  # a row of the kernel is below a register here
     left = _P4_CACHE - sums - weights
     first = window.kernel[0] * row_bytes
     tile = min((left - first) // (window.stride[0] * row_bytes) + 1, window.result[0]) if 0 < left >= first else 1
     rows = (tile - 1) * window.stride[0] + window.kernel[0] + 2 * window.pads[0]
-    return rows * row_bytes + weights + 32 + sums
+    return rows * row_bytes + weights + _MARGIN + sums

@@ -253,12 +253,14 @@ class Fit:
     def assumed_kernels(self) -> str | None:
         """The library of kernels that the shipped file needs, because its tensors may overlap; None where it needs no
         particular one."""
-        offsets = self.ships_plan and self.shipped not in ("order", "rewritten", "strips")
-        return (
-            self.kernels
-            if self.kernels and offsets and self.memory == f"tflm-{self.kernels.partition('@')[0]}"
-            else None
-        )
+        if self.kernels is None or not self.ships_offsets:
+            return None
+        return self.kernels if self.memory == f"tflm-{self.kernels.partition('@')[0]}" else None
+
+    @property
+    def ships_offsets(self) -> bool:
+        """Whether the shipped file states the places that the plan gives its tensors."""
+        return self.ships_plan and self.shipped not in ("order", "rewritten", "strips")
 
     @property
     def taken(self) -> SessionTaken | None:
